@@ -1,0 +1,70 @@
+"""`constrained-cooperative-sticky`: KIP-615, for groups whose members all take the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from assignor_core.assignors._classes import classes_of, give_out
+from assignor_core.assignors.base import COOPERATIVE, EAGER
+from assignor_core.assignors.sticky import even_one_class
+from assignor_core.errors import ProblemError, SubscriptionsDifferError
+
+if TYPE_CHECKING:
+    from assignor_core.model import Assignment, Group
+
+__all__ = ["ConstrainedCooperativeStickyAssignor"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstrainedCooperativeStickyAssignor:
+    """Even counts by the fewest moves, in linear time, if all members take the same topics.
+
+    Everybody keeps what it owns up to its share; who has less is filled with what is free, then by
+    stealing from who has more until it is filled; what is left is handed out one each.
+
+    Parameters
+    ----------
+    count_slack
+        As for `sticky`.
+
+    Notes
+    -----
+    KIP-615. O(P + M log M). Counts and the number of moves are known before any partition is looked at:
+    see `_levels.even_out`.
+    """
+
+    name: ClassVar[str] = "constrained-cooperative-sticky"
+    protocols: ClassVar[tuple[str, ...]] = (COOPERATIVE, EAGER)
+    count_slack: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count_slack < 0:
+            raise ProblemError(f"count_slack cannot be negative: {self.count_slack}")
+
+    def assign(self, group: Group) -> Assignment:
+        """Return the assignment; see the class for its promise.
+
+        Raises
+        ------
+        SubscriptionsDifferError
+            If two members do not take the same topics; the message names them.
+        """
+        if group.num_members and not group.has_equal_subscriptions:
+            raise SubscriptionsDifferError(_difference(group))
+        classes = classes_of(group)
+        if not len(classes.size):
+            return np.full(group.num_partitions, -1, dtype=np.int32)
+        return give_out(group, classes, even_one_class(classes, self.count_slack))
+
+
+def _difference(group: Group) -> str:
+    takes = group.subscribed
+    other = int(np.flatnonzero((takes != takes[0]).any(axis=1))[0])
+    topic = group.topics[int(np.flatnonzero(takes[other] != takes[0])[0])]
+    return (
+        f"constrained-cooperative-sticky needs equal subscriptions: of {group.member_ids[0]!r} and "
+        f"{group.member_ids[other]!r} only one takes {topic!r}; cooperative-sticky takes any"
+    )

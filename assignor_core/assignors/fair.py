@@ -1,0 +1,75 @@
+"""`fair` and `fairest-sticky`: the two that KIP-54 weighs against its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from assignor_core.assignors._chains import balance
+from assignor_core.assignors._classes import Classes, classes_of, give_out
+from assignor_core.assignors._levels import fill
+from assignor_core.assignors.base import COOPERATIVE, EAGER
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from assignor_core.model import Assignment, Group
+
+__all__ = ["FairAssignor", "FairestStickyAssignor"]
+
+
+@dataclass(frozen=True, slots=True)
+class FairAssignor:
+    """Counts as even as subscriptions allow, from an empty start: what members hold is not looked at.
+
+    Notes
+    -----
+    KIP-49 as KIP-54 tells it. The sum of squared counts is minimal, as with `sticky`.
+    """
+
+    name: ClassVar[str] = "fair"
+    protocols: ClassVar[tuple[str, ...]] = (EAGER,)
+
+    def assign(self, group: Group) -> Assignment:
+        """Return the assignment; see the class for its promise."""
+        classes = classes_of(group)
+        fresh = Classes(classes.class_of_row, classes.eligible, classes.size, np.zeros_like(classes.owned))
+        owners = np.full(group.num_partitions, -1, dtype=np.int32)
+        return give_out(group, fresh, _spread(fresh, np.zeros(group.num_members, dtype=np.int64)), owners)
+
+
+@dataclass(frozen=True, slots=True)
+class FairestStickyAssignor:
+    """Nothing owned moves; what is free goes where that makes counts as even as they can then be.
+
+    Notes
+    -----
+    KIP-54's other alternative, "fairest sticky". A member that joins a full group gets nothing.
+    """
+
+    name: ClassVar[str] = "fairest-sticky"
+    protocols: ClassVar[tuple[str, ...]] = (COOPERATIVE, EAGER)
+
+    def assign(self, group: Group) -> Assignment:
+        """Return the assignment; see the class for its promise."""
+        classes = classes_of(group)
+        free = Classes(
+            classes.class_of_row,
+            classes.eligible,
+            classes.size - classes.owned.sum(axis=1),
+            np.zeros_like(classes.owned),
+        )
+        placed = _spread(free, classes.owned.sum(axis=0))
+        return give_out(group, classes, classes.owned + placed)
+
+
+def _spread(classes: Classes, held: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many of each class everybody gets beside what it holds: int64 [K, M]."""
+    if len(classes.size) != 1:
+        return balance(classes.owned, classes.eligible, classes.size, held=held)
+    takers = np.flatnonzero(classes.eligible[0])
+    spread = np.zeros_like(classes.owned)
+    spread[0, takers] = fill(held[takers], int(classes.size[0])) - held[takers]
+    return spread

@@ -1,0 +1,85 @@
+"""`sticky` and `cooperative-sticky`: even first, then as little moved as that allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assignor_core.assignors._chains import balance
+from assignor_core.assignors._classes import classes_of, give_out, split_by_racks
+from assignor_core.assignors._levels import even_out
+from assignor_core.errors import ProblemError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from assignor_core.assignors._classes import Classes
+    from assignor_core.model import Assignment, Group
+
+__all__ = ["StickyAssignor", "even_one_class"]
+
+
+@dataclass(frozen=True, slots=True)
+class StickyAssignor:
+    """The lexicographic optimum of (sum of squared counts, partitions taken from a live owner).
+
+    Counts are as even as moving along chains of members can make them, then the fewest partitions move.
+    It follows that an unchanged group moves nothing, that one follow-up round settles a cooperative group,
+    and that nothing given up comes back. A member never gets a topic it does not take.
+
+    Parameters
+    ----------
+    name, protocols
+        On the wire.
+    count_slack
+        With more than 0, a partition stays where it is as long as counts differ by 1 + `count_slack` at
+        most: an ordinary rebalance then does not undo a plan that was made within that slack.
+
+    Notes
+    -----
+    KIP-54 and KIP-341, conflicting claims by generation (KAFKA-12984); in two phases KIP-429. With equal
+    subscriptions (KAFKA-9987) counts follow by arithmetic, O(P + M log M). Otherwise an exact flow over
+    classes of topics, see `_chains`. Kafka's own general algorithm moves single partitions, not along
+    chains, and can end less even. With racks given, rack matches come after evenness and before moves.
+    """
+
+    name: str
+    protocols: tuple[str, ...]
+    count_slack: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count_slack < 0:
+            raise ProblemError(f"count_slack cannot be negative: {self.count_slack}")
+
+    def assign(self, group: Group) -> Assignment:
+        """Return the assignment; see the class for its promise."""
+        if not group.num_members or not group.num_partitions:
+            return np.full(group.num_partitions, -1, dtype=np.int32)
+        classes = classes_of(group)
+        if not len(classes.size):
+            return np.full(group.num_partitions, -1, dtype=np.int32)
+        if group.row_racks is not None:
+            return self._assign_by_racks(group, classes)
+        if len(classes.size) == 1:
+            return give_out(group, classes, even_one_class(classes, self.count_slack))
+        wanted = balance(classes.owned, classes.eligible, classes.size, count_slack=self.count_slack)
+        return give_out(group, classes, wanted)
+
+    def _assign_by_racks(self, group: Group, classes: Classes) -> Assignment:
+        finer, far = split_by_racks(group, classes)
+        # No way round passes a member twice, so that this is more than all moves on it together.
+        price = far * (2 * group.num_members + 1)
+        wanted = balance(finer.owned, finer.eligible, finer.size, count_slack=self.count_slack, price=price)
+        return give_out(group, finer, wanted)
+
+
+def even_one_class(classes: Classes, count_slack: int) -> NDArray[np.int64]:
+    """Return the counts wanted, int64 [1, M], for one class: by arithmetic alone."""
+    takers = np.flatnonzero(classes.eligible[0])
+    owned = classes.owned[0, takers]
+    given, got = even_out(owned, int(classes.size[0] - owned.sum()), count_slack)
+    wanted = classes.owned.copy()
+    wanted[0, takers] += got - given
+    return wanted

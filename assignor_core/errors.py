@@ -1,0 +1,77 @@
+"""Everything that can go wrong in the core, as one small tree of exceptions.
+
+The types differ by what a caller can do about them; the message holds the numbers.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AssignorError",
+    "HintError",
+    "HintForeignError",
+    "HintFormatError",
+    "HintMismatchError",
+    "HintSignatureError",
+    "InvalidAssignmentError",
+    "ProblemError",
+    "SubscriptionsDifferError",
+    "UnknownAssignorError",
+]
+
+
+class AssignorError(Exception):
+    """The root of all errors that ``assignor_core`` raises on purpose."""
+
+
+class UnknownAssignorError(AssignorError, LookupError):
+    """Raised when no assignor has the name asked for; the message names the nearest."""
+
+
+class ProblemError(AssignorError, ValueError):
+    """Raised when a group cannot be built from what was given; the message says what is wrong, and where."""
+
+
+class SubscriptionsDifferError(ProblemError):
+    """Raised when an assignor made for equal subscriptions meets unequal ones."""
+
+
+class InvalidAssignmentError(AssignorError):
+    """Raised when an assignment breaks a rule that it was checked against."""
+
+
+class HintError(AssignorError):
+    """The root of everything that makes a hint unusable.
+
+    Attributes
+    ----------
+    reason
+        A code that is stable over releases, for events and metrics.
+    """
+
+    reason: ClassVar[str] = "UNUSABLE"
+
+
+class HintFormatError(HintError):
+    """Raised when bytes are no hint, or one of a version that is not understood."""
+
+    reason = "MALFORMED"
+
+
+class HintSignatureError(HintError):
+    """Raised when a signature is asked for and is missing or wrong."""
+
+    reason = "BAD_SIGNATURE"
+
+
+class HintForeignError(HintError):
+    """Raised when a sound hint was made for another group or another cluster."""
+
+    reason = "FOREIGN"
+
+
+class HintMismatchError(HintError):
+    """Raised when a sound hint does not fit the members and topics that are there."""
+
+    reason = "MISMATCH"

@@ -1,0 +1,277 @@
+"""The hint: an approved plan as bytes, its identity, and who it is for.
+
+A hint's value is two lines. The first is a small JSON object, the envelope (version, sequence, times,
+signature). The second is the payload, canonical JSON too: the same content always gives the same bytes,
+so its hash, the plan id, names what was approved and what is published alike. Two lines rather than one
+object inside the other: the payload's bytes stay exactly as they were hashed, and nothing is escaped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from assignor_core.errors import HintForeignError, HintFormatError, HintSignatureError
+from assignor_core.hint_payload import HintPayload, canonical_json, parse_json, topic_id_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "ENVELOPE_VERSION",
+    "GROUP_KEY_PREFIX",
+    "STOP_KEY",
+    "Hint",
+    "HintPayload",
+    "decode_hint",
+    "derive_group_key",
+    "encode_hint",
+    "fingerprint",
+    "hint_key",
+    "member_key",
+    "plan_id",
+    "topic_id_text",
+]
+
+ENVELOPE_VERSION = 1
+GROUP_KEY_PREFIX = "group/"
+STOP_KEY = "control/stop"
+_KEY_CONTEXT = b"evenlag hint key v1\x00"
+_ENVELOPE_FIELDS = frozenset({"version", "sequence", "issued_at_ms", "expires_at_ms", "hmac"})
+# Twice the largest message that Kafka's documentation advises; a cache must not be filled by one record.
+_MAX_VALUE_BYTES = 32 * 1024 * 1024
+
+
+def member_key(member_id: str, instance_id: str | None) -> str:
+    """Return the name under which a member stands in hints: what survives a restart, if anything does.
+
+    Examples
+    --------
+    >>> member_key("app-1-6f3c", "pod-0"), member_key("app-1-6f3c", None)
+    ('i:pod-0', 'm:app-1-6f3c')
+    """
+    return f"m:{member_id}" if instance_id is None else f"i:{instance_id}"
+
+
+def hint_key(group_id: str) -> bytes:
+    """Return the record key of a group's hint in the hint topic."""
+    return (GROUP_KEY_PREFIX + group_id).encode("utf-8", "surrogatepass")
+
+
+def fingerprint(members: Iterable[tuple[str, Iterable[str]]], topics: Mapping[str, int]) -> str:
+    """Return the identity of a group: who is in it, what they take, how many partitions there are.
+
+    Owners, generations, racks and names do not enter: the fingerprint stays as long as a plan for the
+    group stays meaningful. Only topics that exist and that somebody takes count, so the planner, which
+    sees all topics, and a group's leader, which sees its own, compute the same.
+
+    Parameters
+    ----------
+    members
+        Pairs of a member's key (`member_key`) and the ids of the topics it takes, in any order.
+    topics
+        Number of partitions by topic id; a topic with none does not exist.
+
+    Returns
+    -------
+    str
+        SHA-256 in hexadecimal of the canonical JSON.
+
+    Raises
+    ------
+    HintFormatError
+        If a topic id has no known text form.
+
+    Examples
+    --------
+    >>> fingerprint([("m:a", ["AAAAAAAAAAAAAAAAAAAAAQ"])], {"AAAAAAAAAAAAAAAAAAAAAQ": 3})[:12]
+    'cbadcab842b5'
+    """
+    counts = {topic_id_text(topic): int(count) for topic, count in topics.items() if count > 0}
+    rows: list[list[Any]] = []
+    taken: set[str] = set()
+    for key, topic_ids in members:
+        existing = sorted({text for text in map(topic_id_text, topic_ids) if text in counts})
+        taken.update(existing)
+        rows.append([key, existing])
+    rows.sort()
+    content = {"members": rows, "topics": [[topic, counts[topic]] for topic in sorted(taken)]}
+    return hashlib.sha256(canonical_json(content)).hexdigest()
+
+
+def plan_id(payload_bytes: bytes) -> str:
+    """Return the identity of a plan: SHA-256, in hexadecimal, of its payload's bytes."""
+    return hashlib.sha256(payload_bytes).hexdigest()
+
+
+def derive_group_key(master_key: bytes, group_id: str) -> bytes:
+    """Return the key that signs one group's hints, 32 bytes.
+
+    A consumer holds its own group's key only, so no application can sign for another group.
+
+    Raises
+    ------
+    ValueError
+        If the master key is empty.
+    """
+    if not master_key:
+        raise ValueError("the master key is empty")
+    return hmac.new(master_key, _KEY_CONTEXT + hint_key(group_id), hashlib.sha256).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A hint as read from the hint topic.
+
+    Attributes
+    ----------
+    payload_bytes, payload, plan_id
+        What is asked for, as bytes, as values, and its identity.
+    sequence
+        Rises by one with every new hint of a group; a repeat carries the same.
+    issued_at_ms, expires_at_ms
+        Milliseconds since the epoch; from `expires_at_ms` on nobody may start to follow it.
+    signed
+        Whether its signature was checked and holds. Without a key nothing is checked.
+    """
+
+    payload_bytes: bytes
+    payload: HintPayload
+    plan_id: str
+    sequence: int
+    issued_at_ms: int
+    expires_at_ms: int
+    signed: bool
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Return whether the hint's time is over at `now_ms`."""
+        return now_ms >= self.expires_at_ms
+
+
+def encode_hint(
+    payload_bytes: bytes,
+    *,
+    sequence: int,
+    issued_at_ms: int,
+    expires_at_ms: int,
+    group_key: bytes | None = None,
+) -> bytes:
+    """Return the value of a hint's record: the envelope, a line feed, the payload's bytes.
+
+    Parameters
+    ----------
+    payload_bytes
+        What `HintPayload.encode` returned.
+    sequence, issued_at_ms, expires_at_ms
+        See `Hint`; none may be negative.
+    group_key
+        From `derive_group_key`; signs envelope and payload. Without it the hint is unsigned.
+
+    Raises
+    ------
+    HintFormatError
+        If a number is negative, or the payload holds a line feed (then it is not from `encode`).
+    """
+    if min(sequence, issued_at_ms, expires_at_ms) < 0:
+        numbers = f"sequence {sequence}, issued_at_ms {issued_at_ms}, expires_at_ms {expires_at_ms}"
+        raise HintFormatError(f"a hint's numbers cannot be negative: {numbers}")
+    if b"\n" in payload_bytes:
+        raise HintFormatError("the payload holds a line feed: it is not canonical")
+    head = {
+        "expires_at_ms": expires_at_ms,
+        "issued_at_ms": issued_at_ms,
+        "sequence": sequence,
+        "version": ENVELOPE_VERSION,
+    }
+    signature = None if group_key is None else _sign(group_key, head, payload_bytes)
+    return canonical_json({**head, "hmac": signature}) + b"\n" + payload_bytes
+
+
+def decode_hint(
+    value: bytes,
+    *,
+    group_id: str,
+    group_key: bytes | None = None,
+    cluster_id: str | None = None,
+) -> Hint:
+    """Read a hint, and make sure that it is whole, signed by who may sign, and meant for this group.
+
+    The signature is checked before the payload is looked into. Expiry is the caller's to check
+    (`Hint.is_expired`): it stops starting, not finishing or keeping.
+
+    Parameters
+    ----------
+    value
+        A record's value. A tombstone is no hint: the caller tells it by its None.
+    group_id
+        The group that the reader belongs to.
+    group_key
+        The group's key. With it, an unsigned hint is an error; without it, nothing is verified.
+    cluster_id
+        The cluster that the reader is connected to, if it knows.
+
+    Raises
+    ------
+    HintFormatError
+        If the bytes are no hint of this version.
+    HintSignatureError
+        If a key is given and the signature is missing or does not hold.
+    HintForeignError
+        If it is for another group or cluster.
+    """
+    if len(value) > _MAX_VALUE_BYTES:
+        raise HintFormatError(f"{len(value)} bytes are more than the {_MAX_VALUE_BYTES} that a hint may have")
+    first, separator, payload_bytes = value.partition(b"\n")
+    if not separator:
+        raise HintFormatError("no line feed between envelope and payload")
+    head, signature = _read_envelope(first)
+    if group_key is not None:
+        _check_signature(group_key, head, payload_bytes, signature)
+    payload = HintPayload.decode(payload_bytes)
+    if payload.group_id != group_id:
+        raise HintForeignError(f"the hint is for group {payload.group_id!r}, not {group_id!r}")
+    if cluster_id is not None and payload.cluster_id != cluster_id:
+        raise HintForeignError(f"the hint is for cluster {payload.cluster_id!r}, not {cluster_id!r}")
+    return Hint(
+        payload_bytes=payload_bytes,
+        payload=payload,
+        plan_id=plan_id(payload_bytes),
+        sequence=head["sequence"],
+        issued_at_ms=head["issued_at_ms"],
+        expires_at_ms=head["expires_at_ms"],
+        signed=group_key is not None,
+    )
+
+
+def _sign(group_key: bytes, head: Mapping[str, int], payload_bytes: bytes) -> str:
+    return hmac.new(group_key, canonical_json(head) + b"\n" + payload_bytes, hashlib.sha256).hexdigest()
+
+
+def _read_envelope(line: bytes) -> tuple[dict[str, int], str | None]:
+    content = parse_json(line, "envelope")
+    if not isinstance(content, dict):
+        raise HintFormatError("the envelope is no JSON object")
+    if content.get("version") != ENVELOPE_VERSION:
+        raise HintFormatError(f"version {content.get('version')!r:.40} is not {ENVELOPE_VERSION}")
+    if set(content) != _ENVELOPE_FIELDS:
+        raise HintFormatError(f"the envelope's fields are {sorted(content)!r:.200}")
+    signature = content.pop("hmac")
+    if not (signature is None or isinstance(signature, str)):
+        raise HintFormatError("the envelope's hmac is no text")
+    for name, number in content.items():
+        if type(number) is not int or not 0 <= number < 2**63:
+            raise HintFormatError(f"the envelope's {name} is no whole number from 0 on: {number!r:.40}")
+    return content, signature
+
+
+def _check_signature(
+    group_key: bytes, head: Mapping[str, int], payload_bytes: bytes, signature: str | None
+) -> None:
+    if signature is None:
+        raise HintSignatureError("the hint is not signed, and this reader asks for signatures")
+    wanted = _sign(group_key, head, payload_bytes)
+    # Compared as bytes: compare_digest refuses text that is not ASCII.
+    if not hmac.compare_digest(signature.encode("utf-8", "surrogatepass"), wanted.encode("ascii")):
+        raise HintSignatureError("the hint's signature does not hold for this group's key")

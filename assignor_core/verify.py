@@ -1,0 +1,187 @@
+"""The one checker of an assignment, used by the tests, the jobs and the consumer alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assignor_core.errors import InvalidAssignmentError
+from assignor_core.metrics import count_moves, member_counts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from assignor_core.model import Assignment, Group
+
+__all__ = ["Violation", "check_assignment", "find_violations", "has_improving_chain", "largest_count_gap"]
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that an assignment breaks.
+
+    Attributes
+    ----------
+    rule
+        SHAPE, MEMBER_RANGE, NOT_SUBSCRIBED, UNASSIGNED, MAX_MOVES or COUNT_SLACK.
+    count
+        By how much: rows concerned, moves made, or the largest difference of counts.
+    message
+        What is wrong, with the first examples and the numbers.
+    """
+
+    rule: str
+    count: int
+    message: str
+
+
+def find_violations(
+    group: Group,
+    assignment: Assignment,
+    *,
+    max_moves: int | None = None,
+    count_slack: int | None = None,
+    complete: bool = True,
+) -> tuple[Violation, ...]:
+    """Return all rules that an assignment breaks. O(P + S) with S subscriptions.
+
+    That no partition is with two members needs no check: a row holds one number.
+
+    Parameters
+    ----------
+    group, assignment
+        The group, and int32 [P]: row → member, -1 for none.
+    max_moves
+        How many rows may leave a member that owns them (`metrics.count_moves`).
+    count_slack
+        No partition may be able to go from a member to another that takes it while their counts differ
+        by 2 + `count_slack` or more.
+    complete
+        Whether every row that somebody takes must be with somebody. The first phase of a cooperative
+        rebalance is not complete.
+    """
+    if assignment.shape != (group.num_partitions,) or assignment.dtype != np.int32:
+        what = f"int32 [{group.num_partitions}] was expected, not {assignment.dtype} {list(assignment.shape)}"
+        return (Violation("SHAPE", 1, what),)
+    bad = np.flatnonzero((assignment < -1) | (assignment >= group.num_members))
+    if len(bad):
+        what = f"{len(bad)} rows are with members that do not exist: {_rows(group, bad)}"
+        return (Violation("MEMBER_RANGE", len(bad), what),)
+    found: list[Violation] = []
+    placed = np.flatnonzero(assignment >= 0)
+    alien = placed[~group.takes(assignment[placed], group.row_topic[placed])]
+    if len(alien):
+        what = f"{len(alien)} partitions are with members that do not take them: {_rows(group, alien)}"
+        found.append(Violation("NOT_SUBSCRIBED", len(alien), what))
+    if complete:
+        found += _find_unassigned(group, assignment)
+    moves = count_moves(group, assignment) if max_moves is not None else 0
+    if max_moves is not None and moves > max_moves:
+        found.append(Violation("MAX_MOVES", moves, f"{moves} moves are more than the {max_moves} allowed"))
+    gap = largest_count_gap(group, assignment) if count_slack is not None else 0
+    if count_slack is not None and gap >= 2 + count_slack:
+        what = f"a partition can go to a member that has {gap} fewer; {1 + count_slack} are allowed"
+        found.append(Violation("COUNT_SLACK", gap, what))
+    return tuple(found)
+
+
+def check_assignment(
+    group: Group,
+    assignment: Assignment,
+    *,
+    max_moves: int | None = None,
+    count_slack: int | None = None,
+    complete: bool = True,
+) -> None:
+    """Do nothing if an assignment keeps all rules; parameters as in `find_violations`.
+
+    Raises
+    ------
+    InvalidAssignmentError
+        If it breaks one; the message names the rules, with numbers.
+    """
+    found = find_violations(
+        group, assignment, max_moves=max_moves, count_slack=count_slack, complete=complete
+    )
+    if found:
+        raise InvalidAssignmentError("; ".join(f"{v.rule}: {v.message}" for v in found[:_SHOWN]))
+
+
+def largest_count_gap(group: Group, assignment: Assignment) -> int:
+    """Return the largest count_a - count_b such that a has a partition that b takes; 0 without any."""
+    counts = member_counts(group, assignment)
+    placed = np.flatnonzero(assignment >= 0)
+    if not len(placed):
+        return 0
+    most = np.zeros(group.num_topics, dtype=np.int64)
+    least = np.full(group.num_topics, np.iinfo(np.int64).max)
+    if group.has_equal_subscriptions:
+        least[:] = counts.min()
+        most[group.row_topic[placed]] = counts[assignment[placed]].max()
+    else:
+        np.maximum.at(most, group.row_topic[placed], counts[assignment[placed]])
+        sizes = np.diff(group.subscription_start)
+        np.minimum.at(least, group.subscription_topic, np.repeat(counts, sizes))
+    return max(0, int((most - least)[group.row_topic[placed]].max()))
+
+
+def has_improving_chain(group: Group, assignment: Assignment) -> bool:
+    """Return whether partitions could be passed on along a chain of members to make counts more even.
+
+    No such chain is the certificate that the sum of squared counts is minimal. A chain leads from a
+    member to one with at least two partitions fewer. O(M * T + P).
+    """
+    counts = member_counts(group, assignment)
+    holds = np.zeros((group.num_topics, group.num_members), dtype=np.bool_)
+    placed = np.flatnonzero(assignment >= 0)
+    holds[group.row_topic[placed], assignment[placed]] = True
+    takes = group.subscribed.T
+    seen_member = np.zeros(group.num_members, dtype=np.bool_)
+    seen_topic = np.zeros(group.num_topics, dtype=np.bool_)
+    # From the least loaded on, everybody who can pass something on to it, once: the first that reaches
+    # a member is the smallest that it can reach.
+    for start in np.argsort(counts, kind="stable"):
+        if seen_member[start]:
+            continue
+        reached = _reaches(int(start), holds, takes, seen_member, seen_topic)
+        if int(counts[reached].max()) - int(counts[start]) >= 2:  # noqa: PLR2004 - a swap of 1 gains nothing
+            return True
+    return False
+
+
+def _reaches(
+    start: int,
+    holds: NDArray[np.bool_],
+    takes: NDArray[np.bool_],
+    seen_member: NDArray[np.bool_],
+    seen_topic: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    front = np.array([start], dtype=np.int64)
+    reached = [front]
+    seen_member[start] = True
+    while len(front):
+        topics = np.flatnonzero(takes[:, front].any(axis=1) & ~seen_topic)
+        seen_topic[topics] = True
+        front = np.flatnonzero(holds[topics].any(axis=0) & ~seen_member)
+        seen_member[front] = True
+        reached.append(front)
+    return np.concatenate(reached)
+
+
+def _find_unassigned(group: Group, assignment: Assignment) -> list[Violation]:
+    somebody = np.zeros(group.num_topics, dtype=np.bool_)
+    somebody[group.subscription_topic] = True
+    left = np.flatnonzero((assignment < 0) & somebody[group.row_topic])
+    if not len(left):
+        return []
+    what = f"{len(left)} partitions that somebody takes are with nobody: {_rows(group, left)}"
+    return [Violation("UNASSIGNED", len(left), what)]
+
+
+def _rows(group: Group, rows: NDArray[np.int64]) -> str:
+    names = [f"{group.topics[group.row_topic[row]]}-{group.row_partition[row]}" for row in rows[:_SHOWN]]
+    return ", ".join(names) + (", …" if len(rows) > _SHOWN else "")
