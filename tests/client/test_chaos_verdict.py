@@ -1,0 +1,73 @@
+"""The storm's judge finds what it is there to find."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.chaos.verdict import judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def event(kind: str, name: str, at_s: float, **fields: Any) -> dict[str, Any]:
+    return {"event": kind, "name": name, "pid": ord(name[0]), "at_s": at_s, "wall_ms": 0, **fields}
+
+
+def took(name: str, at_s: float, kind: str = "assigned", *, generation: int = 1) -> dict[str, Any]:
+    return event(kind, name, at_s, partitions=[["t", 0]], generation=generation)
+
+
+def did(name: str, at_s: float, first: int, last: int, *, generation: int = 1) -> dict[str, Any]:
+    place = {"topic": "t", "partition": 0, "first": first, "last": last, "generation": generation}
+    return event("processed", name, at_s, **place)
+
+
+def findings(tmp_path: Path, *events: dict[str, Any], committed: int | None = None) -> list[str]:
+    path = tmp_path / "all.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
+    offsets = {} if committed is None else {("t", 0): (0, committed, committed)}
+    return [finding.split(":")[0] for finding in judge([path], offsets).findings]
+
+
+def test_a_planned_move_is_clean_and_a_repetition_after_it_is_not(tmp_path: Path) -> None:
+    moved = [
+        took("a", 1),
+        did("a", 2, 0, 9),
+        took("a", 3, "revoked", generation=2),
+        took("b", 4, generation=3),
+    ]
+    assert findings(tmp_path, *moved, did("b", 5, 10, 19, generation=3), committed=20) == []
+    assert findings(tmp_path, *moved, did("b", 5, 8, 19, generation=3), committed=20) == ["twice"]
+
+
+def test_who_died_was_thrown_out_or_could_not_commit_is_excused(tmp_path: Path) -> None:
+    again = [took("b", 6, generation=2), did("b", 7, 5, 9, generation=2)]
+    begun = [took("a", 1), did("a", 2, 0, 9)]
+    killed = event("killed", "w", 3, victim="a", victim_pid=ord("a"))
+    assert findings(tmp_path, *begun, killed, *again) == []
+    assert findings(tmp_path, *begun, took("a", 8, "lost"), *again) == []
+    failed = event("commit_failed", "a", 3, error="")
+    gone = took("a", 4, "revoked")
+    assert findings(tmp_path, *begun, failed, gone, *again) == ["twice"]
+    down = [event("broker_down", "w", 2.5), event("broker_up", "w", 3.5)]
+    assert findings(tmp_path, *begun, failed, *down, gone, *again) == []
+    # The other way round: who does it again had it in hand when it was thrown out.
+    stale = [took("b", 0.5), took("a", 1), did("a", 2, 0, 9), did("b", 3, 0, 9, generation=0)]
+    assert findings(tmp_path, *stale, took("b", 3.1, "lost")) == []
+
+
+def test_lost_records_two_owners_and_orphans_are_found(tmp_path: Path) -> None:
+    assert findings(tmp_path, took("a", 1), did("a", 2, 0, 4), did("a", 3, 6, 9), committed=10) == ["lost"]
+    both = [took("a", 1), did("a", 2, 0, 4), took("b", 3), did("b", 4, 5, 9)]
+    assert findings(tmp_path, *both) == ["two owners"]
+    # A static member that was killed comes back into the generation that it died in.
+    killed = event("killed", "w", 2.5, victim="a", victim_pid=ord("a"))
+    assert findings(tmp_path, *both, killed) == []
+    assert findings(tmp_path, *both, killed | {"at_s": 4.5}) == ["two owners"]
+    alone = [
+        took("a", 1), took("a", 2, "revoked"), *(event("x", "b", 3 + g, generation=g) for g in range(2, 5)),
+        took("b", 9, generation=4),
+    ]  # fmt: skip
+    assert findings(tmp_path, *alone) == ["orphan"]

@@ -1,0 +1,148 @@
+"""kafka-python's private parts that `hint_client` uses are there, and do what it takes them for.
+
+When a new version fails here, read `hint_client._kafka` and `hint_client._coordinator` again before allowing
+the version.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import kafka
+import pytest
+from kafka import KafkaConsumer
+from kafka.cluster import ClusterMetadata
+from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator import base as coordinator_base
+from kafka.coordinator.base import BaseCoordinator
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.partitioner.default import DefaultPartitioner
+
+from hint_client._kafka import ConsumerPort, hint_partition
+from hint_client.watcher import _SHARED_CONFIG
+
+
+def test_the_version_is_the_one_that_was_read() -> None:
+    assert kafka.__version__ == "3.0.12"
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [
+        (BaseCoordinator, ("request_rejoin", "reset_generation", "generation_if_stable", "group_metadata")),
+        (
+            ConsumerCoordinator,
+            (
+                "_on_join_prepare_async",
+                "_on_join_complete_async",
+                "_perform_assignment",
+                "group_protocols",
+                "_process_join_group_response",
+                "_invoke_rebalance_listener_async",
+                "_lookup_assignor",
+                "_send_offset_commit_request",
+                "_on_close_prepare_async",
+                "_handle_heartbeat_response",
+                "poll_heartbeat",
+                "ensure_coordinator_ready_async",
+                "poll",
+            ),
+        ),
+        (
+            SubscriptionState,
+            ("assigned_partitions", "assign_from_subscribed", "mark_pending_revocation"),
+        ),
+        (ClusterMetadata, ("partitions_for_topic", "topic_id", "request_update", "set_topics")),
+    ],
+)
+def test_the_methods_are_there(owner: type, names: tuple[str, ...]) -> None:
+    assert all(callable(getattr(owner, name)) for name in names)
+
+
+def test_a_join_clears_the_flag_that_asks_for_the_next_before_the_assignment_is_applied() -> None:
+    # So a request made from on_assignment survives, and one made while joining would not.
+    source = inspect.getsource(BaseCoordinator.join_group_async)
+    assert source.index("self.rejoin_needed = False") < source.index("await self._on_join_complete_async(")
+
+
+def test_a_join_prepares_once_and_looks_at_the_flag_on_each_try() -> None:
+    source = inspect.getsource(BaseCoordinator.join_group_async)
+    assert "if not self.rejoining:" in source
+    assert source.index("if not self.rejoining:") < source.index("await self._on_join_prepare_async(")
+
+
+def test_a_join_that_outlasts_a_poll_is_taken_up_only_while_something_asks_for_it() -> None:
+    # What `Membership._prepare` mends; a version that holds on to its joins does not need it.
+    source = inspect.getsource(BaseCoordinator.join_group_async)
+    loop = source.index("while self.need_rejoin():")
+    assert loop < source.index("await self._on_join_prepare_async(") < source.index("self._join_task = None")
+    assert "_join_task" not in inspect.getsource(ConsumerCoordinator.need_rejoin)
+    assert "request_rejoin" not in inspect.getsource(ConsumerCoordinator.need_rejoin)
+
+
+def test_the_protocol_is_looked_at_when_a_join_is_prepared_and_when_it_is_complete_and_nowhere_else() -> None:
+    source = inspect.getsource(ConsumerCoordinator)
+    both = inspect.getsource(ConsumerCoordinator._on_join_prepare_async) + inspect.getsource(
+        ConsumerCoordinator._on_join_complete_async
+    )
+    made = inspect.getsource(ConsumerCoordinator.__init__)
+    assert source.count("self._rebalance_protocol") == both.count("self._rebalance_protocol") + made.count(
+        "self._rebalance_protocol"
+    )
+
+
+def test_an_assignment_is_applied_before_the_first_listener_is_awaited() -> None:
+    source = inspect.getsource(ConsumerCoordinator._on_join_complete_async)
+    assert source.index("assign_from_subscribed(") < source.index("await ")
+
+
+def test_every_commit_goes_through_one_method() -> None:
+    source = inspect.getsource(ConsumerCoordinator)
+    assert source.count("OffsetCommitRequest(") == 1
+    assert "OffsetCommitRequest(" in inspect.getsource(ConsumerCoordinator._send_offset_commit_request)
+
+
+def test_what_was_fetched_stands_in_these_places() -> None:
+    source = inspect.getsource(Fetcher.fetched_records) + inspect.getsource(Fetcher.close)
+    for name in ("_completed_fetches", "_next_partition_records", "_paused_completed_fetches"):
+        assert f"self.{name}" in source
+
+
+def test_requests_that_end_a_membership_go_through_reset_generation() -> None:
+    source = inspect.getsource(coordinator_base)
+    assert source.count("self._generation = ") == 3, "set in __init__, by a join, and by reset_generation"
+
+
+def test_the_watcher_shares_only_settings_that_exist() -> None:
+    assert set(_SHARED_CONFIG) <= set(KafkaConsumer.DEFAULT_CONFIG)
+
+
+@pytest.mark.parametrize("key", [b"group/a", b"group/billing", b"group/\xc3\xa4", b"control/stop"])
+def test_a_groups_partition_is_the_default_partitioners(key: bytes) -> None:
+    class Metadata:
+        def topics(self) -> set[str]:
+            return {"hints"}
+
+        def partitions_for_topic(self, _: str) -> set[int]:
+            return set(range(7))
+
+        available_partitions_for_topic = partitions_for_topic
+
+    chosen = DefaultPartitioner().partition("hints", key, key, None, None, Metadata())
+    assert hint_partition(key, 7) == chosen
+
+
+def test_a_port_sees_an_unjoined_consumer(offline_consumer: Any) -> None:
+    consumer = offline_consumer()
+    port = ConsumerPort(consumer)
+    assert port.held() == []
+    assert port.is_eager
+    assert port.claims() == ([], -1)
+    assert not port.is_leader
+    assert port.member_id == ""
+    assert port.instance_id is None
+    assert port.stable_generation() is None
+    assert port.subscribed_counts() == {}
+    assert port.cluster_id is None

@@ -1,0 +1,40 @@
+"""Hints show in kafka-python's own metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hint_client import HintCache, Reason
+from hint_client.metrics import GROUP, register_metrics
+from hint_client.watcher import HintWatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_what_was_noted_shows_among_the_consumers_metrics(
+    offline_consumer: Callable[..., Any],
+) -> None:
+    consumer, cache = offline_consumer(), HintCache("g")
+    watcher = HintWatcher(cache, {})
+    register_metrics(consumer, cache, watcher)
+    cache.note(Reason.FOLLOWED, "plan")
+    cache.note(Reason.ASKED, "plan")
+    cache.note(Reason.FINGERPRINT, "plan")
+    cache.apply_hint(b"no hint")
+    shown = consumer.metrics()[GROUP]
+    assert shown["hint-followed-total"] == 1
+    assert shown["hint-asked-total"] == 1
+    assert shown["hint-malformed-total"] == 1
+    assert shown["hint-ignored-total"] == 2
+    assert shown["hint-cache-age-seconds"] == -1
+    assert shown["hint-sequence"] == -1
+    watcher._has_read = True
+    assert 0 <= consumer.metrics()[GROUP]["hint-cache-age-seconds"] < 60
+    assert {f"hint-{reason.value.lower().replace('_', '-')}-total" for reason in Reason} <= set(shown)
+
+
+def test_a_consumer_without_metrics_works_without(offline_consumer: Callable[..., Any]) -> None:
+    consumer, cache = offline_consumer(metrics_enabled=False), HintCache("g")
+    register_metrics(consumer, cache, HintWatcher(cache, {}))
+    assert consumer.metrics() is None
