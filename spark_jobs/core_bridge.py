@@ -1,0 +1,306 @@
+"""Between rows and groups: the only module that knows both Arrow columns and ``assignor_core``.
+
+One group at a time comes in as two Arrow tables (its lag rows, its members) and goes out as one (its plan's
+head and rows). Partitions stay columns all the way; Python loops only over members and topics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from assignor_core.assignors import get_assignor
+from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
+from assignor_core.hint import HintPayload, fingerprint, member_key
+from assignor_core.metrics import Metrics, count_moves, measure
+from assignor_core.model import Group, utf16_key
+from assignor_core.verify import find_violations, largest_count_gap
+from spark_jobs.settings import Load
+from spark_jobs.transforms.lag import NOT_SUBSCRIBED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from spark_jobs.settings import GroupSettings
+
+# Which of a group's settings an assignor takes; the others are held to them by the gates alone.
+_ASSIGNOR_SETTINGS: Final = {
+    "cooperative-sticky": ("count_slack",),
+    "lag-aware-sticky": ("max_moves", "count_slack", "min_gain"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """A group with what its rows say beside it, row for row.
+
+    Attributes
+    ----------
+    group
+        The group; the owners are its claims.
+    topic_ids
+        [T] by topic.
+    status
+        [P] object array: the status of the lag.
+    is_unknown
+        bool [P]: the lag is not known; such a partition is not moved.
+    arrival_rate
+        float64 [P], records a second; NaN where it is not known.
+    stalled
+        bool [P].
+    """
+
+    group: Group
+    topic_ids: tuple[str, ...]
+    status: NDArray[np.object_]
+    is_unknown: NDArray[np.bool_]
+    arrival_rate: NDArray[np.float64]
+    stalled: NDArray[np.bool_]
+
+
+def build_group(lag: pa.Table, members: pa.Table) -> GroupRows:
+    """Build a group from its rows of ``lag`` and ``members``.
+
+    Parameters
+    ----------
+    lag
+        ``topic_id, topic, partition, owner_member_id, status, lag_records, arrival_rate_records_per_s,
+        stalled``; every partition of every topic that a member takes.
+    members
+        ``member_id, group_instance_id, subscription``; members only.
+
+    Raises
+    ------
+    ProblemError
+        If the rows contradict each other, e.g. a partition stands twice.
+    """
+    import pyarrow.compute as pc
+
+    lag = lag.filter(pc.not_equal(lag["status"], NOT_SUBSCRIBED))
+    names = sorted(pc.unique(lag["topic"]).to_pylist(), key=utf16_key)
+    topic_of_row = pc.index_in(lag["topic"].combine_chunks(), value_set=_strings(names)).to_numpy()
+    partition = lag["partition"].to_numpy()
+    order = np.lexsort((partition, topic_of_row))
+    topic_of_row, partition = topic_of_row[order], partition[order]
+    counts = np.bincount(topic_of_row, minlength=len(names))
+    first_row = np.concatenate(([0], np.cumsum(counts)[:-1])) if names else np.zeros(0, dtype=np.int64)
+
+    ids: list[str] = members["member_id"].to_pylist()
+    owner = pc.index_in(lag["owner_member_id"].combine_chunks(), value_set=_strings(ids))
+    owner_of_row = owner.fill_null(-1).to_numpy()[order]
+    held = np.flatnonzero(owner_of_row >= 0)
+    known = lag["lag_records"].is_valid().to_numpy()[order]
+    lag_records = pc.fill_null(lag["lag_records"], 0).to_numpy()[order]
+    group = Group.from_arrays(
+        topics=names,
+        num_partitions=counts,
+        member_ids=ids,
+        instance_ids=members["group_instance_id"].to_pylist(),
+        subscriptions=_subscriptions(members["subscription"].to_pylist(), names),
+        claims=(held, owner_of_row[held], np.zeros(len(held), dtype=np.int64)),
+        lags=lag_records,
+    )
+    topic_ids = lag["topic_id"].take(order[first_row]).to_pylist()
+    return GroupRows(
+        group=group,
+        topic_ids=tuple(topic_ids),
+        status=lag["status"].to_numpy()[order],
+        is_unknown=~known,
+        arrival_rate=pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy()[order],
+        stalled=pc.fill_null(lag["stalled"], False).to_numpy()[order],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A plan for a group: its assignment and all that its head says.
+
+    Attributes
+    ----------
+    assignment
+        int32 [P], row → member, -1 for none.
+    is_unknown
+        bool [P]: what the load is made of is not known there; such a row stays where it is.
+    gain
+        Relative fall of the largest load by capacity; 0 when nothing falls.
+    is_change
+        Whether any partition would be with somebody else than now.
+    """
+
+    rows: GroupRows
+    assignment: NDArray[np.int32]
+    is_unknown: NDArray[np.bool_]
+    payload: bytes
+    fingerprint: str
+    moves: int
+    count_gap: int
+    gain: float
+    before: Metrics
+    after: Metrics
+    violations: tuple[str, ...]
+    is_change: bool
+
+
+def plan_group(
+    rows: GroupRows, settings: GroupSettings, *, kafka_cluster_id: str, group_id: str, snapshot_id: str
+) -> GroupPlan:
+    """Plan one group: the same rows and settings always give the same bytes.
+
+    A partition whose lag (or rate, where that is the load) is not known stays with its owner, whatever the
+    assignor would do; `lag-aware-sticky` knows it beforehand and plans the rest around it.
+    """
+    group = rows.group
+    now = group.live_owner
+    is_unknown = rows.is_unknown
+    if settings.load is not Load.LAG:
+        is_unknown = is_unknown | np.isnan(rows.arrival_rate)
+    load = member_load(settings.load, group.lag, rows.arrival_rate)
+    capacity = np.array([settings.capacity_of(instance) for instance in group.instance_ids])
+    keep = is_unknown & (now >= 0)
+    target = _assign(group, settings, load, capacity, keep)
+    before, after = measure(group, now), measure(group, target)
+    found = find_violations(group, target)
+    print_ = _fingerprint(rows)
+    payload = HintPayload(
+        cluster_id=kafka_cluster_id,
+        group_id=group_id,
+        snapshot_id=snapshot_id,
+        fingerprint=print_,
+        assignment=_hinted(rows, target),
+        count_slack=settings.count_slack,
+        max_moves=settings.max_moves,
+    )
+    return GroupPlan(
+        rows=rows,
+        assignment=target,
+        is_unknown=is_unknown,
+        payload=payload.encode(),
+        fingerprint=print_,
+        moves=count_moves(group, target),
+        count_gap=largest_count_gap(group, target),
+        gain=relative_gain(load, capacity, now, target),
+        before=before,
+        after=after,
+        violations=tuple(f"{violation.rule}: {violation.message}" for violation in found),
+        is_change=bool((target != now).any()),
+    )
+
+
+def member_keys(group: Group) -> tuple[str, ...]:
+    """The members' keys as hints name them: [M]."""
+    return tuple(
+        member_key(member, instance)
+        for member, instance in zip(group.member_ids, group.instance_ids, strict=True)
+    )
+
+
+def member_load(kind: Load, lag: NDArray[np.int64], arrival_rate: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each row adds to its member's load: float64 [P].
+
+    Parameters
+    ----------
+    kind
+        ``mix``: the row's share of the group's lag and its share of the group's arrivals, in millionths.
+    lag
+        Records.
+    arrival_rate
+        Records a second; NaN (not known) counts as 0, as such a row stays where it is.
+    """
+    lags, rates = lag.astype(np.float64), np.nan_to_num(arrival_rate, nan=0.0).clip(min=0.0)
+    if kind is Load.LAG:
+        return lags
+    if kind is Load.RATE:
+        return rates
+    return 1e6 * (lags / (lags.sum() or 1.0) + rates / (rates.sum() or 1.0))
+
+
+def relative_gain(
+    load: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    before: NDArray[np.int32],
+    after: NDArray[np.int32],
+) -> float:
+    """How much the largest load by capacity falls, as a share of it; 0.0 when there is none, below 0: grows.
+
+    Parameters
+    ----------
+    load
+        [P].
+    capacity
+        [M].
+    before, after
+        int32 [P], row → member; -1 for nobody.
+    """
+
+    def largest(owner: NDArray[np.int32]) -> float:
+        held = owner >= 0
+        loads = np.bincount(owner[held], load[held], minlength=len(capacity)) / capacity
+        return float(loads.max(initial=0.0))
+
+    most = largest(before)
+    return 1.0 - largest(after) / most if most > 0 else 0.0
+
+
+def _assign(
+    group: Group,
+    settings: GroupSettings,
+    load: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    keep: NDArray[np.bool_],
+) -> NDArray[np.int32]:
+    taken = _ASSIGNOR_SETTINGS.get(settings.assignor, ())
+    assignor = get_assignor(settings.assignor, **{name: getattr(settings, name) for name in taken})
+    if isinstance(assignor, LagAwareStickyAssignor):
+        return assignor.plan(group, load=load, capacity=capacity, pinned=keep).assignment
+    return np.where(keep, group.live_owner, assignor.assign(group)).astype(np.int32)
+
+
+def _fingerprint(rows: GroupRows) -> str:
+    group = rows.group
+    starts = group.subscription_start
+    taken = [
+        [rows.topic_ids[topic] for topic in group.subscription_topic[starts[m] : starts[m + 1]].tolist()]
+        for m in range(group.num_members)
+    ]
+    sizes = np.diff(group.topic_start).tolist()
+    return fingerprint(
+        zip(member_keys(group), taken, strict=True), dict(zip(rows.topic_ids, sizes, strict=True))
+    )
+
+
+def _hinted(rows: GroupRows, target: NDArray[np.int32]) -> dict[str, dict[str, list[int]]]:
+    """The assignment as hints hold it: a loop over (member, topic) pairs, not over partitions."""
+    group = rows.group
+    placed = np.flatnonzero(target >= 0)
+    placed = placed[np.argsort(target[placed], kind="stable")]
+    member, topic = target[placed], group.row_topic[placed]
+    cuts = np.flatnonzero((np.diff(member) != 0) | (np.diff(topic) != 0)) + 1
+    keys = member_keys(group)
+    hinted: dict[str, dict[str, list[int]]] = {}
+    for part in np.split(np.arange(len(placed)), cuts) if len(placed) else ():
+        topics = hinted.setdefault(keys[member[part[0]]], {})
+        topics[rows.topic_ids[topic[part[0]]]] = group.row_partition[placed[part]].tolist()
+    return hinted
+
+
+def _subscriptions(
+    taken: list[list[str] | None], names: list[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    index = {name: number for number, name in enumerate(names)}
+    pairs = [
+        (member, index[topic])
+        for member, topics in enumerate(taken)
+        for topic in sorted(set(topics or ()))
+        if topic in index
+    ]
+    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return array[:, 0], array[:, 1]
+
+
+def _strings(values: list[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, pa.string())

@@ -1,0 +1,221 @@
+"""A cycle's steps, several jobs in one session each: a JVM's start costs more than their work.
+
+``observe`` collects, computes lag and reads the outcomes of earlier hints; ``decide`` plans and validates.
+Publishing needs no JVM and is apart (``publish_hints``). Both run as ``python -m spark_jobs.cycle`` or as an
+application of ``spark-submit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.collect_offsets import collect_offsets, floor_to_ms, slot_ms
+from spark_jobs.compute_lag import compute_lag
+from spark_jobs.errors import JobError, PolicyError, SnapshotNotFoundError
+from spark_jobs.group_history import read_history
+from spark_jobs.lake import Lake
+from spark_jobs.plan_assignments import plan_assignments
+from spark_jobs.policy_file import LoadedPolicy, load_policy
+from spark_jobs.read_outcomes import find_pending, read_outcomes
+from spark_jobs.run_records import keep_policy, keep_run
+from spark_jobs.score_plans import score_plans
+from spark_jobs.session import build_session
+from spark_jobs.side_by_side import run_side_by_side
+from spark_jobs.tables import SNAPSHOTS
+from spark_jobs.transforms.plans import PlanContext
+from spark_jobs.validate_plans import validate_plans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    Progress = Callable[[str, int, int], None]
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_observe(
+    spark: SparkSession,
+    loaded: LoadedPolicy,
+    cluster: str,
+    slot: datetime,
+    run_id: str,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Collect a slot, compute its lag, and settle earlier hints by it.
+
+    Parameters
+    ----------
+    spark, loaded
+        The session and the policy.
+    cluster
+        Name of the cluster in the policy.
+    slot
+        The moment that the reading stands for; a slot that has its snapshot is not read again.
+    run_id
+        The run, for the records.
+    progress
+        Called with (step, done, total).
+
+    Returns
+    -------
+    dict
+        ``snapshot_id, is_new, num_groups, num_partitions, num_problems, outcomes, scored``.
+
+    Raises
+    ------
+    JobError
+        A subclass that says what is wrong and what to do.
+    """
+    report = progress or _no_progress
+    started_at, slot = datetime.now(UTC), floor_to_ms(slot)
+    settings = cluster_settings(loaded, cluster)
+    lake = Lake(spark, loaded.policy.lake)
+    collected = collect_offsets(lake, cluster, settings, slot, run_id=run_id, progress=progress)
+    report("observe: computing lag", 0, 1)
+    pending, _ = run_side_by_side(
+        partial(find_pending, lake, cluster),
+        partial(compute_lag, lake, loaded.policy, cluster, collected.snapshot_id),
+    )
+    report("observe: computing lag", 1, 1)
+    report("observe: reading outcomes", 0, 1)
+    outcomes = read_outcomes(lake, cluster, collected.snapshot_id, run_id, pending)
+    scored = score_plans(lake, cluster, collected.snapshot_id, run_id)
+    report("observe: reading outcomes", 1, 1)
+    summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
+    keep_run(lake, cluster, run_id, "observe", slot, collected.snapshot_id, started_at, summary)
+    return summary
+
+
+def run_decide(
+    spark: SparkSession,
+    loaded: LoadedPolicy,
+    cluster: str,
+    slot: datetime,
+    run_id: str,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Plan the groups of a slot's snapshot and judge the plans; parameters as in :func:`run_observe`.
+
+    Returns
+    -------
+    dict
+        ``snapshot_id, plans, approved, rejected, waiting, failures``.
+
+    Raises
+    ------
+    SnapshotNotFoundError
+        When the slot has not been observed.
+    JobError
+        A subclass that says what is wrong and what to do.
+    """
+    report = progress or _no_progress
+    started_at, slot = datetime.now(UTC), floor_to_ms(slot)
+    cluster_settings(loaded, cluster)
+    lake = Lake(spark, loaded.policy.lake)
+    context, _ = run_side_by_side(
+        partial(_plan_context, lake, loaded, cluster, slot, run_id),
+        partial(keep_policy, lake, cluster, slot, loaded),
+    )
+    report("decide: planning groups", 0, 1)
+    planned = plan_assignments(lake, context)
+    report("decide: planning groups", 1, 1)
+    try:
+        report("decide: judging plans", 0, 1)
+        counts = validate_plans(lake, planned, context, started_at)
+        report("decide: judging plans", 1, 1)
+    finally:
+        planned.release()
+    summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": planned.num_plans}
+    summary |= counts | {"failures": planned.failures}
+    keep_run(lake, cluster, run_id, "decide", slot, context.snapshot_id, started_at, summary)
+    return summary
+
+
+def cluster_settings(loaded: LoadedPolicy, cluster: str) -> Any:
+    """The settings of a cluster by its name.
+
+    Raises
+    ------
+    PolicyError
+        When the policy has no such cluster.
+    """
+    found = loaded.policy.clusters.get(cluster)
+    if found is None:
+        known = ", ".join(sorted(loaded.policy.clusters))
+        raise PolicyError(f"the policy has no cluster {cluster!r}; it has: {known}")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one step from the command line; returns the exit status."""
+    arguments = _parse(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Every connection it makes, and every retry, at INFO.
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+    step = {"observe": run_observe, "decide": run_decide}[arguments.step]
+    try:
+        loaded = load_policy(arguments.config)
+        cluster_settings(loaded, arguments.cluster)
+        spark = build_session(f"evenlag {arguments.step} {arguments.cluster}")
+        try:
+            summary = step(spark, loaded, arguments.cluster, arguments.slot, arguments.run_id)
+        finally:
+            spark.stop()
+    except JobError as error:
+        _LOG.error("%s failed: %s", arguments.step, error)
+        return error.exit_code
+    _LOG.info("%s: %s", arguments.step, json.dumps(summary, default=str))
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="spark_jobs.cycle", description=__doc__)
+    parser.add_argument("step", choices=("observe", "decide"))
+    parser.add_argument("--config", help="the policy file (default: EVENLAG_CONFIG, else evenlag.yaml)")
+    parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
+    parser.add_argument("--slot", required=True, type=_slot, help="ISO 8601 moment with its offset")
+    parser.add_argument("--run-id", required=True, help="name of the run, for the records")
+    return parser.parse_args(argv)
+
+
+def _slot(text: str) -> datetime:
+    slot = datetime.fromisoformat(text)
+    if slot.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text} has no offset: write e.g. {text}+00:00")
+    return slot
+
+
+def _plan_context(lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str) -> PlanContext:
+    snapshot_id = lake.find_snapshot(cluster, slot_ms(slot))
+    if snapshot_id is None:
+        raise SnapshotNotFoundError(
+            f"slot {slot.isoformat()} of {cluster} has no finished snapshot: run observe for it first"
+        )
+    marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).take(1)[0]
+    return PlanContext(
+        policy=loaded.policy,
+        policy_hash=loaded.policy_hash,
+        cluster=cluster,
+        kafka_cluster_id=marker.kafka_cluster_id,
+        snapshot_id=snapshot_id,
+        slot=slot,
+        day=slot.date(),
+        run_id=run_id,
+        history=read_history(lake, loaded.policy, cluster, slot),
+    )
+
+
+def _no_progress(_step: str, _done: int, _total: int) -> None:
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Partitions that no assignment can help: one alone is more behind than an even share of its group's lag."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.tables import LAG, MEMBERS
+from spark_jobs.transforms.lag import NOT_SUBSCRIBED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from spark_jobs.lake_reader import Filter, LakeReader
+
+# Its owner holds hardly anything else: the same share at which the planner says that one row dominates.
+_DOMINATES: Final = 0.98
+# Less is noise, or soon gone.
+_MIN_LAG_RECORDS: Final = 1_000
+_MIN_SHARE: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class HotPartition:
+    """A partition that dominates its group's lag.
+
+    Attributes
+    ----------
+    group_id, topic, partition
+        Where.
+    lag_records
+        How far the group is behind on it.
+    mean_member_lag_records
+        An even share of the group's lag.
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    lag_records: int
+    mean_member_lag_records: float
+
+    @property
+    def message(self) -> str:
+        """In plain words."""
+        return (
+            f"not fixable by rebalancing: {self.topic}-{self.partition} alone is {self.lag_records:,} records"
+            f" behind, an even share of the group's lag is {self.mean_member_lag_records:,.0f} a member. A "
+            "partition cannot be split: look at its key's traffic or at its consumer"
+        )
+
+
+def find_hot_partitions(
+    reader: LakeReader, snapshot: Mapping[str, Any], is_wanted: Callable[[str], bool]
+) -> list[HotPartition]:
+    """Find the groups of a snapshot whose most loaded member is so by one partition alone.
+
+    A partition counts when it is at least 1,000 records behind, at least twice an even share of its group's
+    lag, and its owner holds hardly any other: then no assignment lowers the group's largest lag.
+
+    Parameters
+    ----------
+    reader, snapshot
+        The lake, and the marker of the snapshot.
+    is_wanted
+        Tells whether a group is to be looked at.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
+    wanted: list[Filter] = [
+        ("cluster", "=", snapshot["cluster"]),
+        ("day", "=", snapshot["day"]),
+        ("snapshot_id", "=", snapshot["snapshot_id"]),
+    ]
+    heavy: list[Filter] = [("lag_records", ">=", _MIN_LAG_RECORDS), ("status", "!=", NOT_SUBSCRIBED)]
+    candidates = reader.read(LAG, columns=["group_id"], filters=[*wanted, *heavy])["group_id"].unique()
+    groups = [group_id for group_id in candidates.to_pylist() if is_wanted(group_id)]
+    if not groups:
+        return []
+    of_groups: list[Filter] = [*wanted, ("group_id", "in", groups)]
+    columns = ("group_id", "topic", "partition", "owner_member_id", "lag_records")
+    lag = reader.read(LAG, columns=columns, filters=[*of_groups, ("status", "!=", NOT_SUBSCRIBED)])
+    members = reader.read(MEMBERS, columns=["group_id", "member_id"], filters=of_groups)
+    return sorted(_hot(lag, members), key=lambda hot: hot.group_id)
+
+
+def _hot(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
+    """A loop over groups with something heavy; their partitions stay columns."""
+    import pyarrow.compute as pc
+
+    owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
+    by_member = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
+    largest = _by_group(by_member.group_by("group_id").aggregate([("lag_records_sum", "max")]))
+    total = _by_group(lag.group_by("group_id").aggregate([("lag_records", "sum")]))
+    size = _by_group(members.group_by("group_id").aggregate([("member_id", "count")]))
+    # Sorted, the first row of each group is its heaviest partition.
+    heaviest = (
+        owned.sort_by([("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")])
+        .group_by("group_id", use_threads=False)
+        .aggregate([("topic", "first"), ("partition", "first"), ("lag_records", "first")])
+    )
+    found = []
+    for row in heaviest.to_pylist():
+        group_id, alone = row["group_id"], row["lag_records_first"] or 0
+        num_members = size.get(group_id) or 0
+        if num_members < 2:  # noqa: PLR2004  # with one member there is nobody to share with
+            continue
+        mean = (total[group_id] or 0) / num_members
+        is_hot = alone >= max(_MIN_LAG_RECORDS, _MIN_SHARE * mean)
+        if is_hot and alone >= _DOMINATES * (largest[group_id] or 0):
+            found.append(HotPartition(group_id, row["topic_first"], row["partition_first"], alone, mean))
+    return found
+
+
+def _by_group(table: pa.Table) -> dict[str, Any]:
+    """The one measure of a table by group, whatever it is called."""
+    (measure,) = [name for name in table.column_names if name != "group_id"]
+    return dict(zip(table["group_id"].to_pylist(), table[measure].to_pylist(), strict=True))

@@ -1,0 +1,139 @@
+"""Connections to Kafka from the policy: TLS and SASL pass through, secrets are resolved here alone."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.errors import JobError, KafkaAuthenticationError, KafkaUnreachableError
+from spark_jobs.secret_refs import SecretRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_jobs.settings import ClusterSettings
+
+CLIENT_ID: Final = "evenlag"
+
+# A connection that is refused is worth asking again for a moment: a broker restarts.
+_BOOTSTRAP_TIMEOUT_MS: Final = 15_000
+_PROBE_TIMEOUT_S: Final = 2.0
+
+
+def bootstrap_timeout_ms(cluster: ClusterSettings) -> int:
+    """How long a client may try to reach a first broker, in milliseconds."""
+    return min(_BOOTSTRAP_TIMEOUT_MS, cluster.request_timeout_ms)
+
+
+def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
+    """Build the keyword arguments for any kafka-python client of a cluster.
+
+    The result holds secrets: it is for the client's constructor only, never for logs, tables or arguments.
+
+    Raises
+    ------
+    SecretError
+        When a secret that the policy refers to is not there.
+    """
+    resolved = {
+        name: value.resolve() if isinstance(value, SecretRef) else value
+        for name, value in cluster.kafka.items()
+    }
+    return {
+        "request_timeout_ms": cluster.request_timeout_ms,
+        **resolved,
+        "bootstrap_servers": list(cluster.bootstrap_servers),
+        "client_id": CLIENT_ID,
+    }
+
+
+@contextmanager
+def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
+    """Turn kafka-python's errors into ones that say which cluster and what to do.
+
+    Raises
+    ------
+    KafkaAuthenticationError
+        When credentials or certificates were refused.
+    KafkaUnreachableError
+        When nobody answered.
+    JobError
+        For a setting that kafka-python does not know.
+    """
+    import kafka.errors
+
+    servers = ", ".join(cluster.bootstrap_servers)
+    try:
+        yield
+    except (
+        kafka.errors.SaslAuthenticationFailedError,
+        kafka.errors.UnsupportedSaslMechanismError,
+        kafka.errors.AuthorizationError,
+    ) as error:
+        raise KafkaAuthenticationError(
+            f"{servers} refused evenlag ({type(error).__name__}): "
+            "check sasl_mechanism, user, password and ACLs"
+        ) from error
+    except kafka.errors.KafkaConfigurationError as error:
+        raise JobError(f"kafka-python does not take these settings for {servers}: {error}") from error
+    except (kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, OSError) as error:
+        if _is_secured(cluster) and any(map(_accepts_connections, cluster.bootstrap_servers)):
+            # kafka-python tells a refused handshake and a dead port alike, as a timeout.
+            raise KafkaAuthenticationError(
+                f"{servers} takes connections and then ends them: check security_protocol, the certificates "
+                "and the credentials"
+            ) from error
+        raise KafkaUnreachableError(
+            f"no broker answered at {servers}: check bootstrap_servers, security_protocol "
+            f"and that it runs ({error})"
+        ) from error
+    except kafka.errors.KafkaError as error:
+        raise KafkaUnreachableError(
+            f"{servers} could not do what was asked ({type(error).__name__}: {error})"
+        ) from error
+
+
+@contextmanager
+def admin_client(cluster: ClusterSettings) -> Iterator[Any]:
+    """Hold a ``KafkaAdminClient`` of a cluster; errors are those of :func:`kafka_errors`."""
+    from kafka.admin import KafkaAdminClient
+
+    settings = kafka_client_settings(cluster)
+    with kafka_errors(cluster):
+        client = KafkaAdminClient(**settings, bootstrap_timeout_ms=bootstrap_timeout_ms(cluster))
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def kafka_cluster_id(client: Any) -> str:
+    """Ask the brokers for the cluster's id."""
+    return str(client.describe_cluster()["cluster_id"])
+
+
+def _is_secured(cluster: ClusterSettings) -> bool:
+    return str(cluster.kafka.get("security_protocol", "PLAINTEXT")) != "PLAINTEXT"
+
+
+def _accepts_connections(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+class Deadline:
+    """A moment by which reading must end, so that one slow broker cannot hold up a run for ever."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the moment has passed."""
+        return time.monotonic() >= self._end

@@ -1,0 +1,116 @@
+"""The only place where a Spark session is built.
+
+Under ``spark-submit`` the JVM runs already: master, jars and driver memory are the submitter's, and only
+what may still be set is set here. Run as a plain Python process, the session is an embedded ``local[*]``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JARS_VARIABLE: Final = "EVENLAG_JARS"
+MASTER_VARIABLE: Final = "EVENLAG_SPARK_MASTER"
+_ROOT: Final = Path(__file__).resolve().parents[1]
+
+# What every session needs, wherever it runs; static, so it is set before the session is there.
+SESSION_CONF: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+# A driver that this process starts itself.
+EMBEDDED_CONF: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+# On a local master a cycle's tables are small, and what costs is Spark's own work around them: compiling
+# code for each query, a job for each shuffle, 50 tasks to replay a Delta log. Measured in docs/adr/0007.
+LOCAL_CONF: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def jars_folder() -> Path:
+    """Where set-up keeps the jars: ``$EVENLAG_JARS``, the checkout's ``.cache/jars``, or the user's cache."""
+    if folder := os.environ.get(JARS_VARIABLE):
+        return Path(folder)
+    if (_ROOT / "pyproject.toml").is_file():
+        return _ROOT / ".cache" / "jars"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenlag" / "jars"
+
+
+def delta_jars() -> list[str]:
+    """Local paths of Delta's jars, as set-up fetched them.
+
+    Returns
+    -------
+    list of str
+        Sorted paths under ``spark`` of :func:`jars_folder`; empty when there are none (then the cluster's
+        own class path has to hold Delta).
+    """
+    return sorted(str(jar) for jar in (jars_folder() / "spark").glob("*.jar"))
+
+
+def build_session(app_name: str, *, conf: dict[str, str] | None = None) -> SparkSession:
+    """Build, or take the running, Spark session.
+
+    Parameters
+    ----------
+    app_name
+        Shown in Spark's own pages.
+    conf
+        Further settings; they win over ours.
+
+    Raises
+    ------
+    JobError
+        When PySpark is not installed, or no Java is found.
+    """
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        raise JobError("this needs Spark: pip install 'evenlag[spark]'") from error
+
+    # Executors must run this interpreter, not whichever python3 stands first on their path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = dict(SESSION_CONF)
+    if not _under_spark_submit():
+        settings |= EMBEDDED_CONF | {"spark.master": os.environ.get(MASTER_VARIABLE, "local[*]")}
+        if jars := delta_jars():
+            settings["spark.jars"] = ",".join(jars)
+    settings |= conf or {}
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise JobError(f"Spark did not start ({error}): is Java 17 or newer on the PATH?") from error
+    if str(session.sparkContext.master).startswith("local"):
+        for key, value in LOCAL_CONF.items():
+            if key not in (conf or {}):
+                session.conf.set(key, value)
+    return session
+
+
+def _under_spark_submit() -> bool:
+    # spark-submit hands its Python child the port of the JVM that it started.
+    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,0 +1,287 @@
+"""What evenlag is told: clusters, groups and limits, validated once when the policy is read.
+
+Each value has its default, unit and range here. Nothing in these objects is secret: a secret is a
+:class:`~spark_jobs.secret_refs.SecretRef` until the moment it is used.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Final, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from spark_jobs.secret_refs import SecretRef
+
+DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
+DEFAULT_ASSIGNOR: Final = "lag-aware-sticky"
+
+# Settings of kafka-python that hold a secret: a literal here would end in the policies table.
+SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password"})
+# Objects of Python, for programs: OAUTHBEARER's tokens, a ready-made TLS context.
+OBJECT_KAFKA_SETTINGS: Final = frozenset({"sasl_oauth_token_provider", "ssl_context"})
+# Set by evenlag itself, per connection.
+RESERVED_KAFKA_SETTINGS: Final = frozenset({"bootstrap_servers", "transactional_id", "group_id", "client_id"})
+
+CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+
+
+class Mode(StrEnum):
+    """What evenlag may do for a group."""
+
+    OBSERVE = "observe"
+    SHADOW = "shadow"
+    APPROVE = "approve"
+    AUTO = "auto"
+
+    @property
+    def rank(self) -> int:
+        """How much may be done: 0 for observe, up to 3 for auto."""
+        return list(Mode).index(self)
+
+
+class ResetPolicy(StrEnum):
+    """``auto.offset.reset`` of a group's clients, which nobody can see from outside."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class IsolationLevel(StrEnum):
+    """``isolation.level`` of a group's clients, which nobody can see from outside."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class Load(StrEnum):
+    """What adds up to a member's load, and is evened out."""
+
+    LAG = "lag"
+    RATE = "rate"
+    MIX = "mix"
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=False)
+
+
+def matches_pattern(pattern: str, name: str) -> bool:
+    """Tell whether a name fits: an exact name, a glob, or ``/expression/`` that fits the whole name."""
+    if _is_expression(pattern):
+        return re.fullmatch(pattern[1:-1], name) is not None
+    return fnmatch.fnmatchcase(name, pattern)
+
+
+def _is_expression(pattern: str) -> bool:
+    return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
+
+
+def _valid_pattern(value: str) -> str:
+    if _is_expression(value):
+        try:
+            re.compile(value[1:-1])
+        except re.error as error:
+            raise ValueError(f"{value} is not a regular expression: {error}") from error
+    return value
+
+
+def _known_assignor(name: str) -> str:
+    from assignor_core.assignors import get_assignor
+    from assignor_core.errors import UnknownAssignorError
+
+    try:
+        return get_assignor(name).name
+    except UnknownAssignorError as error:
+        raise ValueError(str(error)) from error
+
+
+def _one_or_many(value: Any) -> Any:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+class ClusterSettings(_Settings):
+    """One Kafka cluster: how to reach it, when to run, where its hints go."""
+
+    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+    kafka: dict[str, SecretRef | bool | int | float | str] = Field(
+        default_factory=dict, description="settings passed through to kafka-python, e.g. security_protocol"
+    )
+    schedule: str | None = Field(
+        default="*/5 * * * *", description="cron expression, null for manual runs only"
+    )
+    hint_topic: str = Field(default=DEFAULT_HINT_TOPIC, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    hint_topic_partitions: int = Field(default=12, ge=1, le=10_000)
+    hint_topic_replication_factor: int = Field(default=-1, ge=-1, description="-1: the broker's default")
+    hint_signing_key: SecretRef | None = None
+    request_timeout_ms: int = Field(default=30_000, ge=1_000, le=600_000)
+    history_window_s: int = Field(
+        default=3_600, ge=60, le=604_800, description="how far back rates and time lag look"
+    )
+    rate_window_s: int = Field(default=900, ge=1, le=86_400, description="window of the rates")
+
+    @field_validator("kafka")
+    @classmethod
+    def _no_literal_secret(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, setting in value.items():
+            if name in RESERVED_KAFKA_SETTINGS:
+                raise ValueError(f"{name} is set by evenlag, it does not belong under 'kafka'")
+            if name in OBJECT_KAFKA_SETTINGS:
+                raise ValueError(f"{name} takes an object, which a policy file cannot hold")
+            if name in SECRET_KAFKA_SETTINGS and not isinstance(setting, SecretRef):
+                raise ValueError(f"{name} is a secret: give it as {{env: NAME}} or {{file: PATH}}")
+        return value
+
+    @model_validator(mode="after")
+    def _windows_nest(self) -> ClusterSettings:
+        if self.rate_window_s > self.history_window_s:
+            raise ValueError(
+                f"rate_window_s ({self.rate_window_s}) looks further back than "
+                f"history_window_s ({self.history_window_s})"
+            )
+        return self
+
+
+class GateLimits(_Settings):
+    """Limits of the gates; a plan beyond one of them is set aside."""
+
+    max_snapshot_age_s: int = Field(
+        default=900, ge=1, le=86_400, description="how old the reading may be when it is decided upon"
+    )
+    cooldown_s: int = Field(default=600, ge=0, le=604_800, description="rest after a hint of the group")
+    min_breaches: int = Field(
+        default=1, ge=1, le=1_000, description="readings in a row that ask for a change before it is proposed"
+    )
+
+
+class BackOff(_Settings):
+    """When plans are scored, and when a group whose plans do not pay off is left alone."""
+
+    horizon_s: int = Field(
+        default=1_800, ge=10, le=604_800, description="how long after its publishing a plan is scored"
+    )
+    after: int = Field(
+        default=3, ge=0, le=1_000, description="plans in a row that did not pay off; 0: never back off"
+    )
+    rest_s: int = Field(default=86_400, ge=10, le=31_536_000, description="how long the group rests then")
+
+
+class CapacityRule(_Settings):
+    """What the members whose instance id matches can bear, relative to others (1)."""
+
+    match: Annotated[str, AfterValidator(_valid_pattern), Field(min_length=1)]
+    capacity: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
+
+
+class GroupSettings(_Settings):
+    """What holds for the groups that a rule matches."""
+
+    mode: Mode = Mode.SHADOW
+    assignor: Annotated[str, AfterValidator(_known_assignor)] = DEFAULT_ASSIGNOR
+    load: Load = Field(default=Load.LAG, description="what is evened out: lag, the rate of arrivals, or both")
+    capacities: tuple[CapacityRule, ...] = Field(
+        default=(), description="what members can bear, by instance id; the first that matches holds, else 1"
+    )
+    max_moves: int = Field(default=1_000, ge=0, le=10_000_000, description="partitions that may change owner")
+    count_slack: int = Field(default=0, ge=0, le=1_000_000, description="counts may differ by 1 + this")
+    min_gain: float = Field(default=0.05, ge=0, lt=1, description="relative fall of the largest member lag")
+    reset_policy: ResetPolicy | None = None
+    isolation_level: IsolationLevel | None = None
+    hint_ttl_s: int = Field(
+        default=900, ge=10, le=604_800, description="how long a hint may start a rebalance"
+    )
+    approval_timeout_s: int = Field(
+        default=3_600, ge=60, le=604_800, description="how long a plan may wait for a person; then it is no"
+    )
+    gates: GateLimits = GateLimits()
+    back_off: BackOff = BackOff()
+
+    @model_validator(mode="after")
+    def _load_has_its_assignor(self) -> Self:
+        if self.assignor == DEFAULT_ASSIGNOR:
+            return self
+        for name, is_set in (("load", self.load is not Load.LAG), ("capacities", bool(self.capacities))):
+            if is_set:
+                raise ValueError(
+                    f"{name} goes with the assignor {DEFAULT_ASSIGNOR}: {self.assignor} knows nothing of it"
+                )
+        return self
+
+    def canonical_json(self) -> str:
+        """The settings as text: equal settings, equal text."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+    def capacity_of(self, instance_id: str | None) -> float:
+        """What a member can bear, relative to others: 1 without an instance id or a rule that matches."""
+        for rule in self.capacities if instance_id is not None else ():
+            if matches_pattern(rule.match, str(instance_id)):
+                return rule.capacity
+        return 1.0
+
+
+class GroupRule(GroupSettings):
+    """A rule: which groups (``match``), on which clusters (all when not given), and what holds for them.
+
+    ``match`` is an exact name, a glob (``payments-*``), or a regular expression between slashes
+    (``/payments-[0-9]+/``, the whole name).
+    """
+
+    match: Annotated[str, AfterValidator(_valid_pattern), Field(min_length=1)]
+    clusters: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)] | None = None
+
+    def matches(self, cluster: str, group_id: str) -> bool:
+        """Tell whether the rule holds for a group of a cluster."""
+        if self.clusters is not None and cluster not in self.clusters:
+            return False
+        return matches_pattern(self.match, group_id)
+
+    @cached_property
+    def settings(self) -> GroupSettings:
+        """The rule without its ``match`` and ``clusters``."""
+        return GroupSettings(**{name: getattr(self, name) for name in GroupSettings.model_fields})
+
+
+class Policy(_Settings):
+    """Everything evenlag is told, from one file."""
+
+    lake: str = Field(min_length=1, description="root folder of the Delta tables: a path or a Hadoop URI")
+    max_mode: Mode = Field(default=Mode.AUTO, description="no group's mode goes beyond this one")
+    data_docs: str | None = Field(
+        default=None, min_length=1, description="local folder for Great Expectations' pages; none without it"
+    )
+    clusters: dict[Annotated[str, Field(pattern=CLUSTER_NAME_PATTERN)], ClusterSettings] = Field(min_length=1)
+    groups: tuple[GroupRule, ...] = ()
+
+    @model_validator(mode="after")
+    def _known_clusters(self) -> Policy:
+        for rule in self.groups:
+            unknown = set(rule.clusters or ()) - set(self.clusters)
+            if unknown:
+                raise ValueError(
+                    f"the rule for {rule.match!r} names clusters that are not there: {sorted(unknown)}"
+                )
+        return self
+
+    def group_settings(self, cluster: str, group_id: str) -> GroupSettings:
+        """What holds for a group: the first rule that matches, else the defaults (mode shadow)."""
+        rule = self.rule_of(cluster, group_id)
+        settings = GroupSettings() if rule is None else rule.settings
+        if settings.mode.rank <= self.max_mode.rank:
+            return settings
+        return settings.model_copy(update={"mode": self.max_mode})
+
+    def rule_of(self, cluster: str, group_id: str) -> GroupRule | None:
+        """The first rule that matches a group; None when the defaults hold."""
+        return next((rule for rule in self.groups if rule.matches(cluster, group_id)), None)

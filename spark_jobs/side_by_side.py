@@ -1,0 +1,32 @@
+"""Independent Spark work at the same time: on small tables a query is the work of the driver alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def run_side_by_side(*calls: Callable[[], Any]) -> list[Any]:
+    """Run calls in threads of their own and wait for all of them.
+
+    Parameters
+    ----------
+    *calls
+        They depend on nothing of each other; of two writes, each goes to a table of its own.
+
+    Returns
+    -------
+    list
+        What they returned, in their order.
+
+    Raises
+    ------
+    Exception
+        The first one, in the order of the calls, after all of them have ended.
+    """
+    with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
+        running = [pool.submit(call) for call in calls]
+    return [call.result() for call in running]

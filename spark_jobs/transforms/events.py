@@ -1,0 +1,105 @@
+"""Events of plans: what happened, and what a plan's state is by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.lake import conform
+from spark_jobs.tables import PLAN_EVENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PROPOSED: Final = "PROPOSED"
+REJECTED: Final = "REJECTED"
+APPROVED: Final = "APPROVED"
+PUBLISHED: Final = "PUBLISHED"
+APPLIED: Final = "APPLIED"
+IGNORED: Final = "IGNORED"
+EXPIRED: Final = "EXPIRED"
+WITHDRAWN: Final = "WITHDRAWN"
+
+# Where an event stands in a plan's life. Moments alone would tie: jobs tell time by the slot.
+EVENT_RANK: Final = {
+    PROPOSED: 0,
+    REJECTED: 1,
+    APPROVED: 1,
+    PUBLISHED: 2,
+    APPLIED: 3,
+    IGNORED: 3,
+    EXPIRED: 3,
+    WITHDRAWN: 4,
+}
+
+
+def select_published(events: DataFrame) -> DataFrame:
+    """Select the plans of a cluster that were published, each with the one that came after it.
+
+    Parameters
+    ----------
+    events
+        The cluster's events.
+
+    Returns
+    -------
+    DataFrame
+        ``plan_id, group_id, sequence, expires_at, published_at``, and of the group's next hint
+        ``next_plan_id, next_at``; null where it is the last.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    later = Window.partitionBy("group_id").orderBy("sequence")
+    return (
+        events.where(sf.col("event") == PUBLISHED)
+        .select("plan_id", "group_id", "sequence", "expires_at", sf.col("at").alias("published_at"))
+        .withColumns(
+            {
+                "next_plan_id": sf.lead("plan_id").over(later),
+                "next_at": sf.lead("published_at").over(later),
+            }
+        )
+    )
+
+
+def build_events(
+    plans: DataFrame,
+    event: str | Column,
+    *,
+    actor: str,
+    reason: Column | None = None,
+) -> DataFrame:
+    """Build one event a plan, by the contract of ``plan_events``.
+
+    Parameters
+    ----------
+    plans
+        ``cluster, day, snapshot_id, slot, plan_id, group_id, run_id``.
+    event
+        A name, or a column that holds names.
+    actor
+        Who or what decided.
+    reason
+        Why, in plain words.
+    """
+    from pyspark.sql import functions as sf
+
+    name = sf.lit(event) if isinstance(event, str) else event
+    return conform(
+        plans.select(
+            "cluster",
+            "day",
+            "snapshot_id",
+            "plan_id",
+            "group_id",
+            name.alias("event"),
+            (sf.lit(None).cast("string") if reason is None else reason).alias("reason"),
+            sf.lit(actor).alias("actor"),
+            # The slot, not the clock: a repeat must derive the same row.
+            sf.col("slot").alias("at"),
+            sf.lit(None).cast("bigint").alias("sequence"),
+            sf.lit(None).cast("timestamp").alias("expires_at"),
+            "run_id",
+        ),
+        PLAN_EVENTS,
+    )

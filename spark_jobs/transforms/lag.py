@@ -1,0 +1,284 @@
+"""Lag, rightly: how far a group is behind on a partition, with a status that says what the number is worth.
+
+``lag = max(end - max(committed, log start), 0)`` in offsets: control records and records that compaction
+removed count, so an idle transactional partition may show 1 for ever. The end is the high watermark, or the
+last stable offset for a group whose clients read committed records only.
+
+Rates and time lag come from the history of (moment, offset) that earlier snapshots left, by interpolation
+(as Burrow and kafka-lag-exporter do); no record's own timestamp is trusted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.lake import conform
+from spark_jobs.tables import LAG
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OK: Final = "OK"
+NO_COMMIT: Final = "NO_COMMIT"
+DATA_LOSS: Final = "DATA_LOSS"
+NEGATIVE: Final = "NEGATIVE"
+UNKNOWN: Final = "UNKNOWN"
+NOT_SUBSCRIBED: Final = "NOT_SUBSCRIBED"
+NO_MEMBERS: Final = "NO_MEMBERS"
+
+_PARTITION: Final = ["topic_id", "topic", "partition"]
+_GROUP_PARTITION: Final = ["group_id", *_PARTITION]
+_EMPTY_STATES: Final = ("Empty", "Dead")
+_CLASSIC: Final = "classic"
+
+
+def build_lag(
+    *,
+    offsets: DataFrame,
+    commits: DataFrame,
+    members: DataFrame,
+    snapshot: DataFrame,
+    group_settings: DataFrame,
+    offset_history: DataFrame,
+    commit_history: DataFrame,
+    rate_window_s: int,
+) -> DataFrame:
+    """Build the ``lag`` rows of one snapshot.
+
+    Parameters
+    ----------
+    offsets, commits, members
+        The snapshot's rows of these tables.
+    snapshot
+        Its marker, one row.
+    group_settings
+        ``group_id, reset_policy, isolation_level``; null where the policy does not say.
+    offset_history, commit_history
+        See :func:`build_offset_history` and :func:`build_commit_history`; may be empty.
+    rate_window_s
+        How far back rates look, in seconds.
+
+    Returns
+    -------
+    DataFrame
+        By the contract of ``lag``: a row for each partition that a live member takes or that the group has
+        a commit of.
+    """
+    from pyspark.sql import functions as sf
+
+    wanted = (
+        _wanted_partitions(offsets, commits, members)
+        .join(sf.broadcast(_group_states(commits, members)), "group_id", "left")
+        .join(sf.broadcast(group_settings), "group_id", "left")
+        .join(_owners(members), ["group_id", "topic", "partition"], "left")
+        .join(offset_history, _PARTITION, "left")
+        .join(commit_history, _GROUP_PARTITION, "left")
+        .crossJoin(sf.broadcast(snapshot.select("slot", "commits_read_at")))
+    )
+    return conform(_with_time(_with_rates(_with_lag(wanted), rate_window_s)), LAG)
+
+
+def build_offset_history(offsets: DataFrame) -> DataFrame:
+    """Gather a partition's past (moment, end offset) points.
+
+    Parameters
+    ----------
+    offsets
+        Rows of ``offsets`` from earlier snapshots, within the history window.
+
+    Returns
+    -------
+    DataFrame
+        ``topic_id, topic, partition, end_points``: an array of (at, high_watermark), oldest first.
+    """
+    from pyspark.sql import functions as sf
+
+    points = sf.struct(sf.col("end_read_at").alias("at"), sf.col("high_watermark").alias("offset"))
+    return (
+        offsets.where(sf.col("error").isNull())
+        .groupBy(*_PARTITION)
+        .agg(sf.sort_array(sf.collect_list(points)).alias("end_points"))
+    )
+
+
+def build_commit_history(commits: DataFrame) -> DataFrame:
+    """Gather a group's past (moment, committed offset) points by partition, oldest first."""
+    from pyspark.sql import functions as sf
+
+    points = sf.struct(sf.col("read_at").alias("at"), sf.col("committed_offset").alias("offset"))
+    return (
+        commits.where(sf.col("error").isNull())
+        .groupBy(*_GROUP_PARTITION)
+        .agg(sf.sort_array(sf.collect_list(points)).alias("commit_points"))
+    )
+
+
+def _wanted_partitions(offsets: DataFrame, commits: DataFrame, members: DataFrame) -> DataFrame:
+    """What a live member takes, and what a group has a commit of, with offsets and commit beside it.
+
+    The inner join with the offsets leaves out commits of partitions that are no more: nothing can be behind
+    on them.
+    """
+    from pyspark.sql import functions as sf
+
+    taken = (
+        members.select("group_id", sf.explode("subscription").alias("topic"))
+        .distinct()
+        .join(offsets.select(*_PARTITION), "topic")
+        .select(*_GROUP_PARTITION, sf.lit(True).alias("is_taken"))
+    )
+    committed = commits.where(sf.col("error").isNull()).select(*_GROUP_PARTITION, "committed_offset")
+    both = taken.join(committed, _GROUP_PARTITION, "full").withColumn(
+        "is_taken", sf.coalesce("is_taken", sf.lit(False))
+    )
+    ends = offsets.select(
+        "cluster",
+        "day",
+        "snapshot_id",
+        *_PARTITION,
+        "log_start_offset",
+        "high_watermark",
+        "last_stable_offset",
+        sf.col("end_read_at").alias("read_at"),
+        sf.col("error").alias("offset_error"),
+    )
+    return both.join(ends, _PARTITION)
+
+
+def _group_states(commits: DataFrame, members: DataFrame) -> DataFrame:
+    """A row a group: whether it is empty, shows what its members take, and could be read."""
+    from pyspark.sql import functions as sf
+
+    is_member = sf.col("member_id").isNotNull()
+    states = members.groupBy("group_id").agg(
+        sf.bool_and(sf.col("group_state").isin(*_EMPTY_STATES)).alias("is_empty"),
+        sf.bool_or(sf.col("error").isNotNull()).alias("is_unreadable"),
+        # While a classic group rebalances, the coordinator shows its members without metadata.
+        sf.bool_or(is_member & sf.col("subscription").isNull()).alias("is_hidden"),
+        # A group of a newer protocol that does not show its members: its commits are all there is.
+        sf.bool_and((sf.col("group_type") != _CLASSIC) & ~is_member).alias("is_not_described"),
+    )
+    failed = commits.where(sf.col("error").isNotNull()).select("group_id").distinct()
+    return states.join(failed.withColumn("commits_failed", sf.lit(True)), "group_id", "left")
+
+
+def _owners(members: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    held = members.select("group_id", "member_id", sf.explode("assignment").alias("held"))
+    return (
+        held.select("group_id", "member_id", "held.topic", sf.explode("held.partitions").alias("partition"))
+        .groupBy("group_id", "topic", "partition")
+        # Two holders are an anomaly that audits report; the smaller id keeps the row the same on a repeat.
+        .agg(sf.min("member_id").alias("owner_member_id"))
+    )
+
+
+def _with_lag(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    committed, start, end = sf.col("committed_offset"), sf.col("log_start_offset"), sf.col("end_offset")
+    rows = rows.withColumn(
+        "end_offset",
+        sf.when(sf.col("isolation_level") == "read_committed", sf.col("last_stable_offset")).otherwise(
+            sf.col("high_watermark")
+        ),
+    )
+    by_reset_policy = sf.when(sf.col("reset_policy") == "latest", sf.lit(0)).when(
+        sf.col("reset_policy") == "earliest", end - start
+    )
+    lag = (
+        sf.when(_is_unknown(), None)
+        .when(committed.isNull() | (committed < start), by_reset_policy)
+        .otherwise(sf.greatest(end - committed, sf.lit(0)))
+    )
+    return rows.withColumns(
+        {
+            "status": _status(committed, start, end),
+            "lag_records": lag,
+            "raw_lag_records": sf.when(_is_unknown(), None).otherwise(end - committed),
+        }
+    )
+
+
+def _status(committed: Column, start: Column, end: Column) -> Column:
+    """The first that holds: what makes the number meaningless comes before what merely explains it."""
+    from pyspark.sql import functions as sf
+
+    return (
+        sf.when(_is_unknown(), UNKNOWN)
+        .when(sf.col("is_empty"), NO_MEMBERS)
+        .when(~sf.col("is_taken") & ~sf.col("is_not_described"), NOT_SUBSCRIBED)
+        .when(committed.isNull(), NO_COMMIT)
+        .when(committed < start, DATA_LOSS)
+        .when(committed > end, NEGATIVE)
+        .otherwise(OK)
+    )
+
+
+def _is_unknown() -> Column:
+    from pyspark.sql import functions as sf
+
+    return (
+        sf.col("offset_error").isNotNull()
+        | sf.coalesce("commits_failed", sf.lit(False))
+        | sf.coalesce("is_unreadable", sf.lit(True))
+        | sf.col("is_hidden")
+    )
+
+
+def _with_rates(rows: DataFrame, window_s: int) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    arrival = _rate("end_points", sf.col("read_at"), sf.col("high_watermark"), window_s)
+    consume = _rate("commit_points", sf.col("commits_read_at"), sf.col("committed_offset"), window_s)
+    rows = rows.withColumns({"arrival_rate_records_per_s": arrival, "consume_rate_records_per_s": consume})
+    falls_by = sf.col("consume_rate_records_per_s") - sf.col("arrival_rate_records_per_s")
+    lag = sf.col("lag_records")
+    return rows.withColumns(
+        {
+            "drain_time_ms": sf.when(lag == 0, sf.lit(0)).when(falls_by > 0, sf.round(1000 * lag / falls_by)),
+            "stalled": (lag > 0)
+            & sf.col("owner_member_id").isNotNull()
+            & sf.coalesce(sf.col("consume_rate_records_per_s") == 0, sf.lit(False)),
+        }
+    )
+
+
+def _rate(points: str, now: Column, offset: Column, window_s: int) -> Column:
+    """Growth per second from the oldest point of the rate window to now; null when it went back (a reset)."""
+    from pyspark.sql import functions as sf
+
+    begin = now - sf.expr(f"INTERVAL {window_s} SECONDS")
+    oldest = sf.get(sf.filter(points, lambda point: point["at"] >= begin), sf.lit(0))
+    seconds = sf.unix_micros(now) / 1e6 - sf.unix_micros(oldest["at"]) / 1e6
+    grown = offset - oldest["offset"]
+    return sf.when((seconds > 0) & (grown >= 0), grown / seconds)
+
+
+def _with_time(rows: DataFrame) -> DataFrame:
+    """Tell since when the log's end has been past what the group has committed.
+
+    Between the last point at or below the committed offset and the first point above it the end is taken to
+    have grown evenly. Null when the history does not reach back that far.
+    """
+    from pyspark.sql import functions as sf
+
+    committed = sf.col("committed_offset")
+    now = sf.struct(sf.col("read_at").alias("at"), sf.col("high_watermark").alias("offset"))
+    none = sf.array().cast("array<struct<at: timestamp, offset: bigint>>")
+    points = sf.concat(sf.coalesce("end_points", none), sf.array(now))
+    below = sf.filter(points, lambda point: point["offset"] <= committed)
+    above = sf.filter(points, lambda point: point["offset"] > committed)
+    rows = rows.withColumns(
+        {"_below": sf.try_element_at(below, sf.lit(-1)), "_above": sf.try_element_at(above, sf.lit(1))}
+    )
+    start, end = sf.unix_micros("_below.at"), sf.unix_micros("_above.at")
+    share = (committed - sf.col("_below.offset")) / (sf.col("_above.offset") - sf.col("_below.offset"))
+    passed_at = start + share * (end - start)
+    time_lag_ms = sf.round((sf.unix_micros("read_at") - passed_at) / 1000)
+    return rows.withColumn(
+        "time_lag_ms",
+        # greatest() would take 0 for an age that is not known.
+        sf.when(sf.col("lag_records") == 0, sf.lit(0)).when(time_lag_ms >= 0, time_lag_ms),
+    )

@@ -1,0 +1,163 @@
+"""What became of published plans by a snapshot: APPLIED, IGNORED or EXPIRED, and what it did to lag.
+
+A plan stays without an outcome while its hint may still be followed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_jobs.lake import conform
+from spark_jobs.tables import OUTCOMES
+from spark_jobs.transforms.events import APPLIED, EXPIRED, IGNORED
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def build_outcomes(
+    *,
+    pending: DataFrame,
+    assignments: DataFrame,
+    members: DataFrame,
+    lag: DataFrame,
+    snapshot: DataFrame,
+    run_id: str,
+) -> DataFrame:
+    """Settle the pending plans that this snapshot can settle.
+
+    Parameters
+    ----------
+    pending
+        Published plans without an outcome: ``plan_id, group_id, published_at, expires_at, superseded_by``
+        and the head's ``metrics_before, metrics_after, total_lag_before_records``.
+    assignments
+        Their rows of ``plan_assignments``.
+    members, lag, snapshot
+        The snapshot's rows of these tables.
+    run_id
+        The run.
+
+    Returns
+    -------
+    DataFrame
+        By the contract of ``outcomes``; a plan that may still be followed has no row.
+    """
+    from pyspark.sql import functions as sf
+
+    groups = members.groupBy("group_id").agg(
+        sf.max("group_state").alias("group_state"), sf.max("assignor").alias("assignor")
+    )
+    rows = (
+        # A hint published after the reading began could not have been followed by then.
+        pending.crossJoin(
+            sf.broadcast(
+                snapshot.select("cluster", "day", "snapshot_id", "slot", "started_at", "finished_at")
+            )
+        )
+        .where(sf.col("published_at") < sf.col("started_at"))
+        .join(_adherence(assignments, members), "plan_id", "left")
+        .join(groups, "group_id", "left")
+        .join(actual_lag(lag, members), "group_id", "left")
+    )
+    outcome = _outcome()
+    settled = rows.withColumns({"outcome": outcome, "reason": _reason(outcome)})
+    return conform(
+        settled.where(sf.col("outcome").isNotNull()).select(
+            "*",
+            sf.lit(run_id).alias("run_id"),
+            sf.col("metrics_before.max_member_lag_records").alias("max_member_lag_before_records"),
+            sf.col("metrics_after.max_member_lag_records").alias("max_member_lag_predicted_records"),
+            sf.col("metrics_before.lag_skew").alias("lag_skew_before"),
+            sf.col("metrics_after.lag_skew").alias("lag_skew_predicted"),
+        ),
+        OUTCOMES,
+    )
+
+
+def _adherence(assignments: DataFrame, members: DataFrame) -> DataFrame:
+    """The share of a plan's partitions that the member the hint names now holds."""
+    from pyspark.sql import functions as sf
+
+    key = sf.when(
+        sf.col("group_instance_id").isNotNull(), sf.concat(sf.lit("i:"), sf.col("group_instance_id"))
+    ).otherwise(sf.concat(sf.lit("m:"), sf.col("member_id")))
+    held = (
+        members.select("group_id", key.alias("owner_after_key"), sf.explode("assignment").alias("held"))
+        .select("group_id", "owner_after_key", "held.topic", sf.explode("held.partitions").alias("partition"))
+        .withColumn("is_held", sf.lit(True))
+    )
+    return (
+        assignments.where(sf.col("owner_after_key").isNotNull())
+        .join(held, ["group_id", "owner_after_key", "topic", "partition"], "left")
+        .groupBy("plan_id")
+        .agg(
+            sf.avg(sf.coalesce("is_held", sf.lit(False)).cast("double")).alias("adherence"),
+        )
+    )
+
+
+def actual_lag(lag: DataFrame, members: DataFrame) -> DataFrame:
+    """What groups' lag is like: of the most loaded member, in all, and how skewed.
+
+    Returns
+    -------
+    DataFrame
+        ``group_id, max_member_lag_actual_records, mean_member_lag, lag_skew_actual,
+        total_lag_actual_records``.
+    """
+    from pyspark.sql import functions as sf
+
+    counted = lag.where(sf.col("status") != "NOT_SUBSCRIBED")
+    by_member = (
+        counted.where(sf.col("owner_member_id").isNotNull())
+        .groupBy("group_id", sf.col("owner_member_id").alias("member_id"))
+        .agg(sf.sum("lag_records").alias("member_lag"))
+    )
+    # A member that holds nothing is behind by nothing, and counts in the mean.
+    alive = members.where(sf.col("member_id").isNotNull()).select("group_id", "member_id").distinct()
+    by_group = (
+        alive.join(by_member, ["group_id", "member_id"], "left")
+        .withColumn("member_lag", sf.coalesce("member_lag", sf.lit(0)))
+        .groupBy("group_id")
+        .agg(
+            sf.max("member_lag").alias("max_member_lag_actual_records"),
+            sf.avg("member_lag").alias("mean_member_lag"),
+        )
+    )
+    skew = sf.when(
+        sf.col("mean_member_lag") > 0, sf.col("max_member_lag_actual_records") / sf.col("mean_member_lag")
+    ).otherwise(sf.lit(1.0))
+    totals = counted.groupBy("group_id").agg(sf.sum("lag_records").alias("total_lag_actual_records"))
+    return by_group.withColumn("lag_skew_actual", skew).join(totals, "group_id", "left")
+
+
+def _outcome() -> Column:
+    from pyspark.sql import functions as sf
+
+    return (
+        sf.when(sf.col("adherence") == 1.0, APPLIED)
+        .when(sf.col("superseded_by").isNotNull(), IGNORED)
+        .when(sf.col("group_state").isNull() | sf.col("group_state").isin("Empty", "Dead"), IGNORED)
+        .when((sf.col("group_state") == "Stable") & (sf.col("assignor") != "evenlag"), IGNORED)
+        .when(sf.col("expires_at") <= sf.col("started_at"), EXPIRED)
+    )
+
+
+def _reason(outcome: Column) -> Column:
+    from pyspark.sql import functions as sf
+
+    share = sf.format_string("%.0f %%", sf.col("adherence") * 100)
+    return (
+        sf.when(outcome == APPLIED, "every hinted partition is with its hinted member")
+        .when(
+            outcome == EXPIRED,
+            sf.concat(sf.lit("the hint's time is over with "), share, sf.lit(" of its partitions as hinted")),
+        )
+        .when(
+            sf.col("superseded_by").isNotNull(),
+            sf.concat(sf.lit("a newer plan took its place: "), "superseded_by"),
+        )
+        .when(sf.col("group_state") == "Stable", sf.concat(sf.lit("the group has selected "), "assignor"))
+        .when(outcome == IGNORED, "the group has no members any more")
+    )

@@ -1,0 +1,62 @@
+"""The guide tells every setting with its default, and every gate."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.gates import GATES
+from spark_jobs.settings import BackOff, CapacityRule, ClusterSettings, GateLimits, GroupRule, Policy
+from spark_jobs.transforms.events import EVENT_RANK
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+HEADINGS: dict[type[BaseModel], str] = {
+    Policy: "## The policy file",
+    ClusterSettings: "### A cluster: `clusters.<name>`",
+    GroupRule: "### A rule: an entry of `groups`",
+    CapacityRule: "### Capacities",
+    GateLimits: "### Limits of the gates: `gates` of a rule",
+    BackOff: "### Backing off: `back_off` of a rule",
+}
+
+
+def rows_under(heading: str) -> list[list[str]]:
+    """Return the cells of the tables between a heading and the next one."""
+    section = GUIDE.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in section.splitlines()
+        if line.startswith("| `")
+    ]
+
+
+def told_default(field: FieldInfo) -> str | None:
+    """Return a plain default as the guide writes it; None where words have to do."""
+    default = field.default.value if isinstance(field.default, Enum) else field.default
+    plain = isinstance(default, int | float | str) and not field.is_required()
+    return f"`{default}`" if plain else None
+
+
+@pytest.mark.parametrize("model", HEADINGS, ids=lambda model: model.__name__)
+def test_every_setting_stands_in_the_guide_with_its_default(model: type[BaseModel]) -> None:
+    told = {row[0].strip("`"): row[1] for row in rows_under(HEADINGS[model])}
+    assert set(told) == set(model.model_fields)
+    for name, field in model.model_fields.items():
+        expected = told_default(field)
+        assert told[name] == expected or (expected is None and not told[name].startswith("`")), name
+        assert (told[name] == "must be given") is field.is_required(), name
+
+
+def test_every_gate_stands_in_the_guide_in_order() -> None:
+    assert [row[0].strip("`") for row in rows_under("## Gates")] == [gate.name for gate in GATES]
+
+
+def test_every_event_stands_in_the_guide() -> None:
+    assert {row[0].strip("`") for row in rows_under("## Events")} == set(EVENT_RANK)

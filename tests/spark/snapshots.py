@@ -1,0 +1,102 @@
+"""Small snapshots as rows, for tests of the transforms: one cluster, topics ``t`` and ``u``, group ``g``."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.arrow_schema import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.tables import Table
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+DAY = date(2026, 3, 1)
+SNAPSHOT = "20260301T120000000Z-00000001"
+HEAD = {"cluster": "c", "day": DAY, "snapshot_id": SNAPSHOT}
+TOPIC_IDS = {"t": "AAAAAAAAAAAAAAAAAAAAAQ", "u": "AAAAAAAAAAAAAAAAAAAAAg"}
+
+
+def frame(spark: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows of a table by its contract; what a row lacks is null."""
+    import pyarrow as pa
+
+    full = [{**HEAD, **row} for row in rows]
+    names = arrow_schema(table).names
+    columns = pa.Table.from_pylist(
+        [{name: row.get(name) for name in names} for row in full], arrow_schema(table)
+    )
+    return spark.createDataFrame(columns, table.ddl)
+
+
+def offset(
+    partition: int, end: int, *, topic: str = "t", start: int = 0, stable: int | None = None, **more: Any
+) -> dict[str, Any]:
+    """A row of ``offsets``."""
+    return {
+        "topic_id": TOPIC_IDS[topic],
+        "topic": topic,
+        "partition": partition,
+        "log_start_offset": start,
+        "high_watermark": end,
+        "last_stable_offset": end if stable is None else stable,
+        "log_start_read_at": NOW,
+        "end_read_at": NOW,
+        **more,
+    }
+
+
+def commit(
+    partition: int, committed: int, *, topic: str = "t", group: str = "g", **more: Any
+) -> dict[str, Any]:
+    """A row of ``commits``."""
+    return {
+        "group_id": group,
+        "topic_id": TOPIC_IDS[topic],
+        "topic": topic,
+        "partition": partition,
+        "committed_offset": committed,
+        "read_at": NOW,
+        **more,
+    }
+
+
+def member(
+    member_id: str | None = "m-1",
+    *,
+    group: str = "g",
+    topics: Sequence[str] | None = ("t",),
+    held: Mapping[str, Sequence[int]] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """A row of ``members`` of a stable classic group on evenlag's assignor."""
+    return {
+        "group_id": group,
+        "group_state": "Stable",
+        "group_type": "classic",
+        "protocol_type": "consumer",
+        "assignor": "evenlag",
+        "member_id": member_id,
+        "subscription": None if topics is None else list(topics),
+        "assignment": [{"topic": name, "partitions": list(parts)} for name, parts in (held or {}).items()],
+        "read_at": NOW,
+        **more,
+    }
+
+
+def marker(**more: Any) -> dict[str, Any]:
+    """A row of ``snapshots``."""
+    return {
+        "slot": NOW,
+        "kafka_cluster_id": "kafka-1",
+        "started_at": NOW - timedelta(seconds=1),
+        "commits_read_at": NOW,
+        "end_read_at": NOW,
+        "finished_at": NOW,
+        "completeness": 1.0,
+        **more,
+    }
