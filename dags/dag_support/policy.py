@@ -1,0 +1,62 @@
+"""The policy that the DAGs are made from, read when Airflow parses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_jobs.errors import PolicyError
+from spark_jobs.policy_file import POLICY_VARIABLE, find_policy_path, load_policy
+from spark_jobs.settings import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from spark_jobs.settings import ClusterSettings
+
+
+class DagPolicyError(Exception):
+    """Raised while a DAG file is parsed; Airflow shows its message as the file's import error."""
+
+
+@dataclass(frozen=True, slots=True)
+class DagPolicy:
+    """Where the policy file is, and the clusters in it.
+
+    Attributes
+    ----------
+    path
+        Absolute: a Spark driver does not start in the folder where Airflow parsed the DAG.
+    asking_clusters
+        Those where a rule may put a group into mode ``approve``.
+    data_docs
+        Folder of Great Expectations' pages, None when there shall be none.
+    """
+
+    path: Path
+    clusters: Mapping[str, ClusterSettings]
+    asking_clusters: frozenset[str]
+    data_docs: str | None
+
+
+def read_dag_policy() -> DagPolicy:
+    """Read the policy file that ``EVENLAG_CONFIG`` names.
+
+    Raises
+    ------
+    DagPolicyError
+        When there is none or it is not valid; the message says what to do.
+    """
+    path = find_policy_path().absolute()
+    try:
+        policy = load_policy(path).policy
+    except PolicyError as error:
+        raise DagPolicyError(
+            f"{error}\nThere are no DAGs of evenlag until this is put right: the policy file is the one that "
+            f"{POLICY_VARIABLE} names in the environment of Airflow's scheduler, DAG processor and workers "
+            f"(now {path}). Check it with: evenlag policy check {path}"
+        ) from None
+    asking = [rule.clusters or policy.clusters for rule in policy.groups if rule.mode is Mode.APPROVE]
+    asking_clusters = frozenset(name for names in asking for name in names)
+    return DagPolicy(path, policy.clusters, asking_clusters, policy.data_docs)

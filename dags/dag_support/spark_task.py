@@ -1,0 +1,127 @@
+"""Spark steps of a DAG: one submit per step, on whatever master the Airflow connection names."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from dags.dag_support.defaults import SPARK_TIMEOUT
+from spark_jobs.session import delta_jars
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SPARK_CONNECTION: Final = "spark_default"
+# A run made by hand has no data interval: the moment it became due stands for it. Both stay the same when a
+# task is tried again, so that a repeat finds what the first attempt wrote.
+SLOT: Final = "{{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"
+RUN_ID: Final = "{{ run_id }}"
+
+# Exit codes of the jobs that no repeat can help: a mistake in the settings, data that is not there.
+_HOPELESS_EXIT_CODES: Final = frozenset({2, 4})
+_CONNECTION_EXAMPLE: Final = (
+    """AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[*]", """
+    """"extra": {"deploy-mode": "client"}}'"""
+)
+
+
+class SparkJobOperator(SparkSubmitOperator):
+    """The provider's operator, made to fail clearly.
+
+    Two things are added. Without a readable connection the provider falls back to ``--master yarn`` in
+    silence, and the task would wait for a YARN that is not there: here it fails and says what to set. And a
+    job that ended with an exit code that no repeat can help is not tried again.
+    """
+
+    def pre_execute(self, context: Context) -> None:
+        """Fail when the Spark connection cannot be read or names no master.
+
+        Raises
+        ------
+        AirflowFailException
+            With the setting that is missing.
+        """
+        super().pre_execute(context)
+        try:
+            connection = BaseHook.get_connection(SPARK_CONNECTION)
+        except Exception as error:
+            # Not found, not valid JSON, a URI that does not parse: whatever it is, the provider would go on.
+            raise AirflowFailException(
+                f"the Airflow connection {SPARK_CONNECTION!r} cannot be read ({type(error).__name__}). "
+                f"Make it (type Spark, host = the master), or set {_CONNECTION_EXAMPLE}"
+            ) from error
+        if connection.conn_type == "spark" and not connection.host:
+            raise AirflowFailException(
+                f"the Airflow connection {SPARK_CONNECTION!r} names no master: set its host, as in "
+                f"{_CONNECTION_EXAMPLE}"
+            )
+
+    def execute(self, context: Context) -> None:
+        """Submit the job and wait for it.
+
+        Raises
+        ------
+        AirflowFailException
+            When trying again is no use.
+        AirflowException
+            When the job failed otherwise.
+        """
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            process = getattr(self._hook, "_submit_sp", None)
+            exit_code = getattr(process, "returncode", None)
+            if exit_code in _HOPELESS_EXIT_CODES:
+                raise AirflowFailException(
+                    f"the job ended with exit code {exit_code} (2: a mistake in the settings, 4: nothing "
+                    "there); its own message is above. It is not tried again."
+                ) from error
+            raise
+
+
+def spark_step(step: str, *, config: Path, cluster: str) -> SparkJobOperator:
+    """Make the task of one step of the cycle.
+
+    Parameters
+    ----------
+    step
+        ``observe`` or ``decide``.
+    config
+        The policy file. Only names are passed: secrets stay in the driver's own environment, because
+        operator arguments show in Airflow's pages and a command line in the list of processes.
+    cluster
+        The cluster's name in the policy.
+    """
+    arguments = [step, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID]
+    return _submit(step, f"evenlag-{step}-{cluster}", "cycle.py", arguments)
+
+
+def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
+    """Make the task that builds a cluster's Data Docs; parameters as in :func:`spark_step`."""
+    arguments = ["--config", str(config), "--cluster", cluster]
+    return _submit(f"data_docs__{cluster}", f"evenlag-data-docs-{cluster}", "data_docs.py", arguments)
+
+
+def _submit(task_id: str, name: str, application: str, arguments: list[str]) -> SparkJobOperator:
+    return SparkJobOperator(
+        task_id=task_id,
+        conn_id=SPARK_CONNECTION,
+        application=str(_jobs_folder() / application),
+        name=name,
+        jars=",".join(delta_jars()) or None,
+        application_args=arguments,
+        execution_timeout=SPARK_TIMEOUT,
+        doc_md=f"`spark_jobs/{application}`, submitted through the connection `{SPARK_CONNECTION}`.",
+    )
+
+
+def _jobs_folder() -> Path:
+    spec = find_spec("spark_jobs")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("spark_jobs is not installed: pip install 'evenlag[airflow]'")
+    return Path(spec.origin).parent

@@ -1,0 +1,158 @@
+"""Keep the consumer groups of one Kafka cluster even.
+
+**What it makes.** One run is one cycle: `observe` reads offsets, commits and members of the cluster into the
+lake, works out lag, and settles what became of earlier hints; `decide` plans every group and puts each plan
+through the gates; `publish` writes the approved plans of groups in mode `auto` to the hint topic. For each
+plan of a group in mode `approve`, `find_waiting` and `ask` start a run of `plan_approval`, and wait for none.
+A group that the policy does not name is in mode `shadow`: planned and scored, never touched. `report` tells
+the notifier named by `EVENLAG_NOTIFIER` what is newly wrong, and hands figures to Airflow's metrics.
+
+**Inputs.** The policy file named by `EVENLAG_CONFIG` (this DAG is made from it, one per cluster), the Spark
+connection `spark_default`, and the cluster's secrets in the workers' environment.
+
+**Running it again.** Clear a failed task: each is safe to repeat. A slot that was read is not read twice, the
+same snapshot gives the same plan, and a repeated publish carries the same sequence. A run by hand is a new
+slot. Past slots cannot be read: Kafka keeps no history of lag, so there is no backfill.
+
+**First things to check when it fails.**
+
+1. `observe` ends with exit code 3: the brokers do not answer or refuse the credentials; its log names which.
+2. Any Spark task fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH.
+3. `decide` is green and nothing is published: `evenlag plans --group GROUP` shows which gate said no.
+4. `publish` says *another publisher has taken over*: it is tried again, and reads everything anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import DAG, CronDataIntervalTimetable, TriggerRule, get_current_context, task
+
+from dags.dag_support.alerting import emit_metrics, load_notifier, notify
+from dags.dag_support.approval import approval_run_id
+from dags.dag_support.defaults import DEFAULT_ARGS, MAX_NEW_APPROVALS, PUBLISH_TIMEOUT, RUN_TIMEOUT, Tag
+from dags.dag_support.job_errors import fail_or_try_again
+from dags.dag_support.policy import read_dag_policy
+from dags.dag_support.spark_task import spark_step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spark_jobs.settings import ClusterSettings
+
+_LOG = logging.getLogger(__name__)
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT)
+def publish(config: str, cluster: str) -> dict[str, Any]:
+    """Write the approved plans of this run's snapshot to the cluster's hint topic; no JVM."""
+    from spark_jobs.policy_file import load_policy
+    from spark_jobs.publish_hints import publish_hints
+
+    run_id, slot = _run_and_slot()
+    with fail_or_try_again():
+        return publish_hints(load_policy(config), cluster, slot, run_id).summary()
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT)
+def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
+    """Find this run's plans that wait for a person, one a group: a run of `plan_approval` asks about each."""
+    from spark_jobs.approvals import find_waiting as find
+    from spark_jobs.approvals import set_aside_shadowed
+    from spark_jobs.policy_file import load_policy
+
+    run_id, slot = _run_and_slot()
+    with fail_or_try_again():
+        loaded = load_policy(config)
+        heads = set_aside_shadowed(
+            loaded, cluster, find(loaded, cluster, slot), run_id=run_id, now=datetime.now(UTC)
+        )
+    if len(heads) > MAX_NEW_APPROVALS:
+        _LOG.warning(
+            "%d plans wait for a person; this run asks about %d of them", len(heads), MAX_NEW_APPROVALS
+        )
+    return [
+        {
+            "trigger_run_id": approval_run_id(head["plan_id"]),
+            "conf": {"cluster": cluster, "plan_id": head["plan_id"]},
+        }
+        for head in heads[:MAX_NEW_APPROVALS]
+    ]
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
+def report(config: str, cluster: str) -> dict[str, int]:
+    """Tell the notifier what is newly wrong or over, and hand figures to Airflow's metrics."""
+    from spark_jobs.alerts import find_changes, record_changes
+    from spark_jobs.figures import read_figures
+    from spark_jobs.policy_file import load_policy
+
+    now, (run_id, _) = datetime.now(UTC), _run_and_slot()
+    with fail_or_try_again():
+        loaded = load_policy(config)
+        changes = find_changes(loaded, cluster, now)
+        figures = read_figures(loaded.policy.lake, cluster, now)
+        emit_metrics(figures | {"alerts.standing": changes.num_standing}, cluster)
+        if changes:
+            _LOG.warning("%s", changes.text)
+            if (notifier := load_notifier()) is not None:
+                notify(notifier, changes, cluster, get_current_context())
+            # Only now: what could not be told is told by the next try.
+            record_changes(loaded, cluster, changes, run_id=run_id, now=now)
+    return {
+        "raised": len(changes.raised),
+        "cleared": len(changes.cleared),
+        "standing": changes.num_standing,
+    }
+
+
+def _run_and_slot() -> tuple[str, datetime]:
+    run = get_current_context()["dag_run"]
+    return run.run_id, run.data_interval_end or run.run_after
+
+
+def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: bool) -> DAG:
+    """Make the DAG of one cluster; `asks`: whether a rule lets a person approve plans there."""
+    schedule = settings.schedule
+    with DAG(
+        dag_id=f"lag_rebalance__{cluster}",
+        description=f"Observe, decide and publish for the cluster {cluster}",
+        schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        # The outcome of a hint is read by the next run: two at once would judge each other's half-done work.
+        max_active_runs=1,
+        # A backfill would read today's Kafka for yesterday's slot.
+        allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
+        dagrun_timeout=RUN_TIMEOUT,
+        default_args=DEFAULT_ARGS,
+        doc_md=__doc__,
+        tags=[Tag.EVENLAG, Tag.KAFKA, Tag.REBALANCE],
+    ) as made:
+        observe = spark_step("observe", config=config, cluster=cluster)
+        decide = spark_step("decide", config=config, cluster=cluster)
+        # publish and report are both last, so that a run that failed stays one whatever could be reported.
+        observe >> decide >> [publish(str(config), cluster), report(str(config), cluster)]
+        if asks:
+            waiting = find_waiting(str(config), cluster)
+            TriggerDagRunOperator.partial(
+                task_id="ask",
+                trigger_dag_id="plan_approval",
+                logical_date=None,
+                # A repeat of this run, or of the cycle, finds the plan's run and asks nobody twice.
+                skip_when_already_exists=True,
+                openlineage_inject_parent_info=False,
+                execution_timeout=PUBLISH_TIMEOUT,
+            ).expand_kwargs(waiting)
+            decide >> waiting
+    return made
+
+
+policy = read_dag_policy()
+for cluster_name, cluster_settings in policy.clusters.items():
+    globals()[f"lag_rebalance__{cluster_name}"] = make_dag(
+        cluster_name, cluster_settings, policy.path, asks=cluster_name in policy.asking_clusters
+    )

@@ -1,0 +1,132 @@
+"""Ask a person about one plan, and publish it when the answer is yes.
+
+**What it makes.** One run is one plan of a group in mode `approve` that passed its gates. `prepare` opens the
+request and writes what the person reads; `approve_plan` waits on Airflow's page (*Required Actions*), without
+a worker, until somebody answers or the group's `approval_timeout_s` is over, which means no; `publish` writes
+the plan to the hint topic at once, if the group is still as it was planned. The answer, who gave it and why
+are events of the plan, APPROVED or REJECTED. The cycles of `lag_rebalance` go on meanwhile.
+
+**Inputs.** Triggered by `lag_rebalance__<cluster>`, with `cluster` and `plan_id`. The policy file named by
+`EVENLAG_CONFIG`, and the cluster's secrets in the workers' environment.
+
+**Running it again.** Clear a failed task: an answer that is recorded stands, and a repeated publish carries
+the same sequence. The same plan is never asked for twice: a run by hand for a plan that has a request is
+skipped. A plan may also be answered by `evenlag plans approve|reject`: the first answer stands, and the other
+is told.
+
+**First things to check when it fails.**
+
+1. `prepare` is skipped: the plan does not wait (any more); its log says why, as does `evenlag plans PLAN`.
+2. `approve_plan` is skipped though somebody approved: the command was first; its log says who.
+3. `publish` is green and nothing is on the topic: the plan has EXPIRED; `evenlag plans PLAN` says why.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
+
+from dags.dag_support.approval import REASON, PlanApprovalOperator
+from dags.dag_support.defaults import (
+    APPROVAL_RUN_TIMEOUT,
+    DEFAULT_ARGS,
+    MAX_OPEN_APPROVALS,
+    PUBLISH_TIMEOUT,
+    Tag,
+)
+from dags.dag_support.job_errors import fail_or_try_again
+from dags.dag_support.policy import read_dag_policy
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT)
+def prepare(config: str) -> dict[str, Any]:
+    """Open the request, and write what the person reads."""
+    from spark_jobs.approval_page import read_page
+    from spark_jobs.approvals import NotWaitingError, ask
+    from spark_jobs.policy_file import load_policy
+
+    context = get_current_context()
+    cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
+    with fail_or_try_again():
+        loaded = load_policy(config)
+        try:
+            request = ask(loaded, cluster, plan_id, run_id=context["run_id"], now=datetime.now(UTC))
+        except NotWaitingError as error:
+            raise AirflowSkipException(str(error)) from error
+        page = read_page(loaded.policy.lake, cluster, plan_id, answer_by=request.answer_by)
+    return {
+        "subject": page.subject,
+        "body": page.body,
+        "answer_by": request.answer_by.isoformat(),
+        "slot": request.slot.isoformat(),
+    }
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT)
+def publish(config: str, slot: str) -> dict[str, Any]:
+    """Write this one plan to the hint topic, through the publisher that all hints go through; no JVM."""
+    from spark_jobs.hint_control import try_again_when_fenced
+    from spark_jobs.policy_file import load_policy
+    from spark_jobs.publish_hints import publish_hints
+
+    context = get_current_context()
+    cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
+    with fail_or_try_again():
+        loaded = load_policy(config)
+        report = try_again_when_fenced(
+            lambda: publish_hints(
+                loaded, cluster, datetime.fromisoformat(slot), context["run_id"], only={plan_id}
+            )
+        )
+    return report.summary() | {"reasons": [why for *_, why in (*report.expired, *report.held)]}
+
+
+def make_dag(config: str) -> DAG:
+    """Make the DAG."""
+    with DAG(
+        dag_id="plan_approval",
+        description="Ask a person about one plan, and publish it when the answer is yes",
+        schedule=None,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        # A run that waits for a person must not keep another group's question from being put.
+        max_active_runs=MAX_OPEN_APPROVALS,
+        # The cycle's, and by hand.
+        allowed_run_types=["operator_triggered", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
+        dagrun_timeout=APPROVAL_RUN_TIMEOUT,
+        default_args=DEFAULT_ARGS,
+        doc_md=__doc__,
+        tags=[Tag.EVENLAG, Tag.KAFKA, Tag.REBALANCE],
+        params={
+            "cluster": Param(type="string", title="Cluster", description="Its name in the policy."),
+            "plan_id": Param(
+                type="string", title="Plan", description="The whole id.", pattern="^[0-9a-f]{64}$"
+            ),
+        },
+    ) as made:
+        approve = PlanApprovalOperator(
+            task_id="approve_plan",
+            config=config,
+            subject=_prepared("subject"),
+            body=_prepared("body"),
+            answer_by=_prepared("answer_by"),
+            params={
+                REASON: Param(
+                    "", type=["string", "null"], title="Why", description="It is recorded with your name."
+                )
+            },
+            execution_timeout=PUBLISH_TIMEOUT,
+            doc_md="Answered under *Required Actions*, or by `evenlag plans approve|reject`.",
+        )
+        prepare(config) >> approve >> publish(config, _prepared("slot"))
+    return made
+
+
+def _prepared(name: str) -> str:
+    return "{{ ti.xcom_pull(task_ids='prepare')['" + name + "'] }}"
+
+
+plan_approval = make_dag(str(read_dag_policy().path))

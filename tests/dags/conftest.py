@@ -1,0 +1,105 @@
+"""The DAG files parsed once, with an Airflow home of their own and no database."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+# Airflow makes its home when it is first imported, so it is set before any test module is.
+_HOME = tempfile.mkdtemp(prefix="evenlag-airflow-")
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+os.environ["AIRFLOW_HOME"] = _HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow.dag_processing.dagbag import DagBag
+
+    from sandbox.airflow import Airflow
+    from sandbox.broker import Broker
+    from tests.live_plan import LiveGroup
+
+DAGS_FOLDER = Path(__file__).resolve().parents[2] / "dags"
+
+POLICY = """\
+lake: {lake}
+data_docs: {lake}-docs
+clusters:
+  orders:
+    bootstrap_servers: broker-1:9092,broker-2:9092
+    schedule: "*/5 * * * *"
+    kafka:
+      security_protocol: SASL_SSL
+      sasl_mechanism: PLAIN
+      sasl_plain_username: evenlag
+      sasl_plain_password: {{env: ORDERS_PASSWORD}}
+    hint_signing_key: {{env: ORDERS_SIGNING_KEY}}
+  by-hand:
+    bootstrap_servers: other:9092
+    schedule: null
+groups:
+  - match: payments-*
+    mode: auto
+  - match: refunds
+    clusters: orders
+    mode: approve
+"""
+
+
+@pytest.fixture(scope="session")
+def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policy")
+    path = folder / "evenlag.yaml"
+    path.write_text(POLICY.format(lake=folder / "lake"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def dag_bag(policy_file: Path) -> DagBag:
+    from airflow.dag_processing.dagbag import DagBag
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVENLAG_CONFIG", str(policy_file))
+        patch.setenv("ORDERS_PASSWORD", "s3cret-orders-password")
+        return DagBag(dag_folder=str(DAGS_FOLDER))
+
+
+@pytest.fixture(scope="session")
+def live_group(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGroup]:
+    """Return a group of consumers whose policy is the whole Airflow's."""
+    from tests.live_plan import LiveGroup
+
+    unique = uuid.uuid4().hex[:8]
+    made = LiveGroup(broker, tmp_path_factory.mktemp("live"), lambda stem: f"{stem}-{unique}")
+    long_ago = datetime(2026, 1, 2, tzinfo=UTC)
+    made.snapshot(long_ago, f"{long_ago:%Y%m%dT%H%M%S}000Z-aaaaaaaa", completeness=0.9)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """Return a whole Airflow: it costs half a minute, so there is one."""
+    from sandbox.airflow import Airflow
+    from tests.processes import wait_until_gone
+
+    folder = tmp_path_factory.mktemp("sandbox-airflow")
+    environment = {
+        # That its lack is told, and not waited out, is a test.
+        "AIRFLOW_CONN_SPARK_DEFAULT": "",
+        "EVENLAG_NOTIFIER": "tests.file_notifier:FileNotifier",
+        "TEST_NOTIFIED_FILE": str(live_group.notified),
+    }
+    with Airflow.start(folder / "home", policy=live_group.config, environment=environment) as running:
+        yield running
+    assert wait_until_gone(str(folder)) == []

@@ -1,0 +1,65 @@
+"""The DAG that asks a person about a plan: its shape, and that it is asked for by the cycle's DAG."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
+from spark_jobs.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.sdk import DAG
+
+
+@pytest.fixture
+def dag(dag_bag: DagBag) -> DAG:
+    return dag_bag.dags["plan_approval"]
+
+
+def test_a_person_stands_between_the_plan_and_its_publishing(dag: DAG) -> None:
+    assert {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks} == {
+        "prepare": ["approve_plan"],
+        "approve_plan": ["publish"],
+        "publish": [],
+    }
+    approval = dag.get_task("approve_plan")
+    assert isinstance(approval, PlanApprovalOperator)
+    assert approval.defaults == ["Reject"]
+    assert approval.fail_on_reject is False
+
+
+def test_it_outlasts_the_longest_time_a_policy_may_give_a_person(dag: DAG) -> None:
+    longest = next(
+        limit.le
+        for limit in GroupSettings.model_fields["approval_timeout_s"].metadata
+        if hasattr(limit, "le")
+    )
+    assert dag.dagrun_timeout is not None
+    assert dag.dagrun_timeout > timedelta(seconds=longest)
+
+
+def test_it_runs_only_when_it_is_triggered_with_a_plan(dag: DAG) -> None:
+    assert not dag.timetable.can_be_scheduled
+    assert dag.max_active_runs >= 1000
+    assert set(dag.allowed_run_types or ()) == {"operator_triggered", "manual"}
+    with pytest.raises(ValueError, match="No value passed"):
+        dag.params.validate()
+
+
+def test_the_cycle_asks_where_a_rule_lets_a_person_approve_and_waits_for_nobody(dag_bag: DagBag) -> None:
+    asking = dag_bag.dags["lag_rebalance__orders"]
+    ask: Any = asking.get_task("ask")
+    assert ask.partial_kwargs["trigger_dag_id"] == "plan_approval"
+    assert ask.partial_kwargs["skip_when_already_exists"] is True
+    assert not ask.partial_kwargs.get("wait_for_completion")
+    assert "publish" not in asking.get_task("find_waiting").get_flat_relative_ids(upstream=False)
+    assert "find_waiting" not in dag_bag.dags["lag_rebalance__by-hand"].task_ids
+
+
+def test_a_plan_has_one_run_however_often_it_is_triggered() -> None:
+    plan_id = "3f" * 32
+    assert approval_run_id(plan_id) == approval_run_id(plan_id) == f"approval__{plan_id}"

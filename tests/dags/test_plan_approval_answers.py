@@ -1,0 +1,176 @@
+"""What an answer on Airflow's page does, by the operator itself: recorded, and the first one holds."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+
+from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
+from spark_jobs import approvals
+from tests.live_plan import LiveGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow.sdk import Context
+
+    from sandbox.broker import Broker
+
+pytestmark = pytest.mark.broker
+
+ADA = {"id": "7", "name": "ada"}
+
+
+@pytest.fixture
+def live(broker: Broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[LiveGroup]:
+    made = LiveGroup(broker, tmp_path, unique)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class Asked:
+    """An operator that waits for the answer to one plan."""
+
+    def __init__(self, live: LiveGroup, plan_id: str) -> None:
+        from airflow.providers.standard.operators.empty import EmptyOperator
+        from airflow.sdk import DAG, Param
+
+        self.live, self.plan_id, self.run_id = live, plan_id, approval_run_id(plan_id)
+        now = datetime.now(UTC)
+        request = approvals.ask(live.loaded, live.name, plan_id, run_id=self.run_id, now=now)
+        with DAG("asked", schedule=None):
+            self.operator = PlanApprovalOperator(
+                task_id="approve_plan",
+                config=str(live.config),
+                subject="s",
+                body="b",
+                answer_by=request.answer_by.isoformat(),
+                params={"reason": Param("", type=["string", "null"])},
+            )
+            _ = self.operator >> EmptyOperator(task_id="publish")
+        params = {"cluster": live.name, "plan_id": plan_id}
+        # What is skipped is also noted in an XCom, for a task that is tried again.
+        instance = SimpleNamespace(xcom_push=lambda **_: None, map_index=-1)
+        self.context = cast(
+            "Context", {"params": params, "run_id": self.run_id, "task": self.operator, "ti": instance}
+        )
+
+    def answer(self, option: str, *, user: Any = ADA, reason: str = "", **more: Any) -> Any:
+        event = {
+            "chosen_options": [option],
+            "params_input": {"reason": reason},
+            "responded_at": datetime.now(UTC),
+            "responded_by_user": user,
+            "timedout": False,
+        }
+        return self.operator.execute_complete(self.context, event | more)
+
+    @property
+    def events(self) -> dict[str, dict[str, Any]]:
+        return self.live.events(self.plan_id)
+
+    def decide_by_command(self, *, approve: bool) -> None:
+        approvals.decide(
+            self.live.loaded,
+            self.live.name,
+            self.plan_id,
+            approve=approve,
+            actor="grace",
+            reason="by command",
+            run_id="command__1",
+            now=datetime.now(UTC),
+        )
+
+
+def test_a_yes_is_recorded_with_the_person_s_name_and_reason(live: LiveGroup) -> None:
+    asked = Asked(live, live.plan())
+    asked.answer("Approve", reason=" looks right ")
+    told = asked.events["APPROVED"]
+    assert (told["actor"], told["reason"], told["run_id"]) == ("ada", "looks right", asked.run_id)
+    # A worker that is killed after the record runs it again: the same answer, and nobody is asked anew.
+    asked.answer("Approve", reason="looks right")
+    assert asked.operator.execute(asked.context)["responded_by"] == "ada"
+
+
+def test_a_no_is_recorded_and_skips_the_publishing(live: LiveGroup) -> None:
+    asked = Asked(live, live.plan())
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        asked.answer("Reject", reason="not today")
+    assert "publish" in str(list(skipped.value.tasks))
+    assert (asked.events["REJECTED"]["actor"], asked.events["REJECTED"]["reason"]) == ("ada", "not today")
+    with pytest.raises(AirflowSkipException, match="is REJECTED since"):
+        asked.operator.execute(asked.context)
+
+
+def test_no_answer_in_time_is_a_no_by_nobody(live: LiveGroup) -> None:
+    asked = Asked(live, live.plan())
+    with pytest.raises(DownstreamTasksSkipped):
+        asked.answer("Reject", user=None, timedout=True)
+    assert asked.events["REJECTED"]["actor"] == "time limit"
+    assert "nobody answered until" in asked.events["REJECTED"]["reason"]
+
+
+def test_a_yes_after_the_command_s_no_changes_nothing_and_publishes_nothing(live: LiveGroup) -> None:
+    asked = Asked(live, live.plan())
+    asked.decide_by_command(approve=False)
+    with pytest.raises(AirflowSkipException, match=r"is REJECTED since .* by grace: by command"):
+        asked.answer("Approve")
+    assert set(asked.events) == {"PROPOSED", "REJECTED"}
+
+
+def test_a_no_after_the_command_s_yes_changes_nothing(live: LiveGroup) -> None:
+    asked = Asked(live, live.plan())
+    asked.decide_by_command(approve=True)
+    with pytest.raises(DownstreamTasksSkipped):
+        asked.answer("Reject")
+    assert set(asked.events) == {"PROPOSED", "APPROVED"}
+    assert asked.events["APPROVED"]["actor"] == "grace"
+
+
+def test_a_person_who_is_called_as_a_job_is_told_apart(live: LiveGroup) -> None:
+    asked = Asked(live, live.plan())
+    asked.answer("Approve", user={"id": "1", "name": "policy"})
+    assert asked.events["APPROVED"]["actor"] == "policy (person)"
+
+
+def test_it_waits_until_the_plan_s_own_limit_however_often_it_is_begun(
+    live: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.standard.operators import hitl
+    from airflow.sdk.exceptions import TaskAwaitingInput
+
+    # The request goes to Airflow's database over the task's supervisor, which is not here.
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_: None)
+    asked = Asked(live, live.plan())
+    asked.context["task_instance"] = cast("Any", type("Instance", (), {"id": "1"})())
+    for begun_after_s, left_s in ((0, 3600), (3000, 600), (4000, 1)):
+        until = datetime.fromisoformat(asked.operator.answer_by)
+        asked.operator.answer_by = (until - timedelta(seconds=begun_after_s)).isoformat()
+        with pytest.raises(TaskAwaitingInput):
+            asked.operator.execute(asked.context)
+        assert asked.operator.response_timeout is not None
+        assert asked.operator.response_timeout.total_seconds() == pytest.approx(left_s, abs=30)
+        asked.operator.answer_by = until.isoformat()
+
+
+def test_the_page_holds_numbers_a_picture_and_moves_whatever_names_hold(live: LiveGroup) -> None:
+    from spark_jobs.approval_page import read_page
+
+    plan = live.plan(group_id="a|b *c* `d`")
+    page = read_page(str(live.lake), live.name, plan, answer_by=datetime.now(UTC))
+    assert "move 4 of 4 partitions, most loaded member from 2,100 to 1,700 records" in page.subject
+    lines = page.body.splitlines()
+    bars = [line for line in lines if "█" in line]
+    assert [line.count("█") for line in bars] == [10 + 24, 24 + 10]
+    assert sum(line.startswith("| orders") for line in lines) == 4
+    assert "1,200" in next(line for line in lines if line.startswith("| orders"))
+    assert json.dumps(page.body)  # it goes through XCom
+    assert "**No answer until" in page.body
