@@ -1,0 +1,54 @@
+"""`evenlag dags`: put the DAG files where Airflow finds them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from typing import Annotated, Final
+
+import typer
+
+from evenlag.bundle import bundle_root
+from evenlag.options import JsonOption, UsageError
+from evenlag.output import console, print_json
+
+app = typer.Typer(help="The DAG files for Airflow.", no_args_is_help=True)
+
+# Airflow asks for unique top-level names in its DAG folder, and `dags` is anybody's.
+PACKAGE: Final = "evenlag_dags"
+
+
+@app.callback()
+def _dags() -> None:
+    pass
+
+
+@app.command("install")
+def install(
+    folder: Annotated[Path, typer.Argument(help="Airflow's DAG folder.")], *, as_json: JsonOption = False
+) -> None:
+    """Copy the DAG files into Airflow's DAG folder, as a package `evenlag_dags`; again to update them."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder: give the folder that Airflow's [core] dags_folder names")
+    target = folder / PACKAGE
+    if target.exists() and not (target / "dag_support").is_dir():
+        raise UsageError(f"{target} is there and is not ours: move it away first")
+    fresh = folder / f".{PACKAGE}.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(bundle_root() / "dags", fresh, ignore=shutil.ignore_patterns("__pycache__"))
+    files = sorted(fresh.rglob("*.py"))
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("from dags.", f"from {PACKAGE}."), encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.rename(target)
+    installed = [str(target / file.relative_to(fresh)) for file in files]
+    if as_json:
+        print_json({"folder": str(target), "files": installed})
+        return
+    out = console()
+    out.print(f"{len(installed)} files in {target}.", soft_wrap=True)
+    out.print(
+        "Airflow's scheduler, DAG processor and workers need: evenlag\\[airflow] installed, EVENLAG_CONFIG in"
+    )
+    out.print("their environment, and the connection spark_default (its host is the Spark master).")

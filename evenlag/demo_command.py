@@ -1,0 +1,44 @@
+"""`evenlag demo`: the main job end to end on this machine."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from evenlag.bundle import add_bundle_to_path
+from spark_jobs.errors import JobError
+
+_NEEDED: Final = {
+    "airflow": "airflow",
+    "great_expectations": "spark",
+    "pyspark": "spark",
+    "deltalake": "cli",
+    "kafka": "cli",
+    "matplotlib": "cli",
+}
+
+
+def demo(
+    *,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where the page, the tables and the logs go; emptied first.")
+    ] = Path(".demo"),
+    keep_going: Annotated[
+        bool, typer.Option("--keep", help="Stay up at the end, to look around, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Show it all: a real broker, a skewed group, two runs of the DAG by Airflow, a picture.
+
+    Needs Java 17 or newer and takes a few minutes. Ends with an error when anything that it promises did not
+    happen.
+    """
+    missing = sorted({extra for module, extra in _NEEDED.items() if find_spec(module) is None})
+    if missing:
+        raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
+    add_bundle_to_path()
+    from sandbox.demo import run_demo
+
+    raise typer.Exit(run_demo(folder, keep_going=keep_going))

@@ -1,0 +1,226 @@
+"""`evenlag plans`: what was proposed, what the gates said, what became of it; and a person's answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evenlag.default_group import SHOW, ShowByDefault
+from evenlag.options import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    NothingThereError,
+    UsageError,
+    did_you_mean,
+    find_cluster,
+    find_lake,
+)
+from evenlag.output import console, moment, number, percent, print_json, status_text, table
+from evenlag.plan_rows import event_order, groups_without_plan, plan_rows
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from spark_jobs.lake_reader import Filter, LakeReader
+
+SHORT_ID = 12
+
+app = typer.Typer(
+    cls=ShowByDefault,
+    help="Show plans with their status and reasons; approve or reject one that waits for a person. "
+    "Without a subcommand: show [PLAN].",
+)
+
+
+@app.command(SHOW)
+def plans(
+    plan_id: Annotated[str | None, typer.Argument(help="A plan (its first characters will do).")] = None,
+    *,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Plans of this group only.")] = None,
+    days: Annotated[int, typer.Option("--days", min=0, help="How many days to look back.")] = 7,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many plans to show.")] = 20,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show plans with their status and reasons, newest first; one plan with its gates and moves."""
+    reader = find_lake(lake, config)
+    name = find_cluster(reader, cluster)
+    if plan_id is not None:
+        _show_plan(reader, the_plan(reader, name, plan_id), as_json=as_json)
+        return
+    rows = plan_rows(reader, name, group=group, days=days)
+    without = groups_without_plan(reader, name, group=group)
+    if not rows and not without:
+        raise NothingThereError(_nothing(reader, name, group, days))
+    if as_json:
+        print_json({"cluster": name, "plans": rows[:limit], "without_plan": without[:limit]})
+        return
+    if rows:
+        console().print(plan_table(f"Plans of {name}", rows[:limit], caption=_left(len(rows), limit)))
+    if without:
+        shown = table(
+            f"Groups without a plan at {moment(without[0]['slot'])}",
+            ("group", "mode", "why"),
+            caption=_left(len(without), limit),
+        )
+        for row in without[:limit]:
+            shown.add_row(row["group_id"], row["policy_mode"], row["reason"])
+        console().print(shown)
+
+
+def _left(found: int, limit: int) -> str:
+    return f"{found - limit} more: --limit {found}" if found > limit else ""
+
+
+def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> Table:
+    """Lay plans out, one a row."""
+    columns = (
+        "plan",
+        "slot",
+        "group",
+        "mode",
+        "status",
+        "moves",
+        "most loaded",
+        "predicted",
+        "actual",
+        "why",
+    )
+    shown = table(title, columns, right=("moves", "most loaded", "predicted", "actual"), caption=caption)
+    for row in rows:
+        shown.add_row(
+            row["plan_id"][:SHORT_ID],
+            moment(row["slot"]),
+            row["group_id"],
+            row["mode"],
+            status_text(row["status"]),
+            number(row["moves"]),
+            number(row["max_member_lag_before_records"]),
+            number(row["max_member_lag_predicted_records"]),
+            number(row["max_member_lag_actual_records"]),
+            row["reason"] or "",
+        )
+    return shown
+
+
+def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
+    """The one plan whose id begins with a prefix.
+
+    Raises
+    ------
+    NothingThereError
+        When there is none.
+    UsageError
+        When there are several.
+    """
+    found = plan_rows(reader, cluster, plan_prefix=prefix.lower())
+    if not found:
+        raise NothingThereError(f"there is no plan {prefix} on {cluster}: evenlag plans lists them")
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} plans begin with {prefix}: give more characters")
+    return found[0]
+
+
+def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> str:
+    from spark_jobs.tables import PLANS
+
+    if group is None:
+        return f"there are no plans on {cluster} in the last {days} days"
+    known = set(
+        reader.read(PLANS, columns=["group_id"], filters=[("cluster", "=", cluster)])["group_id"].to_pylist()
+    )
+    return f"there are no plans for the group {group!r} on {cluster}{did_you_mean(group, known - {group})}"
+
+
+def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
+    from spark_jobs.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, SCORES
+
+    # An outcome comes with a later snapshot, maybe of another day.
+    wanted: list[Filter] = [
+        ("cluster", "=", plan["cluster"]),
+        ("day", ">=", plan["day"]),
+        ("plan_id", "=", plan["plan_id"]),
+    ]
+    events = sorted(reader.read_events(filters=wanted).to_pylist(), key=event_order)
+    gates = reader.read(GATE_RESULTS, filters=wanted).to_pylist()
+    moves = (
+        reader.read(PLAN_ASSIGNMENTS, filters=[*wanted, ("moved", "=", True)])
+        .sort_by("partition")
+        .to_pylist()
+    )
+    outcome = next(iter(reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
+    score = next(iter(reader.read(SCORES, filters=wanted).to_pylist()), None)
+    if as_json:
+        told = {"plan": plan, "events": events, "gates": gates, "moves": moves, "outcome": outcome}
+        print_json(told | {"score": score})
+        return
+    out = console()
+    out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
+    out.print(_measures(plan, outcome))
+    if plan["mode_reason"]:
+        out.print(f"Planned in {plan['mode']}: {plan['mode_reason']}.", highlight=False)
+    if score is not None:
+        verdict = {True: "It paid off", False: "It did not pay off", None: "Whether it paid off is open"}
+        out.print(f"{verdict[score['paid_off']]}: {score['reason']}.", highlight=False)
+    history = table("What happened", ("event", "at", "who", "why"))
+    for event in events:
+        history.add_row(
+            status_text(event["event"]), moment(event["at"]), event["actor"], event["reason"] or ""
+        )
+    out.print(history)
+    verdicts = table("Gates", ("gate", "passed", "observed", "allowed", "verdict"))
+    for gate in gates:
+        verdicts.add_row(
+            gate["gate"],
+            "yes" if gate["passed"] else "NO",
+            gate["observed"] or "",
+            gate["allowed"] or "",
+            gate["message"],
+        )
+    out.print(verdicts)
+    moved = table("Moves", ("topic", "partition", "from", "to", "lag"), right=("partition", "lag"))
+    for move in moves:
+        moved.add_row(
+            move["topic"],
+            number(move["partition"]),
+            move["owner_before"] or "nobody",
+            move["owner_after"] or "nobody",
+            number(move["lag_records"]),
+        )
+    out.print(moved)
+
+
+def _measures(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
+    shown = table("Lag", ("", "before", "predicted", "actual"), right=("before", "predicted", "actual"))
+    before, after, seen = plan["metrics_before"] or {}, plan["metrics_after"] or {}, outcome or {}
+    shown.add_row(
+        "most loaded member",
+        number(before.get("max_member_lag_records")),
+        number(after.get("max_member_lag_records")),
+        number(seen.get("max_member_lag_actual_records")),
+    )
+    shown.add_row(
+        "skew (most loaded / mean)",
+        number(before.get("lag_skew"), digits=2),
+        number(after.get("lag_skew"), digits=2),
+        number(seen.get("lag_skew_actual"), digits=2),
+    )
+    shown.add_row(
+        "partitions per member",
+        _range(before),
+        _range(after),
+        "",
+    )
+    shown.add_row("gain", "", percent(plan["gain"]), "")
+    shown.add_row("adherence", "", "", percent(seen.get("adherence")))
+    return shown
+
+
+def _range(metrics: dict[str, Any]) -> str:
+    low, high = metrics.get("min_member_partitions"), metrics.get("max_member_partitions")
+    return number(low) if low == high else f"{number(low)} to {number(high)}"

@@ -1,0 +1,75 @@
+"""`evenlag assign`: each line answered, errors on their lines, all assignors side by side."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evenlag.app import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROBLEM: dict[str, Any] = {
+    "topics": {"t": 4},
+    "members": [
+        {"id": "a", "topics": ["t"], "owned": [["t", 0], ["t", 1], ["t", 2]], "generation": 1},
+        {"id": "b", "topics": ["t"]},
+    ],
+    "lags": {"t": [9, 1, 1, 1]},
+}
+
+
+def run(*arguments: str, text: str | bytes = "") -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["assign", *arguments], input=text)
+    return result.exit_code, result.stdout
+
+
+def test_file_is_answered(tmp_path: Path) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM, indent=1))
+    code, out = run("--assignor", "cooperative-sticky", str(path))
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["assignment"] == {"a": [["t", 0], ["t", 1]], "b": [["t", 3]]}
+    assert answer["unassigned"] == [["t", 2]]
+
+
+def test_batch_goes_on_after_a_bad_line_and_ends_with_status_1() -> None:
+    good = json.dumps({**PROBLEM, "assignor": "range"})
+    code, out = run("--jsonl", "-", text=f"{good}\n{{\n\n{good}\n".encode() + b'"\xff"\n')
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert code == 1
+    assert ["error" in answer for answer in answers] == [False, True, False, True]
+
+
+def test_rounds_settle() -> None:
+    code, out = run("-a", "cooperative-sticky", "--rounds", "-", text=json.dumps(PROBLEM))
+    answer = json.loads(out)
+    assert (code, answer["rounds"], answer["unassigned"]) == (0, 2, [])
+
+
+def test_all_are_compared_side_by_side() -> None:
+    code, out = run("-a", "all", "-", text=json.dumps(PROBLEM))
+    assert code == 0
+    assert all(name in out for name in ("constrained-cooperative-sticky", "lag-aware-sticky", "roundrobin"))
+    code, out = run("-a", "all", "--json", "--max-moves", "1", "-", text=json.dumps(PROBLEM))
+    assert {answer["assignor"] for answer in json.loads(out)} >= {"range", "fair"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(("-a", "stick", "-"), json.dumps(PROBLEM)), (("-",), json.dumps(PROBLEM)), (("-",), "{")],
+)
+def test_error_is_answered_with_status_1(arguments: tuple[str, ...], text: str) -> None:
+    code, out = run(*arguments, text=text)
+    assert code == 1
+    assert json.loads(out)["error"]
+
+
+def test_missing_file_is_one_line_and_status_1(tmp_path: Path) -> None:
+    code, out = run("-a", "range", str(tmp_path / "none.json"))
+    assert (code, out) == (1, "")
