@@ -1,0 +1,35 @@
+"""The session's one Spark: built as the jobs build it, never stopped between tests."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.lake import Lake
+from spark_jobs.session import build_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Return the session that all tests share."""
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = build_session("evenlag-tests", conf={"spark.sql.warehouse.dir": str(warehouse)})
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+    # It tells of its connections once more while the interpreter ends, when nobody listens any longer.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    """Return an empty lake of the test's own."""
+    return Lake(spark, str(tmp_path / "lake"))

@@ -1,0 +1,312 @@
+"""Helpers of the hint client's tests: a publisher in miniature and consumers that run in threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from kafka import (
+    AsyncConsumerRebalanceListener,
+    ConsumerRebalanceListener,
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+)
+from kafka.admin import NewTopic
+from kafka.structs import MemberState
+
+from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key, topic_id_text
+from hint_client import HintedConsumer
+
+if TYPE_CHECKING:
+    from sandbox.broker import Broker
+
+HOUR_MS = 3_600_000
+NUM_PARTITIONS = 6
+Placement = Mapping[int, Sequence[int]]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def wait_until(condition: Callable[[], object], *, timeout_s: float = 20.0, what: str = "") -> None:
+    """Wait until the condition holds, or fail the test saying what did not come true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what or f"not within {timeout_s} s"
+        time.sleep(0.05)
+
+
+class Cluster:
+    """One group's view of the session's broker: topics of its own and a publisher."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        group_id: str,
+        topics: Mapping[str, int],
+        hint_topic: str,
+        make_topics: bool = True,
+    ) -> None:
+        self.bootstrap_servers = broker.bootstrap_servers
+        self.cluster_id = broker.cluster_id
+        self.group_id, self.topics, self.hint_topic = group_id, dict(topics), hint_topic
+        self.admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+        if make_topics:
+            self.create({**topics})
+            self.create({hint_topic: 3}, {"cleanup.policy": "compact"})
+        self.producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0)
+        self.publisher = self._make_publisher()
+        self.sequence = 0
+
+    def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
+        self.admin.create_topics(
+            [
+                NewTopic(n, num_partitions=c, replication_factor=1, topic_configs=configs)
+                for n, c in topics.items()
+            ]
+        )
+
+    def renew_publisher(self) -> None:
+        """Begin anew, as every run of the real publisher does: it then knows the topic as it is now."""
+        self.publisher.close()
+        self.publisher = self._make_publisher()
+
+    def _make_publisher(self) -> Any:
+        publisher = KafkaProducer(
+            bootstrap_servers=self.bootstrap_servers, transactional_id=f"publisher-{uuid.uuid4()}"
+        )
+        publisher.init_transactions()
+        return publisher
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.producer.close()
+        self.admin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def hint_partition(self) -> int:
+        """Return the partition of the group's hints, as the producer's own partitioner chooses it."""
+        self.publisher.partitions_for(self.hint_topic)
+        key = hint_key(self.group_id)
+        return int(self.publisher._partition(self.hint_topic, None, key, None, key, None))
+
+    def topic_ids(self) -> dict[str, str]:
+        described = self.admin.describe_topics(list(self.topics))
+        return {topic["name"]: topic_id_text(topic["topic_id"]) for topic in described}
+
+    def payload(
+        self,
+        placement: Mapping[str, Mapping[str, Sequence[int]]],
+        *,
+        count_slack: int = 10,
+        max_moves: int = 100,
+        **changes: Any,
+    ) -> HintPayload:
+        """Make the payload for partitions by topic name by member key, all members taking all topics."""
+        ids = self.topic_ids()
+        identity = fingerprint(
+            [(key, ids.values()) for key in placement], {ids[n]: c for n, c in self.topics.items()}
+        )
+        fields: dict[str, Any] = {
+            "cluster_id": self.cluster_id,
+            "group_id": self.group_id,
+            "snapshot_id": "snapshot",
+            "fingerprint": identity,
+            "assignment": {
+                key: {ids[name]: tuple(numbers) for name, numbers in by_topic.items()}
+                for key, by_topic in placement.items()
+            },
+            "count_slack": count_slack,
+            "max_moves": max_moves,
+        }
+        return HintPayload(**{**fields, **changes})
+
+    def publish(
+        self,
+        payload: HintPayload,
+        *,
+        ttl_ms: int = HOUR_MS,
+        sequence: int | None = None,
+        key: bytes | None = None,
+    ) -> bytes:
+        """Publish a payload in a transaction as the real publisher does; return the record's value."""
+        self.sequence = self.sequence + 1 if sequence is None else sequence
+        issued = now_ms()
+        value = encode_hint(
+            payload.encode(),
+            sequence=self.sequence,
+            issued_at_ms=issued,
+            expires_at_ms=max(0, issued + ttl_ms),
+            group_key=key,
+        )
+        self.send(hint_key(self.group_id), value)
+        return value
+
+    def send(
+        self, key: bytes, value: bytes | None, *, commit: bool = True, partition: int | None = None
+    ) -> None:
+        self.publisher.begin_transaction()
+        self.publisher.send(self.hint_topic, key=key, value=value, partition=partition).get(timeout=10)
+        if commit:
+            self.publisher.commit_transaction()
+        else:
+            self.publisher.abort_transaction()
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
+    """Notes what comes and goes, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, set[tuple[str, int]]]] = []
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.told.append(("assigned", {tuple(tp) for tp in assigned}))
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self.told.append(("revoked", {tuple(tp) for tp in revoked}))
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        self.told.append(("lost", {tuple(tp) for tp in lost}))
+
+    def all_of(self, kind: str) -> list[set[tuple[str, int]]]:
+        return [partitions for told, partitions in self.told if told == kind]
+
+    def knows(self) -> set[tuple[str, int]]:
+        """Return what is held, going by what was told."""
+        held: set[tuple[str, int]] = set()
+        for kind, partitions in self.told:
+            held = held | partitions if kind == "assigned" else held - partitions
+        return held
+
+    @property
+    def revoked(self) -> list[set[tuple[str, int]]]:
+        return self.all_of("revoked")
+
+    @property
+    def lost(self) -> list[set[tuple[str, int]]]:
+        return self.all_of("lost")
+
+
+class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # as above
+    """The same, as coroutines that let others run before they note anything."""
+
+    def __init__(self) -> None:
+        self._inner = Listener()
+        self.told = self._inner.told
+        self.knows = self._inner.knows
+        self.consumer: Any = None
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        await self.consumer._net.sleep(0.02)
+        self._inner.on_partitions_assigned(assigned)
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        await self.consumer._net.sleep(0.02)
+        self._inner.on_partitions_revoked(revoked)
+
+    async def on_partitions_lost(self, lost: Any) -> None:
+        await self.consumer._net.sleep(0.02)
+        self._inner.on_partitions_lost(lost)
+
+
+class Runner:
+    """A consumer that polls in a thread: a hinted one, or kafka-python's own with `plain` assignors."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        start: bool = True,
+        topics: Sequence[str] = (),
+        plain: Sequence[Any] = (),
+        **configs: Any,
+    ) -> None:
+        self.listener = configs.pop("listener", None) or Listener()
+        self.poll_ms = configs.pop("poll_ms", 100)
+        self.records: list[tuple[str, int, int]] = []
+        self.error: BaseException | None = None
+        self.events: list[Any] = []
+        self._stop = threading.Event()
+        settings: dict[str, Any] = {
+            "group_id": cluster.group_id,
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "heartbeat_interval_ms": 300,
+            "session_timeout_ms": 6000,
+            "auto_offset_reset": "earliest",
+            "auto_commit_interval_ms": 200,
+            "allow_auto_create_topics": False,
+            "reconnect_backoff_max_ms": 1000,
+        }
+        self.consumer: Any
+        if plain:
+            self.consumer = KafkaConsumer(**{**settings, "partition_assignment_strategy": plain, **configs})
+        else:
+            hints = {"hint_topic": cluster.hint_topic, "on_hint_event": self.events.append}
+            self.consumer = HintedConsumer(**{**settings, **hints, **configs})
+        if isinstance(self.listener, AsyncListener):
+            self.listener.consumer = self.consumer
+        self.consumer.subscribe(topics=list(topics or cluster.topics), listener=self.listener)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        if start:
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                for batch in self.consumer.poll(timeout_ms=self.poll_ms).values():
+                    self.records += [(r.topic, r.partition, r.offset) for r in batch]
+        except BaseException as error:  # noqa: BLE001  # shown by the test
+            self.error = error
+
+    @property
+    def held(self) -> set[tuple[str, int]]:
+        return {tuple(tp) for tp in self.consumer.assignment()}
+
+    @property
+    def generation(self) -> int:
+        return int(self.consumer.group_metadata().generation_id)
+
+    @property
+    def key(self) -> str:
+        data = self.consumer.group_metadata()
+        return member_key(str(data.member_id), data.group_instance_id)
+
+    def reasons(self) -> list[str]:
+        return [event.reason.value for event in self.events]
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(20)
+        self.consumer.close()
+        if self.error is not None:
+            raise self.error
+
+
+def place(
+    runners: Sequence[Runner], topic: str, parts: Sequence[Sequence[int]]
+) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return a placement: the i-th consumer gets the i-th list of partitions."""
+    return {r.key: {topic: tuple(p)} if p else {} for r, p in zip(runners, parts, strict=True)}
+
+
+def is_settled(runners: Sequence[Runner], num_partitions: int) -> bool:
+    """Whether everything is with exactly one consumer and all are in one generation."""
+    for runner in runners:
+        assert runner.error is None, runner.error
+    held = [pair for runner in runners for pair in runner.held]
+    groups = [runner.consumer.group_metadata() for runner in runners]
+    together = len({group.generation_id for group in groups}) == 1
+    stable = all(group.state is MemberState.STABLE for group in groups)
+    return together and stable and len(held) == len(set(held)) == num_partitions

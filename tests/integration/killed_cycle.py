@@ -1,0 +1,84 @@
+"""A cycle that is killed (-9) right after the n-th write of one table: run as a process of its own by tests.
+
+Arguments: policy file, cluster, slot, the step to begin with, table, n. The publisher is killed between its
+hint and its event when the table is ``control_events``. The driver attaches to the JVM of the tests' session,
+whose gateway stands in the environment: a death costs seconds then. What another thread of it was writing may
+still come to its end there, as in a driver that died a moment later.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs import publish_hints
+from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.lake import Lake
+from spark_jobs.policy_file import load_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+RUN_ID = "killed"
+
+
+def die() -> None:
+    """End as a machine that loses its power does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_after_write(table_name: str, nth: int) -> None:
+    """Make the lake's writes end this process after the n-th write of a table."""
+    written: Counter[str] = Counter()
+
+    def watched(write: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(lake: Lake, table: Any, *rest: Any, **more: Any) -> None:
+            write(lake, table, *rest, **more)
+            written[table.name] += 1
+            if table.name == table_name and written[table.name] == nth:
+                die()
+
+        return wrapped
+
+    Lake.append = watched(Lake.append)  # type: ignore[method-assign]  # the fault is the point of this program
+    Lake.insert_missing = watched(Lake.insert_missing)  # type: ignore[method-assign]  # the same
+
+
+def attach_session() -> SparkSession:
+    """Drive the session that runs in the JVM behind the gateway."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]  # PySpark ships no type for it
+    jvm: Any = gateway.jvm
+    context = jvm.org.apache.spark.SparkContext.getOrCreate()
+    java_context = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(context)
+    conf = SparkConf(_jconf=java_context.getConf())
+    return SparkSession(SparkContext(gateway=gateway, jsc=java_context, conf=conf))
+
+
+def main(argv: list[str]) -> None:
+    """Run until killed; a run that gets to its end has missed its death."""
+    config, cluster, slot_text, first_step, table_name, nth = argv
+    loaded, slot = load_policy(config), datetime.fromisoformat(slot_text)
+    if table_name == "control_events":
+        # Before the event: what the publisher calls to write it is its end.
+        setattr(publish_hints, "append_control_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
+        publish_hints.publish_hints(loaded, cluster, slot, RUN_ID)
+        return
+    kill_after_write(table_name, int(nth))
+    spark = attach_session()
+    if first_step == "observe":
+        run_observe(spark, loaded, cluster, slot, RUN_ID)
+    run_decide(spark, loaded, cluster, slot, RUN_ID)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,122 @@
+"""Many small consumer groups on one broker, a thread a member: what a cycle sees at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.structs import OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class EvenlagByName(RangePartitionAssignor):  # type: ignore[misc]  # kafka-python ships no types
+    """Deals as `range` does, so that owners are known beforehand, under the name that hints ask for."""
+
+    name = "evenlag"
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    """A group: what its two members take, with which assignor, and their instance ids (none: dynamic)."""
+
+    topics: Sequence[str]
+    assignor: Any = EvenlagByName
+    instances: Sequence[str | None] = (None, None)
+
+
+@dataclass
+class ManyGroups:
+    """Groups of two consumers each, that hold partitions and process nothing.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        The broker.
+    specs
+        The groups by name.
+    """
+
+    bootstrap_servers: str
+    specs: Mapping[str, GroupSpec]
+    _consumers: dict[str, list[Any]] = field(default_factory=dict)
+    _locks: dict[int, threading.Lock] = field(default_factory=dict)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _is_settled: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        for name, spec in self.specs.items():
+            self._consumers[name] = [self._consumer(name, spec, instance) for instance in spec.instances]
+            for member in self._consumers[name]:
+                self._locks[id(member)] = threading.Lock()
+                thread = threading.Thread(target=self._poll, args=(member,), daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        for consumers in self._consumers.values():
+            for consumer in consumers:
+                consumer.close(timeout_ms=1000)
+
+    def wait_until_owned(self, timeout_s: float = 90) -> None:
+        """Wait until both members of each group hold something."""
+        deadline = time.monotonic() + timeout_s
+        waiting = set(self.specs)
+        while waiting:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not settled after {timeout_s} s: {sorted(waiting)}")
+            waiting = {
+                name for name in waiting if not all(member.assignment() for member in self._consumers[name])
+            }
+            time.sleep(0.1)
+        self._is_settled.set()
+
+    def commit(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets by (topic, partition), each by the member that holds it."""
+        for member in self._consumers[name]:
+            with self._locks[id(member)]:
+                held = {
+                    partition: OffsetAndMetadata(offsets[tuple(partition)], "", -1)
+                    for partition in member.assignment()
+                    if tuple(partition) in offsets
+                }
+                if held:
+                    member.commit(held)
+
+    def held(self, name: str) -> list[set[TopicPartition]]:
+        """What each member holds."""
+        return [set(member.assignment()) for member in self._consumers[name]]
+
+    def _consumer(self, name: str, spec: GroupSpec, instance: str | None) -> Any:
+        return KafkaConsumer(
+            *spec.topics,
+            group_id=name,
+            group_instance_id=instance,
+            bootstrap_servers=self.bootstrap_servers,
+            partition_assignment_strategy=[spec.assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            allow_auto_create_topics=False,
+            heartbeat_interval_ms=2_000,
+            session_timeout_ms=30_000,
+            max_poll_records=1,
+        )
+
+    def _poll(self, member: Any) -> None:
+        while not self._stopping.is_set():
+            with self._locks[id(member)]:
+                # kafka-python forgets a join that outlasts the poll that began it.
+                member.poll(timeout_ms=1_000 if self._is_settled.is_set() else 5_000)
+                member.pause(*member.assignment())
+            # Whoever waits for the lock gets its turn.
+            time.sleep(0.02)

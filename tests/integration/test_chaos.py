@@ -1,0 +1,28 @@
+"""The short storm: the long one is ``make chaos``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandbox.broker import Broker
+from tests.chaos.storm import Storm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_short_storm_loses_nothing_and_ends_on_the_last_hint(tmp_path: Path) -> None:
+    with Broker.start(tmp_path / "node") as broker:
+        verdict = Storm(broker, tmp_path / "journals", seed=1).run(25)
+    assert not verdict.lost, verdict.lost
+    assert not verdict.two_owners, verdict.two_owners
+    assert not verdict.unexcused, verdict.unexcused
+    # Two are what is wanted, and what the long form asks for; members that sync late several times in a row
+    # still cost more, and a busy machine makes them so.
+    assert verdict.figures["longest_without_owner_rebalances"] <= 6, verdict.orphans
+    assert verdict.figures["records_processed"] > 1000
+    assert verdict.figures["hint_events"].get("FOLLOWED")

@@ -1,0 +1,263 @@
+"""Reading a real cluster: what is bad stands as a problem or a status, and the rest is read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from spark_jobs.errors import KafkaAuthenticationError, KafkaUnreachableError
+from spark_jobs.hint_topic import read_max_bytes
+from spark_jobs.kafka_connection import admin_client
+from spark_jobs.kafka_reader import ClusterReader, ClusterReading
+from spark_jobs.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sandbox.broker import Broker
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> ClusterSettings:
+    return ClusterSettings(bootstrap_servers=(broker.bootstrap_servers,))
+
+
+@pytest.fixture
+def admin(cluster: ClusterSettings) -> Iterator[Any]:
+    with admin_client(cluster) as client:
+        yield client
+
+
+def make_topic(admin: Any, name: str, partitions: int) -> None:
+    admin.create_topics({name: {"num_partitions": partitions}}, wait_for_metadata=True)
+
+
+def fill(broker: Broker, topic: str, counts: dict[int, int]) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    for partition, count in counts.items():
+        for _ in range(count):
+            producer.send(topic, b"x", partition=partition)
+    producer.flush()
+    producer.close()
+
+
+def consumer(broker: Broker, *topics: str, group: str, **more: Any) -> Any:
+    return KafkaConsumer(
+        *topics,
+        group_id=group,
+        bootstrap_servers=broker.bootstrap_servers,
+        enable_auto_commit=False,
+        allow_auto_create_topics=False,
+        **more,
+    )
+
+
+def poll_until_assigned(member: Any, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not member.assignment():
+        assert time.monotonic() < deadline, "the group did not settle"
+        member.poll(200)
+
+
+def of_topic(rows: list[dict[str, Any]], topic: str) -> dict[int, dict[str, Any]]:
+    return {row["partition"]: row for row in rows if row["topic"] == topic}
+
+
+def members_of(reading: ClusterReading, group: str) -> list[dict[str, Any]]:
+    return [row for row in reading.members if row["group_id"] == group]
+
+
+def test_offsets_commits_and_members_of_a_live_group(
+    broker: Broker, admin: Any, unique: Callable[[str], str]
+) -> None:
+    topic, group = unique("orders"), unique("billing")
+    make_topic(admin, topic, 3)
+    fill(broker, topic, {0: 10, 2: 5})
+    with_member = consumer(broker, topic, group=group, group_instance_id="pod-0")
+    poll_until_assigned(with_member)
+    past_end = {
+        TopicPartition(topic, 0): OffsetAndMetadata(4, "", -1),
+        TopicPartition(topic, 2): OffsetAndMetadata(99, "", -1),
+    }
+    with_member.commit(past_end)
+    reading = ClusterReader(admin).read()
+    offsets = of_topic(reading.offsets, topic)
+    assert {n: (row["log_start_offset"], row["high_watermark"]) for n, row in offsets.items()} == {
+        0: (0, 10),
+        1: (0, 0),
+        2: (0, 5),
+    }
+    commits = of_topic([row for row in reading.commits if row["group_id"] == group], topic)
+    assert {n: row["committed_offset"] for n, row in commits.items()} == {0: 4, 2: 99}
+    (member,) = members_of(reading, group)
+    assert (member["group_state"], member["group_type"], member["assignor"]) == ("Stable", "classic", "range")
+    assert (member["group_instance_id"], member["subscription"]) == ("pod-0", [topic])
+    assert member["assignment"] == [{"topic": topic, "partitions": [0, 1, 2]}]
+    times = reading.read_times
+    assert times["log_start_read_at"] <= times["commits_read_at"] <= times["end_read_at"]
+    with_member.close()
+
+
+def test_an_empty_group_and_one_without_commits_have_their_rows(
+    broker: Broker, admin: Any, unique: Callable[[str], str]
+) -> None:
+    topic, empty, fresh = unique("orders"), unique("empty"), unique("fresh")
+    make_topic(admin, topic, 1)
+    gone = consumer(broker, group=empty)
+    gone.assign([TopicPartition(topic, 0)])
+    gone.commit({TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+    gone.close()
+    member = consumer(broker, topic, group=fresh)
+    poll_until_assigned(member)
+    reading = ClusterReader(admin).read()
+    (row,) = members_of(reading, empty)
+    assert (row.get("member_id"), row["group_state"]) == (None, "Empty")
+    assert [row["committed_offset"] for row in reading.commits if row["group_id"] == empty] == [0]
+    assert [row for row in reading.commits if row["group_id"] == fresh] == []
+    assert members_of(reading, fresh)[0]["assignment"] == [{"topic": topic, "partitions": [0]}]
+    member.close()
+
+
+def test_a_group_that_rebalances_shows_members_without_subscriptions(
+    broker: Broker, admin: Any, unique: Callable[[str], str]
+) -> None:
+    """One member does not come back to the join while another waits in it."""
+    topic, group = unique("orders"), unique("slow")
+    make_topic(admin, topic, 2)
+    slow = consumer(broker, topic, group=group, max_poll_interval_ms=20_000)
+    poll_until_assigned(slow)
+    joining = consumer(broker, topic, group=group)
+    stop = threading.Event()
+
+    def join() -> None:
+        while not stop.is_set():
+            joining.poll(100)
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 15
+        while True:
+            rows = members_of(ClusterReader(admin).read(), group)
+            if rows[0]["group_state"] == "PreparingRebalance":
+                break
+            assert time.monotonic() < deadline, rows
+        # Members still show what they held before; what they take does not show.
+        assert [(row["assignor"], row["subscription"]) for row in rows] == [(None, None)] * len(rows)
+    finally:
+        stop.set()
+        slow.close()
+        thread.join()
+        joining.close()
+
+
+class Interfering:
+    """An admin client that does something once, between the log starts and the commits of a reading."""
+
+    def __init__(self, client: Any, interfere: Callable[[], None]) -> None:
+        self._client, self._interfere = client, interfere
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "list_group_offsets":
+            interfere, self._interfere = self._interfere, lambda: None
+            interfere()
+        return getattr(self._client, name)
+
+
+def test_a_topic_deleted_while_it_is_read_spoils_nothing_else(
+    broker: Broker, admin: Any, unique: Callable[[str], str]
+) -> None:
+    doomed, kept = unique("doomed"), unique("kept")
+    for topic in (doomed, kept):
+        make_topic(admin, topic, 2)
+    fill(broker, kept, {1: 7})
+    reading = ClusterReader(Interfering(admin, lambda: admin.delete_topics([doomed]))).read()
+    assert all(row["error"] for row in of_topic(reading.offsets, doomed).values())
+    good = of_topic(reading.offsets, kept)
+    assert {n: (row["high_watermark"], row["error"]) for n, row in good.items()} == {
+        0: (0, None),
+        1: (7, None),
+    }
+    assert reading.num_unread_partitions >= 2
+    assert 0 < reading.completeness < 1
+
+
+def test_a_topic_recreated_with_fewer_partitions_while_it_is_read_is_not_one_history(
+    broker: Broker, admin: Any, unique: Callable[[str], str]
+) -> None:
+    topic = unique("recreated")
+    make_topic(admin, topic, 4)
+    fill(broker, topic, {0: 3, 3: 3})
+
+    def recreate() -> None:
+        admin.delete_topics([topic])
+        deadline = time.monotonic() + 15
+        while topic in admin.list_topics():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        make_topic(admin, topic, 2)
+
+    reading = ClusterReader(Interfering(admin, recreate)).read()
+    rows = of_topic(reading.offsets, topic)
+    assert len(rows) == 4
+    assert all("created again" in row["error"] or "Unknown" in row["error"] for row in rows.values())
+
+
+def test_ignored_and_internal_topics_are_not_read(admin: Any, unique: Callable[[str], str]) -> None:
+    hints = unique("hints")
+    make_topic(admin, hints, 1)
+    reading = ClusterReader(admin, ignored_topics=frozenset({hints})).read()
+    assert hints not in reading.topics
+    assert "__consumer_offsets" not in reading.topics
+
+
+def test_a_broker_that_does_not_answer_is_named_with_what_to_check() -> None:
+    settings = ClusterSettings(bootstrap_servers=("127.0.0.1:1",), request_timeout_ms=2_000)
+    with (
+        pytest.raises(KafkaUnreachableError, match=r"127\.0\.0\.1:1: check bootstrap_servers"),
+        admin_client(settings),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("change", [{"sasl_plain_password": {"env": "WRONG_PASSWORD"}}, {"ssl_cafile": None}])
+def test_wrong_credentials_and_an_unknown_authority_are_refused_clearly(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("WRONG_PASSWORD", "not-the-password")
+    assert broker.sasl_ssl is not None
+    monkeypatch.setenv("RIGHT_PASSWORD", broker.sasl_ssl.password)
+    kafka = {**broker.sasl_ssl.client_config(), "sasl_plain_password": {"env": "RIGHT_PASSWORD"}, **change}
+    servers = kafka.pop("bootstrap_servers")
+    settings = ClusterSettings.model_validate(
+        {
+            "bootstrap_servers": servers,
+            "kafka": {name: value for name, value in kafka.items() if value is not None},
+            "request_timeout_ms": 4_000,
+        }
+    )
+    with (
+        pytest.raises(KafkaAuthenticationError, match=r"check .*credentials") as caught,
+        admin_client(settings) as client,
+    ):
+        client.describe_cluster()
+    assert servers in str(caught.value)
+    assert "not-the-password" not in str(caught.value)
+    assert broker.sasl_ssl.password not in str(caught.value)
+
+
+def test_the_size_of_a_record_is_read_from_the_hint_topic_when_it_is_there(
+    admin: Any, unique: Callable[[str], str]
+) -> None:
+    name = unique("hints")
+    assert read_max_bytes(admin, name) is None
+    configs = {"cleanup.policy": "compact", "max.message.bytes": "54321"}
+    admin.create_topics({name: {"num_partitions": 1, "configs": configs}}, wait_for_metadata=True)
+    assert read_max_bytes(admin, name) == 54_321

@@ -1,0 +1,28 @@
+"""Processes by what their command line or environment names: to see that nothing was left running."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+
+def processes_with(text: str) -> list[int]:
+    """Processes whose command line or environment names `text`."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        for part in ("cmdline", "environ"):
+            with contextlib.suppress(OSError):
+                if text.encode() in (folder / part).read_bytes() and int(folder.name) != os.getpid():
+                    found.append(int(folder.name))
+                    break
+    return found
+
+
+def wait_until_gone(text: str, timeout_s: float = 15.0) -> list[int]:
+    """Wait until there are none; what is left then."""
+    deadline = time.monotonic() + timeout_s
+    while (left := processes_with(text)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
