@@ -69,7 +69,7 @@ class LakeReader:
         try:
             delta = _deltalake().DeltaTable(self.paths.table(table))
             # Data files lack the partition columns, which are constants of their paths: the fragments' own.
-            dataset = delta.to_pyarrow_dataset(schema=schema)
+            dataset = delta.to_pyarrow_dataset(schema=schema, filesystem=self._filesystem(table))
             condition = None
             for column, operator, value in filters or ():
                 part = _compare(ds.field(column), operator, value)
@@ -77,6 +77,18 @@ class LakeReader:
             return dataset.to_table(columns=names, filter=condition)
         except Exception as error:
             raise LakeError(f"table {table.name} of {self.paths.root} cannot be read: {error}") from error
+
+    def _filesystem(self, table: Table) -> Any:
+        """Arrow's own file system for a local lake; None leaves the choice to deltalake.
+
+        deltalake's is Python code that Arrow's threads call and let go of when they please: a process that
+        ends just then aborts (SIGABRT).
+        """
+        if not self.paths.is_local:
+            return None
+        import pyarrow.fs as pa_fs
+
+        return pa_fs.SubTreeFileSystem(self.paths.table(table), pa_fs.LocalFileSystem())
 
     def latest_snapshot(self, cluster: str) -> dict[str, Any] | None:
         """The finished snapshot with the newest slot, as a row; None when there is none."""

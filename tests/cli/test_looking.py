@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_jobs.lake_reader import LakeReader
 from spark_jobs.tables import SNAPSHOTS
 from tests.cli.conftest import APPLIED_PLAN, FIRST_SLOT, REJECTED_PLAN, SECOND, write_rows
 
@@ -136,3 +137,11 @@ def test_the_lake_comes_from_the_policy_or_the_environment(
     assert evenlag("lag").exit_code == 0
     moved = policy.rename(tmp_path / "other.yaml")
     assert evenlag("plans", EVENLAG_CONFIG=str(moved)).exit_code == 0
+
+
+def test_a_local_lake_is_read_without_python_code_in_arrow_s_threads(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends while they call or let go of such code aborts instead ("terminate called ...")."""
+    monkeypatch.setattr("deltalake.fs.DeltaStorageHandler", None)
+    assert LakeReader(str(lake)).read(SNAPSHOTS).num_rows == 2

@@ -31,9 +31,10 @@ def _loaded(*arguments: object) -> set[str]:
         [sys.executable, "-c", code, "-", *map(str, arguments)],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         cwd=REPOSITORY,
     )
+    assert answer.returncode == 0, answer.stderr
     return set(answer.stderr.splitlines()[-1].split()[1:])
 
 
