@@ -15,24 +15,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Airflow's scheduler waits for its tasks when it is asked to stop; a sandbox does not.
 _PATIENCE_S = 6.0
-
-
-class _Stop(Exception):  # noqa: N818  # no error: the way out of waiting
-    pass
+_LOOK_S = 0.05
 
 
 def main(command: list[str]) -> int:
     """Run the command; at its end, at SIGTERM or when the parent dies, end all its descendants."""
-    signal.signal(signal.SIGTERM, _raise_stop)
+    # The handler only notes it: an exception could break into starting the command or, when SIGTERM comes
+    # twice, into the cleaning up, and leave all that runs below this process.
+    asked_to_stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked_to_stop.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -40,19 +36,15 @@ def main(command: list[str]) -> int:
         # Until now the guard's SIGKILL held; from here on there is something to clean up first.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     process = subprocess.Popen(command, start_new_session=True)
-    try:
-        status = process.wait()
-    except _Stop:
-        status = 128 + signal.SIGTERM
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while (status := process.poll()) is None:
+        if asked_to_stop:
+            status = 128 + signal.SIGTERM
+            break
+        time.sleep(_LOOK_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
     _end_descendants(process.pid)
     return status
-
-
-def _raise_stop(_number: int, _frame: FrameType | None) -> None:
-    raise _Stop
 
 
 def _end_descendants(group: int) -> None:
