@@ -41,6 +41,7 @@ def main(command: list[str]) -> int:
             status = 128 + signal.SIGTERM
             break
         time.sleep(_LOOK_S)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
     _end_descendants(process.pid)

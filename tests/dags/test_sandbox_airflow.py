@@ -115,3 +115,27 @@ def test_the_keeper_ends_even_what_left_its_process_group(how: signal.Signals, t
         process.kill()
         for pid in processes_with(marker):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_the_keeper_cleans_up_however_often_it_is_asked(tmp_path: Path) -> None:
+    marker = str(tmp_path / "mark")
+    scripts = {name: tmp_path / f"{name}.py" for name in ("deaf", "starter")}
+    for name, text in (("deaf", DEAF), ("starter", STARTER)):
+        scripts[name].write_text(text, encoding="utf-8")
+    keeper = subprocess.Popen(
+        [sys.executable, str(KEEPER), sys.executable, str(scripts["starter"]), str(scripts["deaf"]), marker]
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not Path(marker).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        deadline += 20
+        while keeper.poll() is None and time.monotonic() < deadline:
+            keeper.terminate()
+        assert keeper.returncode == 128 + signal.SIGTERM
+        assert wait_until_gone(marker) == []
+    finally:
+        keeper.kill()
+        for pid in processes_with(marker):
+            os.kill(pid, signal.SIGKILL)
