@@ -16,7 +16,7 @@ _INTRODUCTION: Final = """\
 # The tables
 
 Everything evenlag saw and decided is in these Delta tables, one folder each under the lake root. This page
-is printed from `spark_jobs/tables.py` by `python -m evenlag.tables_doc`; a test compares the two.
+is printed from `spark_jobs/tables/` by `python -m evenlag.tables_doc`; a test compares the two.
 
 - All moments are UTC. A unit stands in the name: `_ms`, `_records`, `_records_per_s`.
 - All tables are partitioned by {partitions}. Give both in a query: they prune files.
