@@ -47,6 +47,8 @@ class Membership:
         the first join and after a loss (KIP-726).
     assigned_generation : int
         Of the last assignment that was taken, whichever assignor made it; a join in progress is newer.
+    postponed_generation : int
+        The generation after which this member asks for the next round in a moment; -1 for none.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Membership:
         self._settle_s = settle_s
         self.mode = RebalanceProtocol.EAGER
         self.assigned_generation = -1
+        self.postponed_generation = -1
         # Revoked from this member, but nobody else's before this member joins again.
         self._releasing: frozenset[Any] = frozenset()
         # An eager assignor was selected while this member kept what it held: others may have it by now.
@@ -193,9 +196,12 @@ class Membership:
             return
 
         def ask() -> None:
+            if self.postponed_generation == generation:
+                self.postponed_generation = -1
             if self.assigned_generation == generation:
                 self._coordinator.request_rejoin()
 
+        self.postponed_generation = generation
         self._coordinator.rejoin_needed = False
         self._coordinator._net.call_later(delay_s, ask)  # noqa: SLF001
 

@@ -76,7 +76,10 @@ class ConsumerPort:
         """Return the generation, or None while the group rebalances or is not joined or is about to be."""
         coordinator = self._coordinator
         generation = coordinator.generation_if_stable()
-        return None if generation is None or coordinator.rejoin_needed else int(generation.generation_id)
+        if generation is None or coordinator.rejoin_needed:
+            return None
+        number = int(generation.generation_id)
+        return None if number == self._membership.postponed_generation else number
 
     def ask_from_io_thread(self) -> None:
         """Have the next poll join the group again. Only from kafka-python's I/O thread."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _SYNC_S_PER_MEMBER = 0.01
+_SYNC_S_AT_LEAST = 0.05
 
 
 class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships no types
@@ -110,10 +111,11 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         super().close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     def _settle_s(self) -> float:
-        """Return how long all members of the hint need to fetch an assignment, as far as one can tell."""
+        """Return how long all members need to fetch an assignment, as far as one can tell."""
         hint = self.hint_cache.view.usable_hint
         num_members = 0 if hint is None else len(hint.payload.assignment)
-        return min(_SYNC_S_PER_MEMBER * num_members, self._port.heartbeat_interval_s / 2)
+        longest = self._port.heartbeat_interval_s / 2
+        return min(max(_SYNC_S_AT_LEAST, _SYNC_S_PER_MEMBER * num_members), longest)
 
     def _note_refused_commit(self, partitions: list[tuple[str, int]]) -> None:
         names = ", ".join(f"{topic}-{number}" for topic, number in partitions)

@@ -313,7 +313,9 @@ def test_a_round_that_is_asked_for_waits_until_others_had_time_to_sync(
     assert not member.coordinator.need_rejoin()
     member.join("evenlag", P0)
     assert not member.coordinator.rejoin_needed
+    assert member.membership.postponed_generation == 2  # nobody is to ask for it on the side
     wait_until(lambda: member.coordinator.rejoin_needed, timeout_s=5)
+    assert member.membership.postponed_generation == -1
     member.join("evenlag", P1)
     member.join("evenlag", P1)  # the round came by another's request: nothing is asked for any more
     time.sleep(0.4)
