@@ -26,7 +26,7 @@ from sandbox.journal import Journal
 from sandbox.topics import DEFAULT_HINT_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _BATCHES_PER_S = 10
 _KAFKA_ASSIGNORS = {"cooperative-sticky": CooperativeStickyAssignor, "range": RangePartitionAssignor}
@@ -137,6 +137,17 @@ class Worker:
         """Log that something could not be committed."""
         self._journal.write("commit_failed", error=repr(error))
 
+    def _log_led(self, generation: int, assigned: Mapping[str, Any]) -> None:
+        """Log what this member, as the leader, hands out."""
+        given = {
+            # "<instance id or client id>-<uuid>"; both are the consumer's name here.
+            member_id[: -len("-00000000-0000-0000-0000-000000000000")]: sorted(
+                [tp.topic, tp.partition] for tp in assignment.partitions()
+            )
+            for member_id, assignment in assigned.items()
+        }
+        self._journal.write("led", generation=generation, given=given)
+
     def _connect(self) -> Any:
         spec = self._spec
         configs: dict[str, Any] = {
@@ -153,7 +164,7 @@ class Worker:
             **spec.extra,
         }
         if spec.assignor == "evenlag":
-            return HintedConsumer(
+            consumer = HintedConsumer(
                 *spec.topics,
                 listener=self._offsets,
                 hint_topic=spec.hint_topic,
@@ -163,6 +174,15 @@ class Worker:
                 ),
                 **configs,
             )
+            assign = consumer.hint_assignor.assign
+
+            def assign_and_log(cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
+                assigned = assign(cluster, members)
+                self._log_led(consumer.group_metadata().generation_id, assigned)
+                return assigned
+
+            consumer.hint_assignor.assign = assign_and_log  # type: ignore[method-assign]  # for the journal
+            return consumer
         strategy = [_KAFKA_ASSIGNORS[spec.assignor]]
         consumer = KafkaConsumer(partition_assignment_strategy=strategy, **configs)
         self._offsets.attach(consumer)

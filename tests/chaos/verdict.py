@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sandbox.evidence import Evidence, Ownership, gather
+from sandbox.evidence import Evidence, Ownership, Partition, gather
 from sandbox.journal import read_journal
+from tests.chaos.orphans import find_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-Partition = tuple[str, int]
 # A commit that failed this long after the broker was back is not the broker's fault any more.
 _AFTER_OUTAGE_S = 20.0
 # An ownership is logged a moment after its first record may be processed, and as late before its end.
@@ -68,11 +67,12 @@ def judge(
     ]
     processed = [e for e in events if e["event"] == "processed" and e["topic"] not in ignored]
     unexcused, num_repeated = _unexcused(processed, evidence, _outages(events), events)
-    gaps = _gaps(evidence.ownerships, events, ignored)
+    gaps = find_gaps(evidence.ownerships, events, ignored)
     orphans = [
-        f"orphan: {p[0]}-{p[1]} without an owner for {generations} rebalances, {seconds:.1f} s"
-        for p, generations, seconds in gaps
-        if generations > 2  # two phases
+        f"orphan: {gap.partition[0]}-{gap.partition[1]} without an owner for {gap.num_rebalances} rebalances,"
+        f" {gap.seconds:.1f} s"
+        for gap in gaps
+        if gap.num_rebalances > 2  # two phases
     ]
     generations = {e["generation"] for e in events if e.get("generation", -1) >= 0}
     reasons = Counter(str(e["reason"]) for e in events if e["event"] == "hint")
@@ -82,7 +82,7 @@ def judge(
         "records_lost": len(lost),
         "generations": len(generations),
         "moves": sum(e["event"] == "assigned" and bool(e["partitions"]) for e in events),
-        "longest_without_owner_rebalances": max((g for _, g, _ in gaps), default=0),
+        "longest_without_owner_rebalances": max((gap.num_rebalances for gap in gaps), default=0),
         "actions": dict(sorted(Counter(e["action"] for e in events if e["event"] == "action").items())),
         "hint_events": dict(sorted(reasons.items())),
     }
@@ -191,39 +191,3 @@ def _is_excused(
             if any(down <= at_s <= up for at_s in in_time for down, up in outages):
                 return True
     return False
-
-
-def _gaps(
-    ownerships: Sequence[Ownership], events: Iterable[Mapping[str, Any]], ignored: set[str]
-) -> list[tuple[Partition, int, float]]:
-    """Return (partition, rebalances, seconds) of each time without an owner, from end to next beginning."""
-    clock = [(e["at_s"], e["generation"]) for e in events if e.get("generation", -1) >= 0]
-    newest, reached = 0, []
-    for at_s, generation in clock:
-        newest = max(newest, generation)
-        reached.append((at_s, newest))
-    by_partition: dict[Partition, list[Ownership]] = defaultdict(list)
-    for ownership in ownerships:
-        if ownership.partition[0] not in ignored:
-            by_partition[ownership.partition].append(ownership)
-    gaps = []
-    for partition, held in by_partition.items():
-        until_s = held[0].until_s
-        for ownership in held[1:]:
-            if ownership.from_s > until_s:
-                before = _generation_at(reached, until_s)
-                gaps.append(
-                    (
-                        partition,
-                        _generation_at(reached, ownership.from_s) - before,
-                        ownership.from_s - until_s,
-                    )
-                )
-            until_s = max(until_s, ownership.until_s)
-    return gaps
-
-
-def _generation_at(reached: Sequence[tuple[float, int]], at_s: float) -> int:
-    """Return the newest generation that anybody had heard of by then."""
-    index = bisect_right(reached, (at_s, 1 << 60))
-    return reached[index - 1][1] if index else 0

@@ -71,3 +71,25 @@ def test_lost_records_two_owners_and_orphans_are_found(tmp_path: Path) -> None:
         took("b", 9, generation=4),
     ]  # fmt: skip
     assert findings(tmp_path, *alone) == ["orphan"]
+
+
+def test_rounds_without_an_owner_count_unless_the_one_meant_could_not_take_it(tmp_path: Path) -> None:
+    def led(generation: int, given: dict[str, list[list[Any]]]) -> dict[str, Any]:
+        return event("led", "l", float(generation), generation=generation, given=given)
+
+    def story(*between: dict[str, Any]) -> list[str]:
+        begun, gone = took("a", 1, generation=1), took("a", 2.1, "revoked", generation=2)
+        return findings(tmp_path, begun, gone, *between, took("b", 5.1, generation=5))
+
+    to_c: dict[str, list[list[Any]]] = {"c": [["t", 0]]}
+    killed = event("killed", "w", 3.5, victim="c", victim_pid=ord("c"))
+    assert story(led(3, {}), led(4, {})) == ["orphan"]
+    assert story(led(3, to_c), led(4, {}), led(5, {})) == ["orphan"]  # it lived, and was late
+    assert story(led(3, to_c), killed, led(4, {}), led(5, {})) == []
+    assert story(led(3, to_c), led(4, {}), killed | {"at_s": 4.5}, led(5, {})) == ["orphan"]
+    assert story(led(3, to_c), event("paused", "w", 2.5, victim="c"), led(4, {}), led(5, {})) == []
+    back = event("resumed", "w", 2.7, victim="c")
+    assert story(led(3, to_c), event("paused", "w", 2.5, victim="c"), back, led(4, {}), led(5, {})) == [
+        "orphan"
+    ]
+    assert story(led(3, to_c), event("broker_down", "w", 3.2), led(4, {}), led(5, {})) == []

@@ -1,0 +1,129 @@
+"""How many rebalances a partition stayed without an owner, from the journals of a storm.
+
+Counted are the generations from the one in which a member gave a partition up, or died with it, to the one
+in which a member took it. Not counted is a generation that gave it to a member that died, or was paused, or
+lost the broker before it could take it: nobody can hand a partition past a member that the coordinator still
+believes in. A member that lives and fetches its assignment too late has no such excuse.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sandbox.evidence import Ownership, Partition
+
+    Event = Mapping[str, Any]
+
+_FOREVER = float("inf")
+
+
+class Gap(NamedTuple):
+    """A time without an owner."""
+
+    partition: Partition
+    num_rebalances: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What a leader handed out, and when the next round was led."""
+
+    at_s: float
+    until_s: float
+    owner: Mapping[Partition, str]
+
+
+def find_gaps(ownerships: Sequence[Ownership], events: Sequence[Event], ignored: set[str]) -> list[Gap]:
+    """Return every time in which a partition had no owner, from its end to the next beginning.
+
+    Parameters
+    ----------
+    ownerships
+        In order of time.
+    events
+        Of all journals, in order of time.
+    ignored
+        Topics that are left out.
+    """
+    generations = _Generations(events)
+    rounds = _rounds(events)
+    unwell = _unwell(events)
+    by_partition: dict[Partition, list[Ownership]] = defaultdict(list)
+    for ownership in ownerships:
+        if ownership.partition[0] not in ignored:
+            by_partition[ownership.partition].append(ownership)
+    gaps = []
+    for partition, held in by_partition.items():
+        before = held[0]
+        for after in held[1:]:
+            if after.from_s > before.until_s:
+                passed = range(generations.at(before, before.until_s), generations.at(after, after.from_s))
+                excused = sum(_is_excused(partition, rounds.get(n), unwell) for n in passed[1:])
+                gaps.append(Gap(partition, len(passed) - excused, after.from_s - before.until_s))
+            if after.until_s > before.until_s:
+                before = after
+    return gaps
+
+
+class _Generations:
+    """The generation in which something came or went."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._told: dict[tuple[int, float], int] = {}
+        self._reached: list[tuple[float, int]] = []
+        newest = 0
+        for event in events:
+            generation = event.get("generation", -1)
+            if generation < 0 or event["event"] == "led":
+                continue
+            self._told[event["pid"], event["at_s"]] = generation
+            newest = max(newest, generation)
+            self._reached.append((event["at_s"], newest))
+
+    def at(self, ownership: Ownership, at_s: float) -> int:
+        """Return what the member itself said or, of one that died, the newest that anybody had heard of."""
+        told = self._told.get((ownership.pid, at_s))
+        if told is not None:
+            return told
+        index = bisect_right(self._reached, (at_s, 1 << 60))
+        return self._reached[index - 1][1] if index else 0
+
+
+def _rounds(events: Sequence[Event]) -> dict[int, _Round]:
+    led = {event["generation"]: event for event in events if event["event"] == "led"}
+    found = {}
+    for generation, event in led.items():
+        following = led.get(generation + 1)
+        owner = {(topic, number): name for name, pairs in event["given"].items() for topic, number in pairs}
+        found[generation] = _Round(event["at_s"], _FOREVER if following is None else following["at_s"], owner)
+    return found
+
+
+def _unwell(events: Sequence[Event]) -> dict[str, list[tuple[float, float]]]:
+    """Return by member, with "" for the broker, when it was dead or paused: (from, until)."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for event in events:
+        kind = event["event"]
+        if kind in {"killed", "paused", "closed", "broker_down"}:
+            name = "" if kind == "broker_down" else event.get("victim", event["name"])
+            found[name].append((event["at_s"], _FOREVER))
+        elif kind in {"started", "resumed", "broker_up"}:
+            name = "" if kind == "broker_up" else event.get("victim", event["name"])
+            found[name] = [(down, min(up, event["at_s"])) for down, up in found[name]]
+    return found
+
+
+def _is_excused(
+    partition: Partition, led: _Round | None, unwell: Mapping[str, list[tuple[float, float]]]
+) -> bool:
+    if led is None or partition not in led.owner:
+        return False
+    spans = [*unwell.get(led.owner[partition], ()), *unwell.get("", ())]
+    return any(down <= led.until_s and up >= led.at_s for down, up in spans)
