@@ -81,14 +81,15 @@ class _Generations:
         newest = 0
         for event in events:
             generation = event.get("generation", -1)
-            if generation < 0 or event["event"] == "led":
+            if generation < 0:
                 continue
-            self._told[event["pid"], event["at_s"]] = generation
+            if event["event"] != "led":
+                self._told[event["pid"], event["at_s"]] = generation
             newest = max(newest, generation)
             self._reached.append((event["at_s"], newest))
 
     def at(self, ownership: Ownership, at_s: float) -> int:
-        """Return what the member itself said or, of one that died, the newest that anybody had heard of."""
+        """Return what the member itself said or, of one that died, the newest that anybody knew of."""
         told = self._told.get((ownership.pid, at_s))
         if told is not None:
             return told

@@ -93,3 +93,13 @@ def test_rounds_without_an_owner_count_unless_the_one_meant_could_not_take_it(tm
         "orphan"
     ]
     assert story(led(3, to_c), event("broker_down", "w", 3.2), led(4, {}), led(5, {})) == []
+
+    # Quiet rounds go by before it dies: they were none without an owner.
+    quiet = [led(n, {"a": [["t", 0]]}) for n in range(2, 6)]
+    died = event("killed", "w", 5.5, victim="a", victim_pid=ord("a"))
+    assert (
+        findings(
+            tmp_path, took("a", 1), *quiet, died, led(6, {"b": [["t", 0]]}), took("b", 6.1, generation=6)
+        )
+        == []
+    )
