@@ -21,8 +21,8 @@ def test_a_short_storm_loses_nothing_and_ends_on_the_last_hint(tmp_path: Path) -
     assert not verdict.lost, verdict.lost
     assert not verdict.two_owners, verdict.two_owners
     assert not verdict.unexcused, verdict.unexcused
-    # Two are what is wanted, and what the long form asks for; members that sync late several times in a row
-    # still cost more, and a busy machine makes them so.
-    assert verdict.figures["longest_without_owner_rebalances"] <= 6, verdict.orphans
+    # Two is the promise, and what the long form asks for; on a machine that is busy with other tests a member
+    # may be so late with its sync that it costs a round more.
+    assert verdict.figures["longest_without_owner_rebalances"] <= 4, verdict.orphans
     assert verdict.figures["records_processed"] > 1000
     assert verdict.figures["hint_events"].get("FOLLOWED")
