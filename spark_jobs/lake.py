@@ -15,7 +15,8 @@ from spark_jobs.lake_paths import LakePaths
 from spark_jobs.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+    from datetime import date
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -149,6 +150,48 @@ class Lake:
                 .whenNotMatchedInsertAll()
                 .execute()
             )
+
+    def replace_days(
+        self,
+        table: Table,
+        frame: DataFrame,
+        cluster: str,
+        days: Collection[date],
+        *,
+        sort_by: tuple[str, ...] = (),
+    ) -> None:
+        """Put rows in the place of all that a table has of a cluster's days, in one commit.
+
+        It can be repeated, and conflicts with nothing but another replacing of the same days.
+
+        Parameters
+        ----------
+        frame
+            The rows; none may be of another cluster or day. A day without rows is emptied.
+        days
+            The UTC days, as the table is partitioned by them; nothing is written when there are none.
+        sort_by
+            As in :meth:`append`.
+
+        Raises
+        ------
+        LakeError
+            When the table belongs to another kind of writer, or the write failed.
+        """
+        if table.writer != "spark":
+            raise LakeError(f"table {table.name} is not written by Spark")
+        if not days:
+            return
+        # A file a day: whole partitions are replaced, so nothing is left over to be compacted.
+        rows = conform(frame, table).repartition("day").sortWithinPartitions("day", *sort_by)
+        listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
+        name = cluster.replace("\\", "\\\\").replace("'", "\\'")
+        with self.paths.lock(table), _as_lake_error(f"table {table.name} cannot be written"):
+            writer = rows.write.format("delta").mode("overwrite").partitionBy(*CLUSTER_AND_DAY)
+            writer = writer.option("replaceWhere", f"cluster = '{name}' AND day IN ({listed})")
+            if not self.exists(table):
+                writer = writer.options(**_TABLE_PROPERTIES)
+            writer.save(self.paths.table(table))
 
     def find_snapshot(self, cluster: str, slot_ms: int) -> str | None:
         """The id of the finished snapshot of a slot, None when there is none."""

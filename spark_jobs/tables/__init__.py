@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from spark_jobs.tables.audited import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
 from spark_jobs.tables.contract import CLUSTER_AND_DAY, Column, Table
 from spark_jobs.tables.operated import ALERTS, APPROVAL_REQUESTS, CONTROL_ACTIONS, POLICIES, RUNS
 from spark_jobs.tables.planned import (
@@ -44,12 +45,16 @@ TABLES: Final = {
         SCORES,
         POLICIES,
         RUNS,
+        MEMBERSHIPS,
+        OWNERSHIP,
+        AUDITED_SNAPSHOTS,
     )
 }
 
 __all__ = [
     "ALERTS",
     "APPROVAL_REQUESTS",
+    "AUDITED_SNAPSHOTS",
     "CLUSTER_AND_DAY",
     "COMMITS",
     "CONTROL_ACTIONS",
@@ -58,8 +63,10 @@ __all__ = [
     "GATE_RESULTS",
     "LAG",
     "MEMBERS",
+    "MEMBERSHIPS",
     "OFFSETS",
     "OUTCOMES",
+    "OWNERSHIP",
     "PLANS",
     "PLAN_ASSIGNMENTS",
     "PLAN_EVENTS",
