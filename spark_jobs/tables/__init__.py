@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from spark_jobs.tables.audited import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
+from spark_jobs.tables.compared import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS
 from spark_jobs.tables.contract import CLUSTER_AND_DAY, Column, Table
 from spark_jobs.tables.operated import ALERTS, APPROVAL_REQUESTS, CONTROL_ACTIONS, POLICIES, RUNS
 from spark_jobs.tables.planned import (
@@ -43,6 +44,9 @@ TABLES: Final = {
         GATE_RESULTS,
         OUTCOMES,
         SCORES,
+        COMPARISONS,
+        REPLAYS,
+        CONTINUOUS_REPLAYS,
         POLICIES,
         RUNS,
         MEMBERSHIPS,
@@ -57,6 +61,8 @@ __all__ = [
     "AUDITED_SNAPSHOTS",
     "CLUSTER_AND_DAY",
     "COMMITS",
+    "COMPARISONS",
+    "CONTINUOUS_REPLAYS",
     "CONTROL_ACTIONS",
     "CONTROL_EVENTS",
     "DECISIONS",
@@ -71,6 +77,7 @@ __all__ = [
     "PLAN_ASSIGNMENTS",
     "PLAN_EVENTS",
     "POLICIES",
+    "REPLAYS",
     "RUNS",
     "SCORES",
     "SNAPSHOTS",
