@@ -1,0 +1,123 @@
+"""Pictures as SVG text in the colours that the page's style gives them, light or dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Matplotlib wants colours, the page wants variables: each stands for one of the page's, and is replaced.
+INK, FAINT, PAPER, SOFT = "#010101", "#020202", "#010203", "#020304"
+BEFORE, PREDICTED, AFTER, ACCENT = "#030303", "#040404", "#050505", "#030405"
+SERIES: Final = ("#060606", "#070707", "#080808", "#090909", "#0a0a0a", "#0b0b0b", "#0c0c0c", "#0d0d0d")
+_VARIABLE_BY_COLOUR: Final = {
+    INK: "--ink",
+    FAINT: "--faint",
+    PAPER: "--paper",
+    SOFT: "--soft",
+    BEFORE: "--before",
+    PREDICTED: "--predicted",
+    AFTER: "--after",
+    ACCENT: "--accent",
+    **{colour: f"--member-{number}" for number, colour in enumerate(SERIES)},
+}
+# Text stays text, a dollar sign is no formula, and the same picture has the same text every time.
+_RC: Final[dict[str, Any]] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "text.parse_math": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a picture is drawn, in inches, and for which page: text keeps its size on both."""
+
+    width: float
+    height: float
+    is_wide: bool = False
+
+
+def series_variable(number: int) -> str:
+    """The page's variable for the colour of a series, for legends outside of a picture."""
+    return f"--member-{number % len(SERIES)}"
+
+
+def new_figure(size: Size) -> tuple[Any, Any]:
+    """Make an empty picture without a background, and its axes."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams.update(_RC)
+    figure = Figure(figsize=(size.width, size.height), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.subplots()
+    axes.patch.set_alpha(0)
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=9, length=0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set_color(FAINT)
+    return figure, axes
+
+
+def finish_axes(axes: Any) -> None:
+    """Write numbers with separators and labels in the page's ink."""
+    axes.yaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
+    axes.yaxis.label.set_color(INK)
+    axes.xaxis.label.set_color(INK)
+
+
+def svg(figure: Any, name: str, label: str) -> str:
+    """Make a picture's text.
+
+    Parameters
+    ----------
+    figure
+        Of :func:`new_figure`.
+    name
+        What tells its parts from those of the page's other pictures.
+    label
+        What it shows, for whoever does not see it.
+    """
+    import matplotlib as mpl
+
+    mpl.rcParams["svg.hashsalt"] = name
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    drawn = buffer.getvalue()
+    drawn = drawn[drawn.index("<svg") :]
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
+    for colour, variable in _VARIABLE_BY_COLOUR.items():
+        drawn = drawn.replace(colour, f"var({variable})")
+    drawn = _own_ids(drawn, name)
+    # As wide as the page allows, and no wider than it was drawn for.
+    drawn = re.sub(r'(<svg [^>]*?)height="[^"]*"', r"\1", drawn, count=1)
+    drawn = re.sub(r'(<svg [^>]*?)width="[^"]*"', r'\1width="100%"', drawn, count=1)
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+
+
+def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Size, wide: Size) -> str:
+    """Draw a picture for a phone and for a desk; the page shows the one that fits."""
+    pictures = (
+        (kind, svg(draw(size), f"{name}-{kind}", label))
+        for kind, size in (("on-phone", narrow), ("on-desk", wide))
+    )
+    return "".join(f'<div class="{kind}">{drawn}</div>' for kind, drawn in pictures)
+
+
+def _own_ids(drawn: str, name: str) -> str:
+    """Keep the ids that something refers to, and tell them apart from other pictures'."""
+    used = set(re.findall(r'(?:href="#|url\(#)([\w-]+)', drawn))
+
+    def keep(match: re.Match[str]) -> str:
+        return f' id="{name}-{match[1]}"' if match[1] in used else ""
+
+    drawn = re.sub(r' id="([^"]*)"', keep, drawn)
+    return re.sub(r'(href="#|url\(#)([\w-]+)', rf"\1{name}-\2", drawn)
