@@ -1,0 +1,1 @@
+"""A recorded period: what the pipeline saw of real consumers, and what they noted themselves."""

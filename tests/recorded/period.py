@@ -1,0 +1,68 @@
+"""Read the recorded period: its tables as a lake, and the consumers' own journals.
+
+`tests.recorded.record` made it. Tables come as the pipeline wrote them; `journal` is what consumer
+processes wrote when their listener was told of partitions, with ``wall_ms`` on the clock that the readings'
+``read_at`` has too, and a member's ``client_id`` is the process's ``name``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sandbox.journal import read_journal
+from spark_jobs.arrow_schema import arrow_schema
+from spark_jobs.tables import CLUSTER_AND_DAY, TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_jobs.tables import Table
+
+FOLDER: Final = Path(__file__).resolve().parent / "period"
+CLUSTER: Final = "sandbox"
+BILLING: Final = "billing"
+ORDERS: Final = "orders"
+SHIPPING: Final = "shipping"
+PARCELS: Final = "parcels"
+# Of a journal, what tells who held what; the work itself, line by line, is most of it and not kept.
+JOURNAL_EVENTS: Final = frozenset(
+    {"started", "assigned", "revoked", "lost", "closed", "killed", "paused", "resumed", "hint", "done"}
+)
+
+
+def read_table(table: Table) -> pa.Table:
+    """Rows of a table as recorded, by today's contract: what a column did not have then is null."""
+    import pyarrow.parquet as pq
+
+    schema = arrow_schema(table)
+    path = FOLDER / f"{table.name}.parquet"
+    if not path.exists():
+        return schema.empty_table()
+    found = pq.read_table(path)
+    for column in schema:
+        if column.name not in found.column_names:
+            found = found.append_column(column, [[None] * found.num_rows])
+    return found.select(schema.names).cast(schema)
+
+
+def journal(group_id: str) -> list[dict[str, Any]]:
+    """Return the events of all of a group's processes, oldest first."""
+    return read_journal(journal_file(group_id))[0]
+
+
+def journal_file(group_id: str) -> Path:
+    """Return the file that `sandbox.evidence.gather` takes."""
+    return FOLDER / f"{group_id}.jsonl"
+
+
+def write_lake(root: Path, *, only: frozenset[str] | None = None) -> Path:
+    """Write the recorded tables as a lake and return its root; `only` names the tables wanted."""
+    from deltalake import write_deltalake
+
+    for table in TABLES.values():
+        if (FOLDER / f"{table.name}.parquet").exists() and (only is None or table.name in only):
+            write_deltalake(
+                str(root / table.name), read_table(table), mode="append", partition_by=list(CLUSTER_AND_DAY)
+            )
+    return root
