@@ -18,6 +18,7 @@ from evenlag import (
     lag_command,
     plans_command,
     policy_command,
+    report_command,
 )
 from evenlag import run_command as run_module
 from evenlag.output import print_error
@@ -89,6 +90,7 @@ def _root(
 
 app.command("run")(run_module.run)
 app.command("lag")(lag_command.lag)
+app.command("report")(report_command.report)
 app.command("doctor")(doctor_command.doctor)
 app.command("demo")(demo_command.demo)
 plans_command.app.command("approve")(approval_commands.approve)

@@ -1,0 +1,103 @@
+"""Lay a report out as one HTML page that asks nobody for anything."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from evenlag.output import duration, number
+from evenlag.report.sections import (
+    change_section,
+    lag_section,
+    plans_section,
+    policies_section,
+    timeline_section,
+)
+from spark_jobs.pages.markup import Html, numbers, page, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from evenlag.report.model import Report
+
+
+def report_page(report: Report, *, link_of: Callable[[str], str] | None = None) -> str:
+    """Lay a report out.
+
+    Parameters
+    ----------
+    report
+        What it tells.
+    link_of
+        Address of another group's report by group, where there is one (Airflow's page); a file has none.
+
+    Returns
+    -------
+    str
+        The page: no script, nothing loaded; all text from the lake is escaped.
+    """
+    sections = (
+        ("change", "Lag of each member", change_section(report)),
+        ("timeline", "Who held what", timeline_section(report)),
+        ("lag", "Lag over time", lag_section(report)),
+        ("policies", "Policies compared", policies_section(report)),
+        ("plans", "Plans, gates and decisions", plans_section(report)),
+    )
+    contents = "".join(f'<li><a href="#{key}">{escape(title)}</a></li>' for key, title, _ in sections)
+    body = "".join(
+        f'<section aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>{content}</section>\n'
+        for key, title, content in sections
+    )
+    title = f"{report.group_id} on {report.cluster}"
+    return page(
+        f"evenlag: {title}",
+        f'<main class="report"><header><h1>{escape(title)}</h1>'
+        f'<p class="soft">{moment(report.since)} to {moment(report.until)}, '
+        f"{report.num_snapshots:,} readings. All times are UTC.</p></header>\n"
+        f"{_headline(report)}\n"
+        f'<nav aria-label="On this page"><ul>{contents}</ul></nav>\n'
+        f"{_groups(report, link_of)}{body}</main>\n",
+    )
+
+
+def moment(value: datetime) -> Html:
+    """A moment that a machine can read too."""
+    return Html(f'<time datetime="{value.isoformat()}">{value:%Y-%m-%d %H:%M:%S}</time>')
+
+
+def _headline(report: Report) -> Html:
+    counts = report.num_by_event
+    facts = [
+        (number(report.now.lag_records), "records behind now"),
+        (number(report.now.max_member_lag_records), "of them at the most loaded member"),
+        (f"{report.now.num_members:,} / {report.now.num_partitions:,}", "members / partitions"),
+    ]
+    if report.timeline is not None:
+        rebalances = sum(mark.kind == "rebalance" for mark in report.timeline.marks)
+        facts.append((number(rebalances), "times partitions changed hands"))
+    facts.append(
+        (f"{counts.get('PUBLISHED', 0):,} / {counts.get('APPLIED', 0):,}", "hints published / followed")
+    )
+    best = next((each for each in report.policies if each.is_best), None)
+    if best is not None and best.p95_time_lag_ms is not None:
+        facts.append(
+            (duration(best.p95_time_lag_ms), f"behind at the 95th percentile by {best.name}, the best")
+        )
+    return numbers(facts)
+
+
+def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
+    if link_of is None or len(report.groups) < 2:  # noqa: PLR2004  # there is no other group
+        return ""
+    items = "".join(
+        f'<li><a href="{escape(link_of(group.group_id))}"'
+        f"{_current(group.group_id, report.group_id)}>{text(group.group_id)}</a> "
+        f'<span class="soft">{group.lag_records:,} behind</span></li>'
+        for group in report.groups[:50]
+    )
+    return f'<nav aria-label="Groups"><ul>{items}</ul></nav>\n'
+
+
+def _current(group_id: str, shown: str) -> str:
+    return ' aria-current="page"' if group_id == shown else ""

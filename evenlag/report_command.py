@@ -1,0 +1,95 @@
+"""`evenlag report`: a group's period on one HTML page that asks nobody for anything."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from evenlag.options import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    UsageError,
+    find_cluster,
+    find_lake,
+)
+from evenlag.output import console, moment, print_json
+
+if TYPE_CHECKING:
+    from evenlag.report.model import Report
+
+_DEFAULT_OUTPUT: Final = Path("evenlag-report.html")
+
+
+def report(
+    group: Annotated[
+        str | None, typer.Argument(help="The group; else the one that is furthest behind.")
+    ] = None,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = _DEFAULT_OUTPUT,
+    hours: Annotated[float, typer.Option("--hours", min=0.01, help="How many hours to look back.")] = 24.0,
+    until: Annotated[
+        datetime | None,
+        typer.Option("--until", help="Look back from this moment (UTC); else from the newest."),
+    ] = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a group's period as one HTML page: lag, who held what when, policies, plans; needs no network."""
+    from evenlag.report.page import report_page
+    from evenlag.report.read import read_report
+
+    reader = find_lake(lake, config)
+    name = find_cluster(reader, cluster)
+    told = read_report(
+        reader, name, group, hours=hours, until=None if until is None else until.replace(tzinfo=UTC)
+    )
+    _write(output, report_page(told))
+    if as_json:
+        print_json(_summary(output, told))
+        return
+    out = console()
+    period = f"{moment(told.since)} to {moment(told.until)}, {told.num_snapshots} readings"
+    out.print(f"{told.group_id} on {name}, {period}", markup=False)
+    for missing in _missing(told):
+        out.print(f"  {missing}", markup=False)
+    out.print(output.resolve().as_uri(), soft_wrap=True, markup=False)
+
+
+def _write(output: Path, page: str) -> None:
+    fresh = output.with_name(f".{output.name}.new")
+    try:
+        fresh.write_text(page, encoding="utf-8")
+        fresh.replace(output)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise UsageError(f"{output} cannot be written: {error.strerror or error}") from error
+
+
+def _missing(told: Report) -> list[str]:
+    """What the page cannot show yet, and what to run for it."""
+    parts = []
+    if told.timeline is None:
+        parts.append("who held what is missing: evenlag audit build")
+    if not told.policies:
+        parts.append("other policies are missing: evenlag compare run")
+    return parts
+
+
+def _summary(output: Path, told: Report) -> dict[str, object]:
+    return {
+        "file": str(output.resolve()),
+        "cluster": told.cluster,
+        "group_id": told.group_id,
+        "since": told.since,
+        "until": told.until,
+        "num_snapshots": told.num_snapshots,
+        "best_policy": next((each.name for each in told.policies if each.is_best), None),
+        "missing": _missing(told),
+    }
