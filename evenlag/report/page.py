@@ -16,13 +16,18 @@ from evenlag.report.sections import (
 from spark_jobs.pages.markup import Html, numbers, page, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from evenlag.report.model import Report
 
 
-def report_page(report: Report, *, link_of: Callable[[str], str] | None = None) -> str:
+def report_page(
+    report: Report,
+    *,
+    link_of: Callable[[str], str] | None = None,
+    clusters: Mapping[str, str] | None = None,
+) -> str:
     """Lay a report out.
 
     Parameters
@@ -31,6 +36,8 @@ def report_page(report: Report, *, link_of: Callable[[str], str] | None = None) 
         What it tells.
     link_of
         Address of another group's report by group, where there is one (Airflow's page); a file has none.
+    clusters
+        Addresses of the clusters' reports, in the same way.
 
     Returns
     -------
@@ -57,7 +64,7 @@ def report_page(report: Report, *, link_of: Callable[[str], str] | None = None) 
         f"{report.num_snapshots:,} readings. All times are UTC.</p></header>\n"
         f"{_headline(report)}\n"
         f'<nav aria-label="On this page"><ul>{contents}</ul></nav>\n'
-        f"{_groups(report, link_of)}{body}</main>\n",
+        f"{_clusters(report, clusters or {})}{_groups(report, link_of)}{body}</main>\n",
     )
 
 
@@ -97,6 +104,16 @@ def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
         for group in report.groups[:50]
     )
     return f'<nav aria-label="Groups"><ul>{items}</ul></nav>\n'
+
+
+def _clusters(report: Report, clusters: Mapping[str, str]) -> str:
+    if len(clusters) < 2:  # noqa: PLR2004  # there is no other cluster
+        return ""
+    items = "".join(
+        f'<li><a href="{escape(link)}"{_current(name, report.cluster)}>{escape(name)}</a></li>'
+        for name, link in clusters.items()
+    )
+    return f'<nav aria-label="Clusters"><ul>{items}</ul></nav>\n'
 
 
 def _current(group_id: str, shown: str) -> str:

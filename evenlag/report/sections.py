@@ -27,11 +27,11 @@ _KIND_BY_STATUS: Final = {
     "WITHDRAWN": "warn",
 }
 
-_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile, then the least
-lag on average, then the fewest moves. <em>Drained in</em>: from the largest lag that was seen until all that had
-arrived by then was processed. <em>Stood still</em>: partitions' time in rebalances, summed up. <em>Above the
-bound</em>: how far the most loaded member is above what any assignment could reach, on average over the
-readings, by their lag alone.</p>"""
+_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile, then the
+least lag on average, then the fewest moves. <em>Drained in</em>: from the largest lag that was seen until all
+that had arrived by then was processed. <em>Stood still</em>: partitions' time in rebalances, summed up.
+<em>Above the bound</em>: how far the most loaded member is above what any assignment could reach, on average
+over the readings, by their lag alone.</p>"""
 
 
 def change_section(report: Report) -> Html:

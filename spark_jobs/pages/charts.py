@@ -26,12 +26,6 @@ _VARIABLE_BY_COLOUR: Final = {
     ACCENT: "--accent",
     **{colour: f"--member-{number}" for number, colour in enumerate(SERIES)},
 }
-# Text stays text, a dollar sign is no formula, and the same picture has the same text every time.
-_RC: Final[dict[str, Any]] = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "text.parse_math": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,8 @@ def new_figure(size: Size) -> tuple[Any, Any]:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams.update(_RC)
+    # Text stays text, and a dollar sign is no formula.
+    mpl.rcParams.update({"svg.fonttype": "none", "font.family": "sans-serif", "text.parse_math": False})
     figure = Figure(figsize=(size.width, size.height), layout="constrained")
     figure.patch.set_alpha(0)
     axes = figure.subplots()
@@ -88,6 +83,7 @@ def svg(figure: Any, name: str, label: str) -> str:
     """
     import matplotlib as mpl
 
+    # The same picture has the same text every time.
     mpl.rcParams["svg.hashsalt"] = name
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

@@ -1,0 +1,38 @@
+"""The report in Airflow's own page: a plugin that Airflow finds by evenlag's entry point ``airflow.plugins``.
+
+Nothing has to be copied: where evenlag is installed for Airflow, the entry *evenlag report* stands in its
+navigation. Who may look is Airflow's to say: the report of a cluster is for those who may read its DAG.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from airflow.configuration import conf
+from airflow.plugins_manager import AirflowPlugin
+
+from evenlag.airflow_view import PREFIX, make_app
+
+NAME: Final = "evenlag"
+
+
+def _href() -> str:
+    """The view's address, below the path that Airflow's page has behind a proxy."""
+    base = urlsplit(conf.get("api", "base_url", fallback="") or "").path
+    return f"{base.rstrip('/')}{PREFIX}/report"
+
+
+class EvenlagPlugin(AirflowPlugin):
+    """Serves the report and puts it into the navigation."""
+
+    name = NAME
+    fastapi_apps: ClassVar[list[Any]] = [{"app": make_app(), "url_prefix": PREFIX, "name": "evenlag report"}]
+    external_views: ClassVar[list[Any]] = [
+        {
+            "name": "evenlag report",
+            "href": _href(),
+            "destination": "nav",
+            "url_route": "evenlag-report",
+        }
+    ]
