@@ -1,0 +1,210 @@
+"""Audit: who was in each group and who held what, as stretches, out of the readings of a cluster.
+
+Each UTC day is a function of the readings begun on it and of nothing else. A day whose readings are not those
+it was made from, because some came since, late or in any order, is made anew and takes the old one's place in
+one commit a table. ``audited_snapshots`` is written last: the next run repeats what a killed one left undone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.cycle import cluster_settings
+from spark_jobs.errors import JobError, SnapshotNotFoundError
+from spark_jobs.lake import Lake
+from spark_jobs.policy_file import load_policy
+from spark_jobs.session import build_session
+from spark_jobs.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, SNAPSHOTS, Table
+from spark_jobs.transforms.memberships import build_memberships
+from spark_jobs.transforms.ownership import build_ownership
+from spark_jobs.transforms.stretches import number_readings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
+
+    from pyspark.sql import DataFrame, Row
+
+_LOG = logging.getLogger(__name__)
+
+# Stands in every basis: with another one all days that can be made anew are.
+AUDIT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What an audit did.
+
+    Attributes
+    ----------
+    days
+        UTC days that were made anew, oldest first.
+    kept_days
+        Days with readings that are gone since: kept as they were, though other readings came.
+    """
+
+    days: tuple[date, ...]
+    kept_days: tuple[date, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """The same for a log."""
+        return {
+            "days": [day.isoformat() for day in self.days],
+            "kept_days": [day.isoformat() for day in self.kept_days],
+        }
+
+
+def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Audited:
+    """Bring a cluster's ``memberships``, ``ownership`` and ``audited_snapshots`` up to its readings.
+
+    Parameters
+    ----------
+    lake, cluster
+        The tables, and the cluster's name in the policy.
+    rebuild
+        Make every day anew, whatever it was made from.
+
+    Raises
+    ------
+    SnapshotNotFoundError
+        When the cluster has no finished reading.
+    LakeError
+        When a table cannot be written.
+    """
+    markers = _markers(lake, cluster)
+    changed = _changed_days(lake, cluster, markers, rebuild=rebuild).collect()
+    if not changed and not markers.take(1):
+        raise SnapshotNotFoundError(f"{cluster} has no finished snapshot: run observe for it first")
+    kept = tuple(sorted(row.day for row in changed if row.is_trimmed))
+    if kept:
+        _LOG.warning("%s: %d days have lost readings since they were audited, and stay", cluster, len(kept))
+    days = sorted((row for row in changed if not row.is_trimmed), key=lambda row: row.day)
+    if days:
+        _write_days(lake, cluster, markers, days)
+    return Audited(tuple(row.day for row in days), kept)
+
+
+def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]) -> None:
+    from pyspark.sql import functions as sf
+
+    days = {row.day: row.basis for row in changed}
+    slot_days = {slot_day for row in changed for slot_day in row.slot_days}
+    basis = sf.create_map(*(sf.lit(value) for pair in days.items() for value in pair))
+    readings = number_readings(
+        markers.where(sf.col("day").isin(*days)).withColumn("basis", sf.element_at(basis, sf.col("day")))
+    ).cache()
+    try:
+        memberships = build_memberships(
+            readings,
+            _rows_of(lake, MEMBERS, cluster, slot_days),
+            _rows_of(lake, OFFSETS, cluster, slot_days),
+        )
+        lake.replace_days(MEMBERSHIPS, memberships, cluster, days, sort_by=("group_id", "first_seen_at"))
+        # Read back: what was just written needs not be worked out a second time.
+        ownership = build_ownership(_rows_of(lake, MEMBERSHIPS, cluster, set(days)), readings)
+        order = ("group_id", "topic", "partition", "first_seen_at")
+        lake.replace_days(OWNERSHIP, ownership, cluster, days, sort_by=order)
+        lake.replace_days(AUDITED_SNAPSHOTS, readings, cluster, days, sort_by=("started_at",))
+    finally:
+        readings.unpersist()
+
+
+def _markers(lake: Lake, cluster: str) -> DataFrame:
+    """The finished readings, by the UTC day on which they began: one a slot, as everywhere."""
+    from pyspark.sql import functions as sf
+
+    # A slot may be read late, when its state is that of the later moment: the moment counts, not the slot.
+    return (
+        lake.read(SNAPSHOTS)
+        .where(sf.col("cluster") == cluster)
+        .groupBy("cluster", "slot")
+        .agg(
+            *(
+                sf.min_by(name, sf.struct("started_at", "snapshot_id")).alias(name)
+                for name in ("snapshot_id", "started_at", "finished_at")
+            ),
+            sf.min("day").alias("slot_day"),
+        )
+        .withColumn("day", sf.to_date("started_at"))
+    )
+
+
+def _changed_days(lake: Lake, cluster: str, markers: DataFrame, *, rebuild: bool) -> DataFrame:
+    """The days whose readings are not those that they were made from.
+
+    Returns
+    -------
+    DataFrame
+        ``day, basis, slot_days`` (days that their rows are stored under), ``is_trimmed`` (whether readings
+        that the audited day rests on are gone).
+    """
+    from pyspark.sql import functions as sf
+
+    audited = (
+        lake.read(AUDITED_SNAPSHOTS)
+        .where(sf.col("cluster") == cluster)
+        .groupBy("day")
+        .agg(sf.min("basis").alias("old_basis"), sf.collect_set("snapshot_id").alias("old_ids"))
+    )
+    now = markers.groupBy("day").agg(
+        sf.sort_array(sf.collect_set("snapshot_id")).alias("ids"),
+        sf.collect_set("slot_day").alias("slot_days"),
+    )
+    basis = sf.sha2(sf.concat_ws("\n", sf.lit(f"audit {AUDIT_VERSION}"), "ids"), 256)
+    is_changed = sf.lit(rebuild) | ~sf.col("basis").eqNullSafe(sf.col("old_basis"))
+    lost = sf.array_except("old_ids", "ids")
+    return (
+        now.withColumn("basis", basis)
+        .join(audited, "day", "left")
+        .where(is_changed)
+        .select(
+            "day",
+            "basis",
+            "slot_days",
+            sf.coalesce(sf.size(lost) > 0, sf.lit(False)).alias("is_trimmed"),
+        )
+    )
+
+
+def _rows_of(lake: Lake, table: Table, cluster: str, days: set[date]) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    return lake.read(table).where((sf.col("cluster") == cluster) & sf.col("day").isin(*days))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Audit a cluster from the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="spark_jobs.audit_assignments", description=__doc__)
+    parser.add_argument("--config", help="the policy file (default: EVENLAG_CONFIG, else evenlag.yaml)")
+    parser.add_argument("--lake", help="root of the tables; then no policy file is read")
+    parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
+    parser.add_argument("--rebuild", action="store_true", help="make every day anew")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        root = arguments.lake or _lake_of_policy(arguments.config, arguments.cluster)
+        spark = build_session(f"evenlag audit {arguments.cluster}")
+        try:
+            audited = audit_assignments(Lake(spark, root), arguments.cluster, rebuild=arguments.rebuild)
+        finally:
+            spark.stop()
+    except JobError as error:
+        _LOG.error("audit failed: %s", error)
+        return error.exit_code
+    _LOG.info("audit: %s", json.dumps(audited.summary()))
+    return 0
+
+
+def _lake_of_policy(config: str | None, cluster: str) -> str:
+    loaded = load_policy(config)
+    cluster_settings(loaded, cluster)
+    return loaded.policy.lake
+
+
+if __name__ == "__main__":
+    sys.exit(main())
