@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-from importlib import import_module
+from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.pages.charts import (
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _NARROW, _WIDE = 4.3, 9.9
 MAX_MEMBERS: Final = 16
 # Colours alone don't tell lines apart for everybody.
+_MINUTE_S, _DAY_S = 60, 86_400
+_STEPS_S: Final = (
+    1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, _DAY_S,
+)  # fmt: skip
+_MARGIN: Final = 0.01
 LINE_STYLES: Final[tuple[Any, ...]] = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 
 
@@ -79,6 +84,10 @@ def _change_label(change: LagChange) -> str:
 def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
     """Draw who held each partition when, one row a partition, with marks of rebalances and hints."""
     rows = {name: number for number, name in enumerate(timeline.partitions)}
+    since = min(each.start for each in timeline.stretches)
+    until = max(each.end for each in timeline.stretches)
+    # A number needs this much time's width, by whether the picture is wide.
+    room = {True: (until - since) / 45, False: (until - since) / 16}
 
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
@@ -94,19 +103,28 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
                 linewidth=0.5,
                 hatch="////" if each.owner is None else None,
             )
+            if each.owner is not None and (each.end - each.start) > room[size.is_wide]:
+                axes.annotate(
+                    str(owner_numbers[each.owner] + 1), (each.start, rows[each.partition]), xytext=(4, 0),
+                    textcoords="offset points", va="center", fontsize=7.5, fontweight="bold", color=PAPER,
+                )  # fmt: skip
         for mark in timeline.marks:
             is_hint = mark.kind == "hint"
             axes.axvline(
                 mark.at,
                 color=ACCENT if is_hint else INK,
-                linewidth=1.8 if is_hint else 0.9,
+                linewidth=1.4 if is_hint else 0.9,
                 linestyle="-" if is_hint else (0, (2, 2)),
-                alpha=0.95 if is_hint else 0.7,
             )
-        axes.set_ylim(len(rows) - 0.4, -0.6)
+            # Of two at one moment both are seen: one points down from above, the other up from below.
+            axes.plot(
+                [mark.at], [1 if is_hint else 0], marker="v" if is_hint else "^", markersize=7, clip_on=False,
+                color=ACCENT if is_hint else INK, transform=axes.get_xaxis_transform(),
+            )  # fmt: skip
+        axes.set_ylim(len(rows) - 0.3, -0.7)
         axes.set_yticks(range(len(rows)), [_short(name, size) for name in timeline.partitions])
         axes.tick_params(axis="y", labelsize=8)
-        _time_axis(axes, size)
+        _time_axis(axes, since, until, size)
         return figure
 
     hints = sum(mark.kind == "hint" for mark in timeline.marks)
@@ -139,7 +157,8 @@ def lag_plot(observed: Series, replayed: Sequence[Series]) -> str:
         axes.set_ylim(bottom=0)
         axes.set_ylabel("lag, records")
         finish_axes(axes)
-        _time_axis(axes, size)
+        moments = [at for each in (observed, *replayed) for at in each.at]
+        _time_axis(axes, min(moments), max(moments), size)
         return figure
 
     peak = max((value for value in observed.lag_records if value is not None), default=0)
@@ -156,12 +175,21 @@ def _values(points: Sequence[int | None]) -> list[float]:
     return [float("nan") if point is None else point for point in points]
 
 
-def _time_axis(axes: Any, size: Size) -> None:
-    dates: Any = import_module("matplotlib.dates")
-    locator = dates.AutoDateLocator(tz=UTC, maxticks=9 if size.is_wide else 4, minticks=2)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=UTC, show_offset=False))
-    axes.margins(x=0.01)
+def _time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
+    """Mark round times, as many as there is room for; midnight by its date."""
+    span_s = max(1.0, (until - since).total_seconds())
+    most = 9 if size.is_wide else 4
+    step_s = next((step for step in _STEPS_S if span_s / step <= most), ceil(span_s / most / _DAY_S) * _DAY_S)
+    first = ceil(since.timestamp() / step_s)
+    ticks = [
+        datetime.fromtimestamp(number * step_s, tz=UTC)
+        for number in range(first, int(until.timestamp() // step_s) + 1)
+    ]
+    clock = "%H:%M:%S" if step_s < _MINUTE_S else "%H:%M"
+    axes.set_xticks(
+        ticks, [f"{tick:%d %b}" if tick.timestamp() % _DAY_S == 0 else f"{tick:{clock}}" for tick in ticks]
+    )
+    axes.set_xlim(since - timedelta(seconds=span_s * _MARGIN), until + timedelta(seconds=span_s * _MARGIN))
     axes.set_xlabel("UTC")
     axes.xaxis.label.set_color(INK)
 

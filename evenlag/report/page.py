@@ -13,11 +13,10 @@ from evenlag.report.sections import (
     policies_section,
     timeline_section,
 )
-from spark_jobs.pages.markup import Html, numbers, page, text
+from spark_jobs.pages.markup import Html, numbers, page, text, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from evenlag.report.model import Report
 
@@ -60,17 +59,12 @@ def report_page(
     return page(
         f"evenlag: {title}",
         f'<main class="report"><header><h1>{escape(title)}</h1>'
-        f'<p class="soft">{moment(report.since)} to {moment(report.until)}, '
+        f'<p class="soft">{when(report.since)} to {when(report.until)}, '
         f"{report.num_snapshots:,} readings. All times are UTC.</p></header>\n"
         f"{_headline(report)}\n"
         f'<nav aria-label="On this page"><ul>{contents}</ul></nav>\n'
         f"{_clusters(report, clusters or {})}{_groups(report, link_of)}{body}</main>\n",
     )
-
-
-def moment(value: datetime) -> Html:
-    """A moment that a machine can read too."""
-    return Html(f'<time datetime="{value.isoformat()}">{value:%Y-%m-%d %H:%M:%S}</time>')
 
 
 def _headline(report: Report) -> Html:

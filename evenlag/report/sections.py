@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from evenlag.output import duration, moment, number, percent
 from evenlag.report.charts import MAX_MEMBERS, change_plot, lag_plot, timeline_plot
 from spark_jobs.pages.charts import series_variable
-from spark_jobs.pages.markup import Html, badge, details, figure, table
+from spark_jobs.pages.markup import Html, badge, details, figure, table, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,8 @@ _KIND_BY_STATUS: Final = {
 }
 
 _ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile, then the
-least lag on average, then the fewest moves. <em>Drained in</em>: from the largest lag that was seen until all
-that had arrived by then was processed. <em>Stood still</em>: partitions' time in rebalances, summed up.
+least lag on average, then the fewest moves; <em>observed</em> is what really ran, replayed as well.
+<em>Drained in</em>: from the largest lag that was seen until all that had arrived by then was processed. <em>Stood still</em>: partitions' time in rebalances, summed up.
 <em>Above the bound</em>: how far the most loaded member is above what any assignment could reach, on average
 over the readings, by their lag alone.</p>"""
 
@@ -77,8 +77,8 @@ def timeline_section(report: Report) -> Html:
     if timeline is None:
         return _note("The period has not been audited yet. Run: ", "evenlag audit build")
     numbers = {name: place for place, name in enumerate(timeline.owners)}
-    entries = [(name, series_variable(place), "") for name, place in numbers.items()]
-    legend = _legend([*entries, ("a hint", "--accent", "mark"), ("a rebalance", "--ink", "mark")])
+    entries = [(f"{place + 1} {name}", series_variable(place), "") for name, place in numbers.items()]
+    legend = _legend([*entries, ("a hint", "--accent", "down"), ("a rebalance", "--ink", "up")])
     caption = (
         "A bar begins at the reading that first showed the owner and ends at the one that no longer did; the "
         "change lies between two readings. Hatched: held by nobody, or not shown by the group."
@@ -86,10 +86,10 @@ def timeline_section(report: Report) -> Html:
     if timeline.num_left_out:
         caption += f" {timeline.num_left_out:,} partitions that changed hands less often are not drawn."
     stretches = [
-        (each.partition, each.owner or f"({each.what})", moment(each.start), moment(each.end))
+        (each.partition, each.owner or f"({each.what})", when(each.start), when(each.end))
         for each in timeline.stretches
     ]
-    marks = [(moment(mark.at), badge(mark.kind, "plain"), mark.text) for mark in timeline.marks]
+    marks = [(when(mark.at), badge(mark.kind, "plain"), mark.text) for mark in timeline.marks]
     happened = table(("at", "what", "more"), _most(marks), caption="Rebalances and hints")
     held = table(("partition", "held by", "from", "until"), _most(stretches), caption="Who held what")
     return Html(
@@ -117,7 +117,7 @@ def lag_section(report: Report) -> Html:
         )
     hint = "" if report.replayed else _note("No other policy was replayed yet. Run: ", "evenlag compare run")
     rows = [
-        (moment(at), number(lag), number(most))
+        (when(at), number(lag), number(most))
         for at, lag, most in zip(
             report.observed.at,
             report.observed.lag_records,
@@ -155,8 +155,8 @@ def policies_section(report: Report) -> Html:
     if not report.policies:
         return _note("Nothing was compared on these days. Run: ", "evenlag compare run")
     columns = (
-        "policy", "", "behind by, 95th percentile#", "mean lag#", "largest lag#", "drained in#", "moves#",
-        "rebalances#", "stood still#", "above the bound#",
+        "policy", "time behind, p95#", "mean lag#", "largest lag#", "drained in#", "moves#", "rebalances#",
+        "stood still#", "above the bound#",
     )  # fmt: skip
     told = table(columns, [_policy_row(each) for each in report.policies], caption="Replayed over the days")
     reasons = [f"{each.name}: {each.reason}" for each in report.policies if each.reason]
@@ -165,8 +165,7 @@ def policies_section(report: Report) -> Html:
 
 def _policy_row(each: PolicyResult) -> Sequence[object]:
     return (
-        each.name,
-        badge("best", "good") if each.is_best else "",
+        Html(f"{escape(each.name)} {badge('best', 'good')}") if each.is_best else each.name,
         duration(each.p95_time_lag_ms),
         number(each.mean_lag_records),
         number(each.max_lag_records),
@@ -200,7 +199,7 @@ def plans_section(report: Report) -> Html:
         parts += ["<h3>Gates</h3>", table(columns, gates, caption="Plans that each gate judged")]
     if report.decisions:
         decisions = [
-            (each.decision, number(each.count), moment(each.last_at), each.reason or "")
+            (each.decision, number(each.count), when(each.last_at), each.reason or "")
             for each in report.decisions
         ]
         heads = ("decision", "readings#", "last at", "why, the last time")
@@ -219,7 +218,7 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         (
             Html(f"<code>{escape(plan['plan_id'][:12])}</code>"),
-            moment(plan["slot"]),
+            when(plan["slot"]),
             badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
             plan["assignor"],
             plan["mode"],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
 _STYLE: Final = Path(__file__).with_name("page.css")
 # The page may show what it brings itself and nothing else: a browser holds it to that.
@@ -91,6 +93,12 @@ def figure(plot: str, caption: str) -> Html:
 def details(summary: str, body: str) -> Html:
     """Fold something (HTML) away under a line of text."""
     return Html(f"<details><summary>{escape(summary)}</summary>{body}</details>")
+
+
+def when(value: datetime) -> Html:
+    """Show a moment in UTC, in a form that a machine reads too."""
+    utc = value.astimezone(UTC)
+    return Html(f'<time datetime="{utc.isoformat()}">{utc:%Y-%m-%d %H:%M:%S}</time>')
 
 
 def badge(word: str, kind: str) -> Html:
