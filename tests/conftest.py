@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fixtures_broker", "tests.fixtures_spark"]
+pytest_plugins = ["tests.fixtures_broker", "tests.fixtures_browser", "tests.fixtures_spark"]

@@ -35,7 +35,7 @@ _STEPS_S: Final = (
     1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, _DAY_S,
 )  # fmt: skip
 _MARGIN: Final = 0.01
-LINE_STYLES: Final[tuple[Any, ...]] = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+LINE_STYLES: Final[tuple[Any, ...]] = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 
 
 def change_plot(change: LagChange) -> str:

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from evenlag.output import duration, moment, number, percent
-from evenlag.report.charts import MAX_MEMBERS, change_plot, lag_plot, timeline_plot
+from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot, timeline_plot
 from spark_jobs.pages.charts import series_variable
 from spark_jobs.pages.markup import Html, badge, details, figure, table, when
 
@@ -29,9 +29,9 @@ _KIND_BY_STATUS: Final = {
 
 _ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile, then the
 least lag on average, then the fewest moves; <em>observed</em> is what really ran, replayed as well.
-<em>Drained in</em>: from the largest lag that was seen until all that had arrived by then was processed. <em>Stood still</em>: partitions' time in rebalances, summed up.
-<em>Above the bound</em>: how far the most loaded member is above what any assignment could reach, on average
-over the readings, by their lag alone.</p>"""
+<em>Drained in</em>: from the largest lag that was seen until all that had arrived by then was processed.
+<em>Stood still</em>: partitions' time in rebalances, summed up. <em>Above the bound</em>: how far the most
+loaded member is above what any assignment could reach, on average over the readings, by lag alone.</p>"""
 
 
 def change_section(report: Report) -> Html:
@@ -102,7 +102,10 @@ def timeline_section(report: Report) -> Html:
 
 def lag_section(report: Report) -> Html:
     """Lag over time, as seen and by policy."""
-    lines = [(each.name, series_variable(place), "line") for place, each in enumerate(report.replayed)]
+    lines = [
+        (each.name, series_variable(place), f"line style-{place % len(LINE_STYLES)}")
+        for place, each in enumerate(report.replayed)
+    ]
     legend = _legend([("as seen", "--ink", "line"), *lines])
     caption = "Lag of the group in records, at each reading."
     if report.replayed:
@@ -195,7 +198,7 @@ def plans_section(report: Report) -> Html:
             )
             for gate in report.gates
         ]
-        columns = ("gate", "", "judged#", "refused#", "last refusal")
+        columns = ("gate", "verdict", "judged#", "refused#", "last refusal")
         parts += ["<h3>Gates</h3>", table(columns, gates, caption="Plans that each gate judged")]
     if report.decisions:
         decisions = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.tables import Table
 
-FOLDER: Final = Path(__file__).resolve().parent / "period"
+FOLDER: Final = Path(__file__).resolve().parent / "data"
 CLUSTER: Final = "sandbox"
 BILLING: Final = "billing"
 ORDERS: Final = "orders"

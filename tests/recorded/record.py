@@ -3,7 +3,7 @@
 The sandbox's real broker, consumer processes and producers; the pipeline's own jobs read, plan and publish.
 A reading stands for five minutes of a production cluster and comes every few seconds: hours in minutes, at
 the moments that they really had. What happens is :data:`SCRIPT`; what was seen and what the consumers noted
-goes to ``tests/recorded/period``, and :mod:`tests.recorded.period` reads it.
+goes to ``tests/recorded/data``, and :mod:`tests.recorded.period` reads it.
 """
 
 from __future__ import annotations

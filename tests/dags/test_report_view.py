@@ -1,0 +1,94 @@
+"""The report in the sandbox's Airflow: in its navigation, for who is logged in, in a real browser too."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.lake_reader import LakeReader
+from spark_jobs.tables import LAG
+
+if TYPE_CHECKING:
+    from sandbox.airflow import Airflow
+    from tests.fixtures_browser import Browser
+    from tests.live_plan import LiveGroup
+
+pytestmark = [pytest.mark.airflow, pytest.mark.broker]
+
+
+@pytest.fixture(scope="module")
+def lag_records(live_group: LiveGroup) -> int:
+    """Give the newest reading of the shared lake a lag to report."""
+    newest = LakeReader(str(live_group.lake)).latest_snapshot(live_group.name)
+    assert newest is not None
+    head = {name: newest[name] for name in ("cluster", "day", "snapshot_id", "slot")}
+    row = head | {"group_id": live_group.group_id, "topic_id": "A" * 22, "topic": "orders", "status": "OK"}
+    live_group.write(
+        LAG,
+        [
+            row | {"partition": number, "owner_member_id": f"m-{number}", "lag_records": 1000 * number}
+            for number in range(3)
+        ],
+    )
+    return 3000
+
+
+def fetch(url: str, token: str | None = None) -> tuple[int, str, dict[str, str]]:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode(), dict(answer.headers)
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(), dict(error.headers)
+
+
+def token_of(airflow: Airflow) -> str:
+    return str(airflow.rest._send("POST", "/auth/token", airflow.rest._credentials)["access_token"])
+
+
+def test_the_report_is_for_who_is_logged_in(
+    airflow: Airflow, live_group: LiveGroup, lag_records: int
+) -> None:
+    url = f"{airflow.url}/evenlag/report"
+    status, text, _ = fetch(url)
+    assert status == 401
+    assert live_group.group_id not in text
+    assert fetch(url, "made-up")[0] in {401, 403}
+
+    status, text, headers = fetch(url, token_of(airflow))
+    assert status == 200, text
+    assert f"<h1>{live_group.group_id} on {live_group.name}</h1>" in text
+    assert f"{lag_records:,}" in text
+    assert "frame-ancestors 'self'" in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+    assert fetch(f"{url}?cluster=other", token_of(airflow))[0] == 403
+    assert fetch(f"{url}?hours=nonsense", token_of(airflow))[0] == 422
+
+
+@pytest.mark.usefixtures("lag_records")
+def test_airflow_s_navigation_leads_to_it(airflow: Airflow, live_group: LiveGroup, browser: Browser) -> None:
+    views = [
+        view for plugin in airflow.rest.get("/api/v2/plugins")["plugins"] for view in plugin["external_views"]
+    ]
+    route = next(view["url_route"] for view in views if view["name"] == "evenlag report")
+    driver = browser.driver
+    browser.open(f"{airflow.url}/api/v2/version")
+    driver.add_cookie({"name": "_token", "value": token_of(airflow)})
+    browser.open(f"{airflow.url}/plugin/{route}")
+    deadline = time.monotonic() + 60
+    while not (frames := driver.find_elements("css selector", "iframe")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert frames, driver.page_source[:2000]
+    driver.switch_to.frame(frames[0])
+    while (
+        "reading" not in (text := browser.run("return document.body.innerText"))
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.2)
+    driver.switch_to.default_content()
+    assert f"{live_group.group_id} on {live_group.name}" in text
+    driver.delete_all_cookies()
