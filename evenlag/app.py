@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from evenlag import (
     approval_commands,
+    audit_command,
     dags_command,
     demo_command,
     doctor_command,
@@ -99,5 +100,6 @@ app.add_typer(plans_command.app, name="plans")
 app.add_typer(hints_command.app, name="hints")
 app.add_typer(dags_command.app, name="dags")
 app.add_typer(policy_command.app, name="policy")
+app.add_typer(audit_command.app, name="audit")
 if find_spec("evenlag.assign") is not None:
     app.command("assign")(import_module("evenlag.assign").assign)

@@ -1,0 +1,101 @@
+"""Partitions that changed hands: neighbours in the history of each partition, on whole columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.audit.joining import FIRST_INDEX, same_as_next
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+PARTITION_KEY: Final = ("group_id", "topic", "topic_id", "partition")
+_FROM: Final = ("member_id", "last_seen_at", "last_snapshot_id")
+_TO: Final = ("member_id", "first_seen_at", "first_snapshot_id")
+
+
+def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
+    """Find the changes from one holder to another, whatever was in between.
+
+    While two held a partition at once nobody can tell who let go: the move is that from the one that held it
+    alone before to the one that holds it alone after.
+
+    Parameters
+    ----------
+    ownership
+        Joined stretches.
+
+    Returns
+    -------
+    list of dict
+        ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (with it), ``to_member_id,
+        first_seen_at, first_snapshot_id``; by partition, then time.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    held = ownership.filter(
+        pc.and_(pc.equal(ownership["state"], "OWNED"), pc.equal(ownership["num_owners"], 1))
+    )
+    held = _in_order(held)
+    rows = _followed(held)
+    rows = rows[~same_as_next(held["member_id"], rows)]
+    before, after = held.take(pa.array(rows)), held.take(pa.array(rows + 1))
+    columns = {name: before[name] for name in PARTITION_KEY}
+    columns |= {f"from_{name}" if name == "member_id" else name: before[name] for name in _FROM}
+    columns |= {f"to_{name}" if name == "member_id" else name: after[name] for name in _TO}
+    found: list[dict[str, Any]] = pa.table(columns).to_pylist()
+    return found
+
+
+def count_unheld(ownership: pa.Table) -> dict[str, dict[tuple[str, str], int]]:
+    """Count what was placed (nobody held it before) and what was freed (nobody holds it any more).
+
+    Returns
+    -------
+    dict
+        Under ``num_placed`` and ``num_freed``: how many partitions, by group and the first reading that
+        shows it.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    told = _in_order(ownership.filter(pc.not_equal(ownership["state"], "UNKNOWN")))
+    is_owned = np.asarray(pc.equal(told["state"], "OWNED").to_numpy(), dtype=bool)
+    has_previous = np.zeros(told.num_rows, dtype=bool)
+    has_previous[_followed(told) + 1] = True
+    was_owned = has_previous & np.roll(is_owned, 1)
+    # What one reading shows twice, a partition with two holders, is placed once.
+    first = told[FIRST_INDEX].to_numpy()
+    is_new = ~(has_previous & (np.roll(first, 1) == first))
+    return {
+        "num_placed": _by_reading(told, is_owned & ~was_owned & is_new),
+        "num_freed": _by_reading(told, ~is_owned & was_owned),
+    }
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    order = [*((name, "ascending") for name in PARTITION_KEY), (FIRST_INDEX, "ascending")]
+    return rows.sort_by(order).combine_chunks()
+
+
+def _followed(in_order: pa.Table) -> np.ndarray:
+    """Rows whose next row is of the same partition."""
+    import numpy as np
+
+    rows = np.arange(max(in_order.num_rows - 1, 0))
+    for name in PARTITION_KEY:
+        rows = rows[same_as_next(in_order[name], rows)]
+    return rows
+
+
+def _by_reading(rows: pa.Table, chosen: np.ndarray) -> dict[tuple[str, str], int]:
+    import pyarrow as pa
+
+    found = (
+        rows.filter(pa.array(chosen))
+        .group_by(["group_id", "first_snapshot_id"])
+        .aggregate([([], "count_all")])
+    )
+    return {(row["group_id"], row["first_snapshot_id"]): row["count_all"] for row in found.to_pylist()}
