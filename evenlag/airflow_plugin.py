@@ -6,15 +6,44 @@ navigation. Who may look is Airflow's to say: the report of a cluster is for tho
 
 from __future__ import annotations
 
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse
 
-from evenlag.airflow_view import PREFIX, make_app
+from evenlag.airflow_view import HEADERS, MAX_HOURS, PREFIX, answer, dag_of
 
-NAME: Final = "evenlag"
+NAME: Final = "evenlag report"
+
+app = FastAPI(title=NAME, docs_url=None, redoc_url=None, openapi_url=None)
+
+
+@app.get("/report", response_class=HTMLResponse)
+def report(
+    request: Request,
+    user: Annotated[Any, Depends(get_user)],
+    cluster: str | None = None,
+    group: str | None = None,
+    hours: Annotated[float, Query(gt=0, le=MAX_HOURS)] = 24.0,
+) -> HTMLResponse:
+    """Answer for a report; without a login Airflow's own check refuses."""
+
+    def may_read(name: str) -> bool:
+        try:
+            requires_access_dag("GET", None, dag_of(name))(request, user)
+        except HTTPException as refusal:
+            if refusal.status_code != HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
+    status, page = answer(may_read, cluster, group, hours)
+    return HTMLResponse(page, status, headers=HEADERS)
 
 
 def _href() -> str:
@@ -26,14 +55,9 @@ def _href() -> str:
 class EvenlagPlugin(AirflowPlugin):
     """Serves the report and puts it into the navigation."""
 
-    name = NAME
+    name = "evenlag"
     # Annotated as Airflow declares them.
-    fastapi_apps: list[Any] = [{"app": make_app(), "url_prefix": PREFIX, "name": "evenlag report"}]  # noqa: RUF012
+    fastapi_apps: list[Any] = [{"app": app, "url_prefix": PREFIX, "name": NAME}]  # noqa: RUF012
     external_views: list[Any] = [  # noqa: RUF012
-        {
-            "name": "evenlag report",
-            "href": _href(),
-            "destination": "nav",
-            "url_route": "evenlag-report",
-        }
+        {"name": NAME, "href": _href(), "destination": "nav", "url_route": "evenlag-report"}
     ]

@@ -1,11 +1,11 @@
-"""The report over HTTP, inside Airflow's server and behind its login."""
+"""What Airflow's page answers for a report; who may ask is told by whoever calls this."""
 
 from __future__ import annotations
 
 import threading
 from html import escape
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from spark_jobs.errors import JobError
@@ -13,13 +13,11 @@ from spark_jobs.errors import JobError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fastapi import FastAPI
-
 PREFIX: Final = "/evenlag"
 # The exit code of what has not been seen.
 _NOTHING_THERE: Final = 4
 MAX_HOURS: Final = 24.0 * 31
-_HEADERS: Final = {
+HEADERS: Final = {
     # What the page says itself, and that only Airflow's page may frame it.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -33,39 +31,6 @@ _DRAWING: Final = threading.Lock()
 def dag_of(cluster: str) -> str:
     """Name the DAG whose readers may read a cluster's report."""
     return f"lag_rebalance__{cluster}"
-
-
-def make_app() -> FastAPI:
-    """Make the application that Airflow's server mounts; it brings its own check of who asks."""
-    from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
-    from fastapi import Depends, FastAPI, HTTPException, Query, Request
-    from fastapi.responses import HTMLResponse
-
-    app = FastAPI(title="evenlag report", docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.get("/report", response_class=HTMLResponse)
-    def report(
-        request: Request,
-        user: Annotated[Any, Depends(get_user)],
-        cluster: str | None = None,
-        group: str | None = None,
-        hours: Annotated[float, Query(gt=0, le=MAX_HOURS)] = 24.0,
-    ) -> HTMLResponse:
-        def may_read(name: str) -> bool:
-            try:
-                requires_access_dag("GET", None, dag_of(name))(request, user)
-            except HTTPException as refusal:
-                if refusal.status_code != HTTPStatus.FORBIDDEN:
-                    raise
-                return False
-            return True
-
-        status, page = answer(may_read, cluster, group, hours)
-        return HTMLResponse(page, status, headers=_HEADERS)
-
-    # FastAPI reads annotations by name; these names are local to this function.
-    report.__annotations__ |= {"request": Request, "return": HTMLResponse}
-    return app
 
 
 def answer(
