@@ -8,7 +8,7 @@ Kafka compares strings, so a smaller index is an earlier id and no tie is ever b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,6 +23,8 @@ Assignment: TypeAlias = NDArray[np.int32]
 """Row → member index, -1 for none."""
 
 _V = TypeVar("_V")
+# What of a group's cache follows from its members and subscriptions alone.
+_STRUCTURAL = ("subscribed", "has_equal_subscriptions")
 
 
 def utf16_key(text: str) -> bytes:
@@ -242,6 +244,31 @@ class Group:
     def has_equal_subscriptions(self) -> bool:
         """Whether all members take the same topics, of those that exist."""
         return self._cached("has_equal_subscriptions", self._build_equal)
+
+    def with_state(self, owner: NDArray[np.int32], lag: NDArray[np.int64]) -> Group:
+        """Return the same members, topics and subscriptions with other owners and lags.
+
+        What follows from the subscriptions alone is not worked out again: for many readings of one group.
+
+        Parameters
+        ----------
+        owner
+            [P], row → member index, -1 for nobody; all of one generation.
+        lag
+            [P], records, none negative. Neither is copied nor may be changed afterwards.
+        """
+        rows = np.flatnonzero(owner >= 0)
+        kept = {name: self._cache[name] for name in _STRUCTURAL if name in self._cache}
+        return replace(
+            self,
+            claim_row=rows,
+            claim_member=owner[rows],
+            claim_generation=np.zeros(len(rows), dtype=np.int64),
+            owner=owner,
+            lag=lag,
+            unknown_claims=(),
+            _cache=kept,
+        )
 
     def takes(self, members: NDArray[np.integer[Any]], topics: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
         """Return, pair by pair, whether the member takes the topic; -1 as a member takes nothing."""

@@ -62,6 +62,8 @@ class LoadSearch:
         How many rows may leave their live owners in all.
     thrift
         How much a step's cost weighs against its gain: 0 takes the largest gain, 1 the largest gain a move.
+    most_effort
+        After how many steps looked for no new beginning is tried; `effort` counts them.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class LoadSearch:
         pinned: NDArray[np.bool_],
         budget: int,
         thrift: float = 1.0,
+        most_effort: int = 0,
     ) -> None:
         self.load = load
         self.capacity = capacity
@@ -85,6 +88,7 @@ class LoadSearch:
         self.limits = _Limits(budget, 0)
         self.thrift = thrift
         self.effort = 0
+        self.most_effort = most_effort
         self.is_small = group.num_partitions * group.num_members <= _SMALL
         self._hold(assignment)
 
