@@ -6,7 +6,7 @@ head and rows). Partitions stay columns all the way; Python loops only over memb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -160,7 +160,7 @@ def plan_group(
     load = member_load(settings.load, group.lag, rows.arrival_rate)
     capacity = np.array([settings.capacity_of(instance) for instance in group.instance_ids])
     keep = is_unknown & (now >= 0)
-    target = _assign(group, settings, load, capacity, keep)
+    target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
     before, after = measure(group, now), measure(group, target)
     found = find_violations(group, target)
     print_ = _fingerprint(rows)
@@ -244,16 +244,31 @@ def relative_gain(
     return 1.0 - largest(after) / most if most > 0 else 0.0
 
 
-def _assign(
+def assign_rows(
     group: Group,
     settings: GroupSettings,
+    *,
     load: NDArray[np.float64],
     capacity: NDArray[np.float64],
     keep: NDArray[np.bool_],
+    effort: int | None = None,
 ) -> NDArray[np.int32]:
+    """Ask a group's assignor, with what it takes of the settings: int32 [P], row → member, -1 for nobody.
+
+    Parameters
+    ----------
+    load, capacity
+        [P] and [M], for `lag-aware-sticky`.
+    keep
+        bool [P]: rows that stay with their live owner, whatever the assignor would do.
+    effort
+        Of `lag-aware-sticky`; its default when not given.
+    """
     taken = _ASSIGNOR_SETTINGS.get(settings.assignor, ())
     assignor = get_assignor(settings.assignor, **{name: getattr(settings, name) for name in taken})
     if isinstance(assignor, LagAwareStickyAssignor):
+        if effort is not None:
+            assignor = replace(assignor, effort=effort)
         return assignor.plan(group, load=load, capacity=capacity, pinned=keep).assignment
     return np.where(keep, group.live_owner, assignor.assign(group)).astype(np.int32)
 

@@ -17,7 +17,16 @@ from pydantic import ValidationError
 
 from spark_jobs.errors import PolicyError
 from spark_jobs.policy_environment import Override, apply_overrides, describe_overrides, read_overrides
-from spark_jobs.settings import BackOff, CapacityRule, ClusterSettings, GateLimits, GroupRule, Policy
+from spark_jobs.settings import (
+    BackOff,
+    CapacityRule,
+    ClusterSettings,
+    ComparisonSettings,
+    GateLimits,
+    GroupRule,
+    Pauses,
+    Policy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +38,16 @@ DEFAULT_POLICY_PATH: Final = Path("evenlag.yaml")
 _KNOWN_KEYS: Final = sorted(
     {
         key
-        for model in (Policy, ClusterSettings, GroupRule, CapacityRule, GateLimits, BackOff)
+        for model in (
+            Policy,
+            ClusterSettings,
+            GroupRule,
+            CapacityRule,
+            GateLimits,
+            BackOff,
+            ComparisonSettings,
+            Pauses,
+        )
         for key in model.model_fields
     }
 )

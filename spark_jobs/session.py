@@ -47,6 +47,15 @@ LOCAL_CONF: Final = {
 }
 
 
+# The same for a job that goes over a whole day's rows: there it pays to compile, and to have more parts than
+# cores, so that a core which is done with its groups takes others.
+LARGE_LOCAL_CONF: Final = {
+    "spark.sql.shuffle.partitions": "16",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
 def jars_folder() -> Path:
     """Where set-up keeps the jars: ``$EVENLAG_JARS``, the checkout's ``.cache/jars``, or the user's cache."""
     if folder := os.environ.get(JARS_VARIABLE):
@@ -68,7 +77,9 @@ def delta_jars() -> list[str]:
     return sorted(str(jar) for jar in (jars_folder() / "spark").glob("*.jar"))
 
 
-def build_session(app_name: str, *, conf: dict[str, str] | None = None) -> SparkSession:
+def build_session(
+    app_name: str, *, conf: dict[str, str] | None = None, is_large: bool = False
+) -> SparkSession:
     """Build, or take the running, Spark session.
 
     Parameters
@@ -77,6 +88,8 @@ def build_session(app_name: str, *, conf: dict[str, str] | None = None) -> Spark
         Shown in Spark's own pages.
     conf
         Further settings; they win over ours.
+    is_large
+        The job goes over millions of rows: matters on a local master only.
 
     Raises
     ------
@@ -105,7 +118,7 @@ def build_session(app_name: str, *, conf: dict[str, str] | None = None) -> Spark
     except PySparkRuntimeError as error:
         raise JobError(f"Spark did not start ({error}): is Java 17 or newer on the PATH?") from error
     if str(session.sparkContext.master).startswith("local"):
-        for key, value in LOCAL_CONF.items():
+        for key, value in (LARGE_LOCAL_CONF if is_large else LOCAL_CONF).items():
             if key not in (conf or {}):
                 session.conf.set(key, value)
     return session

@@ -253,6 +253,41 @@ class GroupRule(GroupSettings):
         return GroupSettings(**{name: getattr(self, name) for name in GroupSettings.model_fields})
 
 
+def _known_comparison(name: str) -> str:
+    from spark_jobs.errors import PolicyError
+    from spark_jobs.replay.policies import parse_policy_name
+
+    try:
+        return parse_policy_name(name).name
+    except PolicyError as error:
+        raise ValueError(str(error)) from error
+
+
+class Pauses(_Settings):
+    """For how long a partition stands still in a rebalance, in a replay.
+
+    The defaults were measured on the hint client at a heartbeat interval of 3 s (docs/hint-client.md).
+    """
+
+    eager_s: float = Field(default=1.5, ge=0, le=3_600, description="EAGER: every partition of the group")
+    moved_s: float = Field(default=1.7, ge=0, le=3_600, description="COOPERATIVE: what changes hands")
+    stall_s: float = Field(default=0.14, ge=0, le=3_600, description="COOPERATIVE: all others")
+
+
+class ComparisonSettings(_Settings):
+    """What is compared day by day; without it there is no DAG that does."""
+
+    policies: tuple[Annotated[str, AfterValidator(_known_comparison)], ...] = Field(
+        default=("range", "cooperative-sticky", "lag-aware", "lag-aware-sticky"),
+        min_length=1,
+        description="NAME[:key=value,...]; what is not set comes from the group's rule",
+    )
+    schedule: str | None = Field(
+        default="30 0 * * *", description="cron expression, null for manual runs only"
+    )
+    pauses: Pauses = Pauses()
+
+
 class Policy(_Settings):
     """Everything evenlag is told, from one file."""
 
@@ -260,6 +295,9 @@ class Policy(_Settings):
     max_mode: Mode = Field(default=Mode.AUTO, description="no group's mode goes beyond this one")
     data_docs: str | None = Field(
         default=None, min_length=1, description="local folder for Great Expectations' pages; none without it"
+    )
+    comparison: ComparisonSettings | None = Field(
+        default=None, description="what is compared day by day; nothing without it"
     )
     clusters: dict[Annotated[str, Field(pattern=CLUSTER_NAME_PATTERN)], ClusterSettings] = Field(min_length=1)
     groups: tuple[GroupRule, ...] = ()

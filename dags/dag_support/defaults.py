@@ -16,10 +16,14 @@ class Tag(StrEnum):
     KAFKA = "kafka"
     REBALANCE = "rebalance"
     MAINTENANCE = "maintenance"
+    COMPARISON = "comparison"
 
 
 # A cycle of 2,000 groups takes minutes; what takes longer hangs.
 SPARK_TIMEOUT: Final = timedelta(minutes=20)
+# A day of 2,000 groups under four policies.
+COMPARE_TIMEOUT: Final = timedelta(hours=2)
+COMPARE_RUN_TIMEOUT: Final = timedelta(hours=12)
 PUBLISH_TIMEOUT: Final = timedelta(minutes=3)
 RUN_TIMEOUT: Final = timedelta(hours=1)
 # Longer than the longest approval_timeout_s, so that the plan's own limit is what ends the waiting.

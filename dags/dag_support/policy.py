@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from spark_jobs.settings import ClusterSettings
+    from spark_jobs.settings import ClusterSettings, ComparisonSettings
 
 
 class DagPolicyError(Exception):
@@ -32,12 +32,15 @@ class DagPolicy:
         Those where a rule may put a group into mode ``approve``.
     data_docs
         Folder of Great Expectations' pages, None when there shall be none.
+    comparison
+        What is compared day by day, None when nothing shall be.
     """
 
     path: Path
     clusters: Mapping[str, ClusterSettings]
     asking_clusters: frozenset[str]
     data_docs: str | None
+    comparison: ComparisonSettings | None
 
 
 def read_dag_policy() -> DagPolicy:
@@ -59,4 +62,4 @@ def read_dag_policy() -> DagPolicy:
         ) from None
     asking = [rule.clusters or policy.clusters for rule in policy.groups if rule.mode is Mode.APPROVE]
     asking_clusters = frozenset(name for names in asking for name in names)
-    return DagPolicy(path, policy.clusters, asking_clusters, policy.data_docs)
+    return DagPolicy(path, policy.clusters, asking_clusters, policy.data_docs, policy.comparison)

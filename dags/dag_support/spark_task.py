@@ -10,16 +10,22 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dags.dag_support.defaults import SPARK_TIMEOUT
+from dags.dag_support.defaults import COMPARE_TIMEOUT, SPARK_TIMEOUT
 from spark_jobs.session import delta_jars
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from airflow.sdk import Context
 
 SPARK_CONNECTION: Final = "spark_default"
 # A run made by hand has no data interval: the moment it became due stands for it. Both stay the same when a
 # task is tried again, so that a repeat finds what the first attempt wrote.
 SLOT: Final = "{{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"
+# The day that a daily run stands for; by hand, the one before it became due.
+DAY: Final = (
+    "{{ (dag_run.data_interval_start or dag_run.run_after - macros.timedelta(days=1)).strftime('%Y-%m-%d') }}"
+)
 RUN_ID: Final = "{{ run_id }}"
 
 # Exit codes of the jobs that no repeat can help: a mistake in the settings, data that is not there.
@@ -107,7 +113,21 @@ def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
     return _submit(f"data_docs__{cluster}", f"evenlag-data-docs-{cluster}", "data_docs.py", arguments)
 
 
-def _submit(task_id: str, name: str, application: str, arguments: list[str]) -> SparkJobOperator:
+def compare_step(*, config: Path, cluster: str) -> SparkJobOperator:
+    """Make the task that compares a cluster's policies for the run's day; as :func:`spark_step`."""
+    arguments = ["--config", str(config), "--cluster", cluster, "--day", DAY]
+    return _submit(
+        f"compare__{cluster}",
+        f"evenlag-compare-{cluster}",
+        "compare_plans.py",
+        arguments,
+        timeout=COMPARE_TIMEOUT,
+    )
+
+
+def _submit(
+    task_id: str, name: str, application: str, arguments: list[str], timeout: timedelta = SPARK_TIMEOUT
+) -> SparkJobOperator:
     return SparkJobOperator(
         task_id=task_id,
         conn_id=SPARK_CONNECTION,
@@ -115,7 +135,7 @@ def _submit(task_id: str, name: str, application: str, arguments: list[str]) -> 
         name=name,
         jars=",".join(delta_jars()) or None,
         application_args=arguments,
-        execution_timeout=SPARK_TIMEOUT,
+        execution_timeout=timeout,
         doc_md=f"`spark_jobs/{application}`, submitted through the connection `{SPARK_CONNECTION}`.",
     )
 

@@ -34,6 +34,7 @@ DAGS_FOLDER = Path(__file__).resolve().parents[2] / "dags"
 POLICY = """\
 lake: {lake}
 data_docs: {lake}-docs
+comparison: {{}}
 clusters:
   orders:
     bootstrap_servers: broker-1:9092,broker-2:9092

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs.gates import GATES
-from spark_jobs.settings import BackOff, CapacityRule, ClusterSettings, GateLimits, GroupRule, Policy
+from spark_jobs.settings import (
+    BackOff,
+    CapacityRule,
+    ClusterSettings,
+    ComparisonSettings,
+    GateLimits,
+    GroupRule,
+    Pauses,
+    Policy,
+)
 from spark_jobs.transforms.events import EVENT_RANK
 
 if TYPE_CHECKING:
@@ -24,6 +33,8 @@ HEADINGS: dict[type[BaseModel], str] = {
     CapacityRule: "### Capacities",
     GateLimits: "### Limits of the gates: `gates` of a rule",
     BackOff: "### Backing off: `back_off` of a rule",
+    ComparisonSettings: "### Comparison",
+    Pauses: "### Pauses of a replay: `pauses` of `comparison`",
 }
 
 

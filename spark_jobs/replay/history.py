@@ -1,0 +1,319 @@
+"""What was seen of one group over a period, as arrays: readings x partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assignor_core.model import Group, utf16_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Who was in the group at one reading.
+
+    Attributes
+    ----------
+    members
+        (member id, instance id, topics taken) of each, in any order.
+    assignor
+        What the group had selected.
+    obstacle
+        Why nobody can say what members take and hold (the group rebalances, was not read); else None.
+    """
+
+    members: tuple[tuple[str, str | None, tuple[str, ...]], ...]
+    assignor: str | None = None
+    obstacle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Rows of ``lag`` of one group as columns, [N] in any order.
+
+    Attributes
+    ----------
+    reading
+        Which reading the row is of: index into ``at_s``.
+    topic, topic_id
+        Index into ``topics``; any number that tells topics of one name apart.
+    partition
+        Its number.
+    lag, end
+        Records and end offset; NaN where not known.
+    age_s
+        Time lag; NaN where not known.
+    owner
+        Index into ``member_ids``, -1 for nobody.
+    at_s
+        [S] moments of the readings, seconds since the epoch, ascending.
+    topics, member_ids
+        Names; all members of all readings are among them.
+    groups
+        [S].
+    """
+
+    reading: NDArray[np.int64]
+    topic: NDArray[np.int64]
+    topic_id: NDArray[np.int64]
+    partition: NDArray[np.int64]
+    lag: NDArray[np.float64]
+    end: NDArray[np.float64]
+    age_s: NDArray[np.float64]
+    owner: NDArray[np.int64]
+    at_s: NDArray[np.float64]
+    topics: tuple[str, ...]
+    member_ids: tuple[str, ...]
+    groups: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Structure:
+    """A time in which members, subscriptions and partitions stay the same.
+
+    Attributes
+    ----------
+    group
+        Without owners and lags; see :meth:`~assignor_core.model.Group.with_state`.
+    rows
+        int64 [P_e]: its rows as rows of the history.
+    member
+        int64 [M_e]: its members as members of the history.
+    place
+        int32 [M + 1]: a member of the history as one of the group, -1 for who is not in it (and for -1).
+    """
+
+    group: Group
+    rows: NDArray[np.int64]
+    member: NDArray[np.int64]
+    place: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """What was seen of one group: S readings, P rows, M members.
+
+    A row is one life of a partition: one that was away for a reading is another row afterwards. A member
+    is known by its instance id where it has one, else by its member id.
+
+    Attributes
+    ----------
+    at_s
+        [S] seconds since the epoch.
+    live
+        bool [S, P]: the row is there, and some member takes it or none is there.
+    lag
+        [S, P] records; NaN where not known.
+    arrived
+        [S - 1, P] records that arrived in the interval after each reading.
+    first_age_s
+        [P] time lag at the row's first reading; NaN where not known.
+    owner
+        int32 [S, P], index of a member, -1 for nobody. While nobody can say, as it was before.
+    member_keys, instance_ids
+        [M].
+    structure, structures
+        int64 [S], index into the structures; -1 without members.
+    groups
+        [S].
+    """
+
+    at_s: NDArray[np.float64]
+    live: NDArray[np.bool_]
+    lag: NDArray[np.float64]
+    arrived: NDArray[np.float64]
+    first_age_s: NDArray[np.float64]
+    owner: NDArray[np.int32]
+    member_keys: tuple[str, ...]
+    instance_ids: tuple[str | None, ...]
+    structure: NDArray[np.int64]
+    structures: tuple[Structure, ...]
+    groups: tuple[Reading, ...]
+
+    @property
+    def num_readings(self) -> int:
+        """S."""
+        return len(self.at_s)
+
+    @property
+    def interval_s(self) -> NDArray[np.float64]:
+        """[S - 1] lengths of the intervals."""
+        return np.diff(self.at_s)
+
+
+def build_history(seen: Readings) -> History:
+    """Bring a group's rows into arrays; no loop over partitions.
+
+    What is not known of an end offset is taken from its neighbours, evenly; arrivals are never negative.
+    """
+    row_of, row_topic, num_rows = _lives(seen)
+    shape = (len(seen.at_s), num_rows)
+    cell = (seen.reading, row_of)
+    lag, end, age = (np.full(shape, np.nan) for _ in range(3))
+    lag[cell], end[cell], age[cell] = seen.lag, seen.end, seen.age_s
+    live = np.zeros(shape, dtype=np.bool_)
+    live[cell] = True
+    keys, instances, key_of = _member_keys(seen)
+    owner = np.full(shape, -1, dtype=np.int32)
+    owner[cell] = np.append(key_of, -1)[seen.owner]
+    hidden = np.array([reading.obstacle is not None for reading in seen.groups])
+    owner = np.where(live, owner[_last_shown(hidden)], np.int32(-1))
+    structure, structures = _structures(seen, keys, live, row_topic, hidden)
+    first = live.argmax(axis=0)
+    return History(
+        at_s=seen.at_s,
+        live=live,
+        lag=lag,
+        arrived=_arrivals(end, live, seen.at_s),
+        first_age_s=age[first, np.arange(num_rows)],
+        owner=owner,
+        member_keys=tuple(keys),
+        instance_ids=tuple(instances),
+        structure=structure,
+        structures=structures,
+        groups=seen.groups,
+    )
+
+
+def _lives(seen: Readings) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Number the lives of partitions by topic, partition, topic id and time: row of each, topic of a row."""
+    by_name = sorted(range(len(seen.topics)), key=lambda index: utf16_key(seen.topics[index]))
+    rank = np.empty(len(by_name), dtype=np.int64)
+    rank[by_name] = np.arange(len(by_name))
+    keys = (seen.reading, seen.topic_id, seen.partition, rank[seen.topic])
+    order = np.lexsort(keys)
+    begins = np.ones(len(order), dtype=np.bool_)
+    reading, *others = (key[order] for key in keys)
+    begins[1:] = np.diff(reading) != 1
+    for other in others:
+        begins[1:] |= np.diff(other) != 0
+    row_of = np.empty(len(order), dtype=np.int64)
+    row_of[order] = np.cumsum(begins) - 1
+    return row_of, seen.topic[order][begins], int(begins.sum())
+
+
+def _member_keys(seen: Readings) -> tuple[list[str], list[str | None], NDArray[np.int32]]:
+    """Members by their keys, and the key of each member id; -1 for an id that no reading shows."""
+    instance_of = {member: instance for reading in seen.groups for member, instance, _ in reading.members}
+    keys: dict[str, int] = {}
+    instances: list[str | None] = []
+    key_of = np.full(len(seen.member_ids), -1, dtype=np.int32)
+    for index, member in enumerate(seen.member_ids):
+        if member not in instance_of:
+            continue
+        instance = instance_of[member]
+        key = _key(member, instance)
+        if key not in keys:
+            keys[key] = len(keys)
+            instances.append(instance)
+        key_of[index] = keys[key]
+    return list(keys), instances, key_of
+
+
+def _key(member_id: str, instance_id: str | None) -> str:
+    from assignor_core.hint import member_key
+
+    return member_key(member_id, instance_id)
+
+
+def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The newest reading up to each that shows what members hold; before the first such, itself."""
+    places = np.arange(len(hidden))
+    shown = np.maximum.accumulate(np.where(hidden, -1, places))
+    return np.where(shown < 0, places, shown)
+
+
+def _arrivals(
+    end: NDArray[np.float64], live: NDArray[np.bool_], at_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Records that arrived between readings: [S - 1, P]; unknown ends lie on a line between known ones."""
+    num_readings, num_rows = end.shape
+    places = np.arange(num_readings)[:, None]
+    known = np.isfinite(end)
+    before = np.maximum.accumulate(np.where(known, places, -1), axis=0)
+    after = np.minimum.accumulate(np.where(known, places, num_readings)[::-1], axis=0)[::-1]
+    # Beyond the first and the last known one nothing is known to arrive.
+    before, after = (
+        np.where(before < 0, np.minimum(after, num_readings - 1), before),
+        np.where(after == num_readings, np.maximum(before, 0), after),
+    )
+    columns = np.arange(num_rows)
+    span = at_s[after] - at_s[before]
+    share = np.divide(at_s[:, None] - at_s[before], span, out=np.zeros_like(span), where=span > 0)
+    low, high = end[before, columns], end[after, columns]
+    ends = low + share.clip(0.0, 1.0) * (high - low)
+    grown = np.nan_to_num(np.diff(ends, axis=0), nan=0.0).clip(min=0.0)
+    return np.where(live[1:] & live[:-1], grown, 0.0)
+
+
+def _structures(
+    seen: Readings,
+    keys: Sequence[str],
+    live: NDArray[np.bool_],
+    row_topic: NDArray[np.int64],
+    hidden: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], tuple[Structure, ...]]:
+    """Which readings have the same members, subscriptions and partitions."""
+    index_of_key = {key: index for index, key in enumerate(keys)}
+    shown = _last_shown(hidden)
+    numbers: dict[tuple[object, bytes], int] = {}
+    structure = np.full(len(seen.groups), -1, dtype=np.int64)
+    built: list[Structure] = []
+    for place in range(len(seen.groups)):
+        reading = seen.groups[shown[place]]
+        if not reading.members:
+            continue
+        # By key: a static member that came back under another member id makes no rebalance.
+        people = {
+            _key(member, instance): (member, instance, topics)
+            for member, instance, topics in sorted(reading.members)
+        }
+        taken = tuple(sorted((key, tuple(sorted(person[2]))) for key, person in people.items()))
+        signature = (taken, np.packbits(live[place]).tobytes())
+        number = numbers.get(signature)
+        if number is None:
+            number = numbers[signature] = len(built)
+            built.append(_structure(seen, people, index_of_key, np.flatnonzero(live[place]), row_topic))
+        structure[place] = number
+    return structure, tuple(built)
+
+
+def _structure(
+    seen: Readings,
+    people: dict[str, tuple[str, str | None, tuple[str, ...]]],
+    index_of_key: dict[str, int],
+    rows: NDArray[np.int64],
+    row_topic: NDArray[np.int64],
+) -> Structure:
+    ordered = sorted(people.items(), key=lambda item: utf16_key(item[1][0]))
+    topic_of_row = row_topic[rows]
+    # Rows stand topic by topic, so the first of each gives the topics' order.
+    _, first, counts = np.unique(topic_of_row, return_index=True, return_counts=True)
+    by_place = np.argsort(first)
+    names = [seen.topics[topic] for topic in topic_of_row[np.sort(first)].tolist()]
+    topic_index = {name: index for index, name in enumerate(names)}
+    pairs = [
+        (member, topic_index[topic])
+        for member, (_, (_, _, topics)) in enumerate(ordered)
+        for topic in sorted(set(topics))
+        if topic in topic_index
+    ]
+    pair_array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    group = Group.from_arrays(
+        topics=names,
+        num_partitions=counts[by_place],
+        member_ids=[person[0] for _, person in ordered],
+        instance_ids=[person[1] for _, person in ordered],
+        subscriptions=(pair_array[:, 0], pair_array[:, 1]),
+    )
+    member = np.array([index_of_key[key] for key, _ in ordered], dtype=np.int64)
+    place = np.full(len(index_of_key) + 1, -1, dtype=np.int32)
+    place[member] = np.arange(len(member))
+    return Structure(group, rows, member, place)

@@ -1,0 +1,87 @@
+"""Replay a group's history: all what-ifs side by side, interval by interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spark_jobs.replay.fluid import advance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from spark_jobs.replay.history import History
+    from spark_jobs.replay.lanes import Lane
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """What became of L what-ifs.
+
+    Attributes
+    ----------
+    backlog
+        [S, L, P] records at each reading; 0 where the row is not there.
+    owner
+        int32 [S, L, P] from each reading on, index of a member, -1 for nobody.
+    processed
+        [S - 1, L, P] records in the interval after each reading.
+    """
+
+    backlog: NDArray[np.float64]
+    owner: NDArray[np.int32]
+    processed: NDArray[np.float64]
+
+
+def replay(history: History, lanes: Sequence[Lane], capacity: NDArray[np.float64]) -> Replayed:
+    """Let the lanes live through a history.
+
+    A row begins with the lag that was seen at its first reading (the first that knows it); from then on it is
+    the model's alone.
+
+    Parameters
+    ----------
+    lanes
+        L of them; each is asked for its owners at every reading.
+    capacity
+        [M] records a second.
+    """
+    num_readings, num_rows = history.live.shape
+    num_lanes, num_servers = len(lanes), len(capacity) + 1
+    shape = (num_lanes, num_rows)
+    backlog, owner = np.zeros(shape), np.full(shape, -1, dtype=np.int32)
+    ready_s = np.zeros(shape)
+    backlogs, owners = np.zeros((num_readings, *shape)), np.full((num_readings, *shape), -1, dtype=np.int32)
+    processed = np.zeros((max(num_readings - 1, 0), *shape))
+    # To nobody (-1) is the last server of each lane, which can do nothing.
+    lane_server = np.arange(num_lanes)[:, None] * num_servers
+    lane_capacity = np.tile(np.append(capacity, 0.0), num_lanes)
+    is_begun = np.zeros(num_rows, dtype=np.bool_)
+    interval_s = history.interval_s
+    for place in range(num_readings):
+        is_begun &= history.live[place]
+        begins = history.live[place] & ~is_begun & np.isfinite(history.lag[place])
+        backlog[:, ~is_begun] = 0.0
+        backlog[:, begins] = history.lag[place][begins]
+        is_begun |= begins
+        for number, lane in enumerate(lanes):
+            ready_s[number] = lane.step(place, backlog[number])
+            owner[number] = lane.owner
+        backlogs[place], owners[place] = backlog, owner
+        if place == num_readings - 1:
+            break
+        rate = np.where(is_begun, history.arrived[place] / interval_s[place], 0.0)
+        after, done = advance(
+            backlog.ravel(),
+            arrival=np.tile(rate, num_lanes),
+            server=(lane_server + owner % num_servers).ravel(),
+            capacity=lane_capacity,
+            ready_s=ready_s.ravel(),
+            duration_s=float(interval_s[place]),
+        )
+        backlog, processed[place] = after.reshape(shape), done.reshape(shape)
+    return Replayed(backlogs, owners, processed)
