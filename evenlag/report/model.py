@@ -82,6 +82,8 @@ class Timeline:
         Names in order of their first appearance.
     num_left_out
         Partitions that are not shown.
+    num_unaudited
+        Readings of the period that the audit does not have yet.
     """
 
     partitions: tuple[str, ...]
@@ -89,6 +91,7 @@ class Timeline:
     stretches: tuple[Stretch, ...]
     marks: tuple[Mark, ...]
     num_left_out: int = 0
+    num_unaudited: int = 0
 
 
 @dataclass(frozen=True, slots=True)

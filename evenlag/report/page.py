@@ -76,7 +76,7 @@ def _headline(report: Report) -> Html:
     ]
     if report.timeline is not None:
         rebalances = sum(mark.kind == "rebalance" for mark in report.timeline.marks)
-        facts.append((number(rebalances), "times partitions changed hands"))
+        facts.append((number(rebalances), "rebalances seen"))
     facts.append(
         (f"{counts.get('PUBLISHED', 0):,} / {counts.get('APPLIED', 0):,}", "hints published / followed")
     )

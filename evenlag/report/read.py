@@ -36,6 +36,10 @@ class Scope:
 
     Attributes
     ----------
+    since, until
+        Slots of the first and the last reading.
+    finished_at
+        When the last one ended.
     snapshot_ids
         Finished readings of the period, oldest first.
     """
@@ -45,6 +49,7 @@ class Scope:
     group_id: str
     since: datetime
     until: datetime
+    finished_at: datetime
     snapshot_ids: tuple[str, ...]
 
     def filters(self, *, days_after: int = 0) -> list[Filter]:
@@ -101,7 +106,7 @@ def read_report(
         if not groups:
             raise NothingToReportError(f"the reading of {end:%Y-%m-%d %H:%M}Z on {cluster} has no group")
         group_id = groups[0].group_id
-    scope = Scope(reader, cluster, group_id, since, end, tuple(ids))
+    scope = Scope(reader, cluster, group_id, since, end, snapshots["finished_at"][-1].as_py(), tuple(ids))
     lag = reader.read(LAG, columns=columns, filters=scope.filters())
     lag = lag.filter(pc.is_in(lag["snapshot_id"], value_set=snapshots["snapshot_id"].combine_chunks()))
     if lag.num_rows == 0:
@@ -147,7 +152,7 @@ def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime |
     filters: list[Filter] = [("cluster", "=", cluster)]
     if until is not None:
         filters += [("day", "<=", until.date()), ("slot", "<=", until)]
-    found = reader.read(SNAPSHOTS, columns=["slot", "snapshot_id"], filters=filters)
+    found = reader.read(SNAPSHOTS, columns=["slot", "snapshot_id", "finished_at"], filters=filters)
     if found.num_rows == 0:
         when = "" if until is None else f" up to {until:%Y-%m-%d %H:%M}Z"
         raise NothingToReportError(f"there is no reading of {cluster}{when}: run a cycle first (evenlag run)")

@@ -85,6 +85,10 @@ def timeline_section(report: Report) -> Html:
     )
     if timeline.num_left_out:
         caption += f" {timeline.num_left_out:,} partitions that changed hands less often are not drawn."
+    if timeline.num_unaudited:
+        caption += (
+            f" {timeline.num_unaudited:,} readings of the period are not audited yet: evenlag audit build."
+        )
     stretches = [
         (each.partition, each.owner or f"({each.what})", when(each.start), when(each.end))
         for each in timeline.stretches
@@ -108,6 +112,8 @@ def lag_section(report: Report) -> Html:
     ]
     legend = _legend([("as seen", "--ink", "line"), *lines])
     caption = "Lag of the group in records, at each reading."
+    if None in report.observed.lag_records:
+        caption += " Where the line breaks it was not known: the group rebalanced."
     if report.replayed:
         caption += (
             " The other lines are replays: each policy carried forward from the state that was seen at the "
@@ -223,7 +229,7 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
             Html(f"<code>{escape(plan['plan_id'][:12])}</code>"),
             when(plan["slot"]),
             badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
-            plan["assignor"],
+            Html(f'<span class="whole">{escape(plan["assignor"])}</span>'),
             plan["mode"],
             number(plan["moves"]),
             number(plan["max_member_lag_before_records"]),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.tables import (
+    AUDITED_SNAPSHOTS,
     CLUSTER_AND_DAY,
     COMPARISONS,
     CONTROL_EVENTS,
@@ -14,6 +15,7 @@ from spark_jobs.tables import (
     GATE_RESULTS,
     LAG,
     MEMBERS,
+    MEMBERSHIPS,
     OUTCOMES,
     OWNERSHIP,
     PLAN_ASSIGNMENTS,
@@ -37,6 +39,7 @@ NUM_READINGS, NUM_PARTITIONS = 24, 8
 # The reading that the plan was made from, and the one that shows it followed.
 PLANNED, FOLLOWED = 8, 10
 PLAN, REFUSED = "a1" * 32, "b2" * 32
+BASIS = "0" * 64
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 MEMBERS_BY_ID = {"pod-0-aa": "pod-0", "pod-1-bb": FORMULA, "pod-2-cc": HOSTILE}
 _IDS = tuple(MEMBERS_BY_ID)
@@ -217,7 +220,8 @@ def write_audited(root: Path) -> None:
             last = NUM_READINGS - 1 if after is None else after - 1
             member = owner(partition, start)
             rows.append(
-                {
+                _stretch(start, last, after)
+                | {
                     "topic_id": TOPIC_ID,
                     "topic": "orders",
                     "partition": partition,
@@ -226,20 +230,54 @@ def write_audited(root: Path) -> None:
                     "member_id": member,
                     "client_id": MEMBERS_BY_ID.get(member or ""),
                     "num_owners": int(member is not None),
-                    "first_snapshot_id": snapshot_id(start),
-                    "first_seen_at": slot(start),
-                    "last_snapshot_id": snapshot_id(last),
-                    "last_seen_at": slot(last),
-                    "previous_snapshot_id": snapshot_id(start - 1) if start else None,
-                    "previous_seen_at": slot(start - 1) if start else None,
-                    "next_snapshot_id": None if after is None else snapshot_id(after),
-                    "next_seen_at": None if after is None else slot(after),
-                    "num_snapshots": last - start + 1,
-                    "longest_gap_ms": 300_000,
-                    "basis": "0" * 64,
                 }
             )
     write(root, OWNERSHIP, rows)
+    changes = [n for n in range(NUM_READINGS) if n in {0, 3, FOLLOWED}]
+    memberships = []
+    for start, after in zip(changes, [*changes[1:], None], strict=True):
+        last = NUM_READINGS - 1 if after is None else after - 1
+        memberships.append(_stretch(start, last, after) | _membership(start))
+    write(root, MEMBERSHIPS, memberships)
+    times = {"started_at", "finished_at", "slot"}
+    readings = [
+        {"snapshot_id": snapshot_id(n), "basis": BASIS} | dict.fromkeys(times, slot(n))
+        for n in range(NUM_READINGS)
+    ]
+    write(root, AUDITED_SNAPSHOTS, readings)
+
+
+def _membership(reading: int) -> dict[str, Any]:
+    held = {member: [p for p in range(NUM_PARTITIONS) if owner(p, reading) == member] for member in _IDS}
+    members = [
+        {
+            "member_id": member,
+            "client_id": name,
+            "subscription": ["orders"],
+            "assignment": [{"topic": "orders", "partitions": held[member]}],
+        }
+        for member, name in MEMBERS_BY_ID.items()
+    ]
+    topics = [{"topic": "orders", "topic_id": TOPIC_ID, "num_partitions": NUM_PARTITIONS}]
+    head = {"group_state": "Stable", "group_type": "classic", "assignor": "evenlag", "is_known": True}
+    return head | {"num_members": len(members), "members": members, "topics": topics}
+
+
+def _stretch(start: int, last: int, after: int | None) -> dict[str, Any]:
+    """What a stretch of readings has in every table of the audit."""
+    return {
+        "first_snapshot_id": snapshot_id(start),
+        "first_seen_at": slot(start),
+        "last_snapshot_id": snapshot_id(last),
+        "last_seen_at": slot(last),
+        "previous_snapshot_id": snapshot_id(start - 1) if start else None,
+        "previous_seen_at": slot(start - 1) if start else None,
+        "next_snapshot_id": None if after is None else snapshot_id(after),
+        "next_seen_at": None if after is None else slot(after),
+        "num_snapshots": last - start + 1,
+        "longest_gap_ms": 300_000,
+        "basis": BASIS,
+    }
 
 
 def write_compared(root: Path) -> None:

@@ -1,0 +1,127 @@
+"""The audit's answers on the recorded period against what the consumers noted themselves."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.audit.adherence import hint_finder, judge_hints, read_hints
+from evenlag.audit.churn import find_rebalances
+from evenlag.audit.owners import owners_at, readings_around
+from evenlag.audit.period import AuditedPeriod, read_period
+from spark_jobs.audit_assignments import audit_assignments
+from spark_jobs.lake import Lake
+from spark_jobs.lake_reader import LakeReader
+from tests.recorded.period import BILLING, CLUSTER, SHIPPING, journal, write_lake
+from tests.recorded.truth import done, holders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.jvm
+
+NEEDED = frozenset(
+    {"snapshots", "members", "offsets", "plans", "plan_assignments", "plan_events", "control_events"}
+)
+# From the broker's word to the listener's: a rebalance of this group took up to this long on that machine.
+DELAY = timedelta(seconds=1.5)
+STEP = timedelta(seconds=1)
+
+
+@pytest.fixture(scope="module")
+def reader(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LakeReader:
+    root = write_lake(tmp_path_factory.mktemp("recorded"), only=NEEDED)
+    audit_assignments(Lake(spark, str(root)), CLUSTER)
+    return LakeReader(str(root))
+
+
+def _window(period: AuditedPeriod, at: datetime) -> tuple[datetime, datetime]:
+    """The readings around a moment, and the delay of what they show."""
+    around = readings_around(period, at)
+    began, ended = (period.snapshots[name].to_pylist() for name in ("started_at", "finished_at"))
+    first = began[around.before] if around.before is not None else at
+    last = ended[around.after] if around.after is not None else at
+    return min(first, at) - DELAY, max(last, at) + DELAY
+
+
+@pytest.mark.parametrize(("group_id", "num_partitions"), [(BILLING, 15), (SHIPPING, 2)])
+def test_owners_are_those_that_held_it_partition_by_partition_and_moment_by_moment(
+    reader: LakeReader, group_id: str, num_partitions: int
+) -> None:
+    period = read_period(reader, CLUSTER, group_id=group_id)
+    truth = holders(group_id)
+    assert len(truth) == num_partitions
+    at = period.snapshots["started_at"][0].as_py() + STEP
+    end = period.snapshots["finished_at"][-1].as_py()
+    num_certain = num_unchanged = 0
+    while at < end:
+        first, last = _window(period, at)
+        told: dict[tuple[str, int], list[dict[str, object]]] = {}
+        for row in owners_at(period, at):
+            told.setdefault((row["topic"], row["partition"]), []).append(row)
+        for partition, stretches in truth.items():
+            held = [each for each in stretches if each.since <= last and each.until >= first]
+            names = {each.name for each in held}
+            rows = told.get(partition, [])
+            owned = {row["client_id"] for row in rows if row["state"] == "OWNED"}
+            # Whoever is named held it between these two readings.
+            assert owned <= names, (at, partition, owned, names)
+            whole = [each for each in held if each.since <= first and each.until >= last]
+            if not whole:
+                continue
+            # Nothing changed between the readings: it is that name, or a reading fell into a rebalance.
+            states = {row["state"] for row in rows}
+            assert states <= {"OWNED", "UNKNOWN"}, (at, partition, rows)
+            num_unchanged += 1
+            if states == {"OWNED"}:
+                assert owned == {whole[0].name}, (at, partition)
+                num_certain += 1
+        at += STEP
+    assert num_unchanged > 200 * num_partitions
+    # After each decision a minute passed without a reading, and the next one fell into the rebalance.
+    assert num_certain > 0.6 * num_unchanged, (num_certain, num_unchanged)
+
+
+def test_a_group_that_was_stopped_holds_nothing(reader: LakeReader) -> None:
+    period = read_period(reader, CLUSTER, group_id=SHIPPING)
+    (stopped,), (started,) = (done(SHIPPING, what) for what in ("stop_shipping", "change_assignor"))
+    rows = owners_at(period, stopped + (started - stopped) / 2)
+    assert [(row["partition"], row["state"], row["certainty"]) for row in rows] == [
+        (0, "NOBODY", "SEEN"),
+        (1, "NOBODY", "SEEN"),
+    ]
+
+
+def test_each_rebalance_has_the_cause_that_was_made(reader: LakeReader) -> None:
+    period = read_period(reader, CLUSTER, group_id=BILLING)
+    hints = read_hints(reader, period)
+    rebalances, _ = find_rebalances(period, find_hint=hint_finder(hints))
+    made = {
+        "MEMBER_JOINED": ["join"],
+        "MEMBER_LEFT": ["leave"],
+        "MEMBER_BOUNCED": ["bounce", "come_back"],
+        "PARTITIONS_ADDED": ["add_partitions"],
+    }
+    for cause, actions in made.items():
+        found = [each for each in rebalances if cause in each["causes"]]
+        moments = sorted(at for what in actions for at in done(BILLING, what))
+        assert len(found) == len(moments), (cause, found)
+        for each, at in zip(found, moments, strict=True):
+            assert each["after_seen_at"] - DELAY <= at <= each["seen_at"] + DELAY, (cause, each)
+    followed = {each["plan_id"] for each in rebalances if "HINT_APPLIED" in each["causes"]}
+    noted = {
+        event["plan_id"]
+        for event in journal(BILLING)
+        if event["event"] == "hint" and event["reason"] == "FOLLOWED"
+    }
+    assert followed == noted
+    assert len(noted) == 4
+    assert {each["verdict"] for each in judge_hints(period, hints)} == {"FOLLOWED"}
+    assert all("UNKNOWN" not in each["causes"] for each in rebalances)
+
+
+def test_another_assignor_is_told_though_the_group_was_empty_between(reader: LakeReader) -> None:
+    rebalances, _ = find_rebalances(read_period(reader, CLUSTER, group_id=SHIPPING))
+    assert [each["assignor"] for each in rebalances if "ASSIGNOR_CHANGED" in each["causes"]] == ["range"]
