@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.cycle import cluster_settings
-from spark_jobs.errors import JobError, SnapshotNotFoundError
+from spark_jobs.errors import JobError
 from spark_jobs.lake import Lake
 from spark_jobs.policy_file import load_policy
 from spark_jobs.session import build_session
@@ -69,17 +69,21 @@ def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Aud
     rebuild
         Make every day anew, whatever it was made from.
 
+    Returns
+    -------
+    Audited
+        Without days when all were up to date, or nothing has been read yet.
+
     Raises
     ------
-    SnapshotNotFoundError
-        When the cluster has no finished reading.
     LakeError
         When a table cannot be written.
     """
     markers = _markers(lake, cluster)
     changed = _changed_days(lake, cluster, markers, rebuild=rebuild).collect()
     if not changed and not markers.take(1):
-        raise SnapshotNotFoundError(f"{cluster} has no finished snapshot: run observe for it first")
+        # No error: a cluster may be in the policy long before its first reading.
+        _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", cluster)
     kept = tuple(sorted(row.day for row in changed if row.is_trimmed))
     if kept:
         _LOG.warning("%s: %d days have lost readings since they were audited, and stay", cluster, len(kept))

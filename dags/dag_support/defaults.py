@@ -17,6 +17,7 @@ class Tag(StrEnum):
     REBALANCE = "rebalance"
     MAINTENANCE = "maintenance"
     COMPARISON = "comparison"
+    AUDIT = "audit"
 
 
 # A cycle of 2,000 groups takes minutes; what takes longer hangs.

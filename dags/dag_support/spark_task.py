@@ -113,6 +113,12 @@ def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
     return _submit(f"data_docs__{cluster}", f"evenlag-data-docs-{cluster}", "data_docs.py", arguments)
 
 
+def audit_step(*, config: Path, cluster: str) -> SparkJobOperator:
+    """Make the task that audits a cluster; parameters as in :func:`spark_step`."""
+    arguments = ["--config", str(config), "--cluster", cluster]
+    return _submit(f"audit__{cluster}", f"evenlag-audit-{cluster}", "audit_assignments.py", arguments)
+
+
 def compare_step(*, config: Path, cluster: str) -> SparkJobOperator:
     """Make the task that compares a cluster's policies for the run's day; as :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster, "--day", DAY]

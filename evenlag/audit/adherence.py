@@ -141,12 +141,12 @@ def hint_finder(hints: Iterable[Hint]) -> FindHint:
 def _share(hint: Hint, stretch: Stretch) -> float:
     """The share of a hint's partitions that a known stretch shows with their hinted members."""
     ids = {topic["topic"]: topic["topic_id"] for topic in stretch["topics"]}
-    held = sum(
-        hint.holders.get((ids.get(topic["topic"], ""), number)) == member_key(member)
-        for member in stretch["members"]
-        for topic in member["assignment"] or ()
-        for number in topic["partitions"]
-    )
+    holders: dict[tuple[str | None, int], list[str]] = defaultdict(list)
+    for member in stretch["members"]:
+        for topic in member["assignment"] or ():
+            for number in topic["partitions"]:
+                holders[ids.get(topic["topic"]), number].append(member_key(member))
+    held = sum(holders.get(partition) == [key] for partition, key in hint.holders.items())
     return held / len(hint.holders) if hint.holders else 0.0
 
 
@@ -254,8 +254,9 @@ def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
     count = period.snapshots.num_rows
     is_known = _cover(known, np.ones(known.num_rows, dtype=np.int64), count) > 0
     ownership = period.ownership
+    # What two hold at once is with neither as the hint says.
     held = ownership.filter(
-        pc.and_(pc.equal(ownership["group_id"], hint.group_id), pc.equal(ownership["state"], "OWNED"))
+        pc.and_(pc.equal(ownership["group_id"], hint.group_id), pc.equal(ownership["num_owners"], 1))
     )
     keys = zip(*(held[name].to_pylist() for name in ("topic_id", "partition", "owner_key")), strict=True)
     matches = np.fromiter(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.moves import count_unheld, find_moves
+from evenlag.audit.moves import PARTITION_KEY, find_moves, find_unheld
 from evenlag.audit.owners import is_same_client
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def find_rebalances(
     rebalances
         By group and time: ``group_id``, the readings around (``after_snapshot_id, after_seen_at, snapshot_id,
         seen_at``: it happened between the two), ``causes``, ``plan_id``, who ``joined``, ``left`` and
-        ``bounced``, ``num_moved`` (from one live or gone member to another), ``num_returned`` (to a consumer
+        ``bounced``, ``num_moved`` (from one member to another), ``num_returned`` (to a consumer
         that came back), ``num_placed`` (nobody held them before), ``num_freed`` (nobody does now),
         ``was_seen`` (a reading fell into it) and ``across_gap`` (the readings lie too far apart: there may
         have been several).
@@ -116,11 +116,17 @@ def find_rebalances(
         rebalance["num_returned" if returned else "num_moved"] += 1
         kind = "RETURNED" if returned else "MOVED"
         moves.append(move | {"kind": kind, "causes": rebalance["causes"]})
-    for name, counts in count_unheld(period.ownership).items():
-        for reading, count in counts.items():
-            if reading in by_reading:
-                by_reading[reading][name] = count
+    moved = {_place(move) for move in moves}
+    for name, rows in find_unheld(period.ownership).items():
+        for row in rows:
+            reading = (row["group_id"], row["first_snapshot_id"])
+            if reading in by_reading and _place(row) not in moved:
+                by_reading[reading][name] += 1
     return rebalances, moves
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in (*PARTITION_KEY, "first_snapshot_id"))
 
 
 def sum_up(rebalances: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -156,22 +162,25 @@ def _of_group(
     stretches: list[Stretch], max_gap_ms: float, find_hint: FindHint | None
 ) -> Iterator[dict[str, Any]]:
     known = [(place, stretch) for place, stretch in enumerate(stretches) if stretch["is_known"]]
+    assignor = next((stretch["assignor"] for _, stretch in known if stretch["assignor"]), None)
+    waiting: list[str] = []
     for (at, old), (then, new) in pairwise(known):
         # A failed reading shows no rebalance, a rebalancing state does.
         was_seen = any(stretch["error"] is None for stretch in stretches[at + 1 : then])
         change = compare_members(old["members"], new["members"])
-        causes = _causes(old, new, change)
+        causes = [*waiting, *_causes(old, new, change)]
+        # An empty group has no assignor: what counts is the one it had before.
+        if new["assignor"] and assignor != new["assignor"]:
+            assignor = new["assignor"]
+            causes.append(ASSIGNOR_CHANGED)
+        if not (was_seen or _is_different(old, new, change)):
+            # Nothing has followed from it yet: new partitions wait for the rebalance that deals them out.
+            waiting = causes
+            continue
+        waiting = []
         plan_id = find_hint(old, new) if find_hint is not None else None
         if plan_id is not None:
             causes.append(HINT_APPLIED)
-        is_rebalance = (
-            was_seen
-            or bool(change.joined or change.left or change.bounced)
-            or old["assignor"] != new["assignor"]
-            or _assignments(old) != _assignments(new)
-        )
-        if not is_rebalance:
-            continue
         gap_ms = (new["first_seen_at"] - old["last_seen_at"]).total_seconds() * 1000
         yield {
             "group_id": new["group_id"],
@@ -179,7 +188,7 @@ def _of_group(
             "after_seen_at": old["last_seen_at"],
             "snapshot_id": new["first_snapshot_id"],
             "seen_at": new["first_seen_at"],
-            "causes": causes or [UNKNOWN_CAUSE],
+            "causes": list(dict.fromkeys(causes)) or [UNKNOWN_CAUSE],
             "plan_id": plan_id,
             "joined": list(change.joined),
             "left": list(change.left),
@@ -195,6 +204,14 @@ def _of_group(
         }
 
 
+def _is_different(old: Stretch, new: Stretch, change: MemberChange) -> bool:
+    return (
+        bool(change.joined or change.left or change.bounced)
+        or old["assignor"] != new["assignor"]
+        or _assignments(old) != _assignments(new)
+    )
+
+
 def _causes(old: Stretch, new: Stretch, change: MemberChange) -> list[str]:
     """What is different besides who holds what, in a fixed order."""
     before = {topic["topic"]: topic for topic in old["topics"]}
@@ -206,7 +223,6 @@ def _causes(old: Stretch, new: Stretch, change: MemberChange) -> list[str]:
         and one["num_partitions"] < other["num_partitions"]
         for one, other in pairs
     )
-    assignors = {old["assignor"], new["assignor"]} - {None}
     told = (
         (MEMBER_JOINED, change.joined),
         (MEMBER_LEFT, change.left),
@@ -214,7 +230,6 @@ def _causes(old: Stretch, new: Stretch, change: MemberChange) -> list[str]:
         (SUBSCRIPTION_CHANGED, _resubscribed(old, new, change)),
         (PARTITIONS_ADDED, grown),
         (TOPIC_RECREATED, renewed),
-        (ASSIGNOR_CHANGED, len(assignors) > 1),
     )
     return [cause for cause, holds in told if holds]
 

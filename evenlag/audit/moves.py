@@ -11,15 +11,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PARTITION_KEY: Final = ("group_id", "topic", "topic_id", "partition")
+FREE_IN_A_LIVE_GROUP: Final = "no member holds it"
 _FROM: Final = ("member_id", "last_seen_at", "last_snapshot_id")
 _TO: Final = ("member_id", "first_seen_at", "first_snapshot_id")
 
 
 def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
-    """Find the changes from one holder to another, whatever was in between.
+    """Find the changes from one holder to another.
 
-    While two held a partition at once nobody can tell who let go: the move is that from the one that held it
-    alone before to the one that holds it alone after.
+    Nobody may have held it in between, as between the two phases of a cooperative rebalance; that the group
+    had no members ends its history: then it was freed, and placed anew. While two held it at once
+    nobody can tell who let go: the move is that from the one that held it alone to the next that does.
 
     Parameters
     ----------
@@ -32,15 +34,19 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
         ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (with it), ``to_member_id,
         first_seen_at, first_snapshot_id``; by partition, then time.
     """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    held = ownership.filter(
-        pc.and_(pc.equal(ownership["state"], "OWNED"), pc.equal(ownership["num_owners"], 1))
+    is_held = pc.and_(pc.equal(ownership["state"], "OWNED"), pc.equal(ownership["num_owners"], 1))
+    is_left = pc.and_kleene(
+        pc.equal(ownership["state"], "NOBODY"), pc.not_equal(ownership["reason"], FREE_IN_A_LIVE_GROUP)
     )
-    held = _in_order(held)
+    held = _in_order(ownership.filter(pc.or_kleene(is_held, is_left)))
     rows = _followed(held)
     rows = rows[~same_as_next(held["member_id"], rows)]
+    owned = np.asarray(pc.equal(held["state"], "OWNED").to_numpy(), dtype=bool)
+    rows = rows[owned[rows] & owned[rows + 1]]
     before, after = held.take(pa.array(rows)), held.take(pa.array(rows + 1))
     columns = {name: before[name] for name in PARTITION_KEY}
     columns |= {f"from_{name}" if name == "member_id" else name: before[name] for name in _FROM}
@@ -49,16 +55,17 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def count_unheld(ownership: pa.Table) -> dict[str, dict[tuple[str, str], int]]:
-    """Count what was placed (nobody held it before) and what was freed (nobody holds it any more).
+def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    """Find what was placed (nobody held it before) and what was freed (nobody holds it any more).
 
     Returns
     -------
     dict
-        Under ``num_placed`` and ``num_freed``: how many partitions, by group and the first reading that
-        shows it.
+        Under ``num_placed`` and ``num_freed``: ``PARTITION_KEY`` and ``first_snapshot_id``, the first reading
+        that shows it.
     """
     import numpy as np
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     told = _in_order(ownership.filter(pc.not_equal(ownership["state"], "UNKNOWN")))
@@ -69,10 +76,9 @@ def count_unheld(ownership: pa.Table) -> dict[str, dict[tuple[str, str], int]]:
     # What one reading shows twice, a partition with two holders, is placed once.
     first = told[FIRST_INDEX].to_numpy()
     is_new = ~(has_previous & (np.roll(first, 1) == first))
-    return {
-        "num_placed": _by_reading(told, is_owned & ~was_owned & is_new),
-        "num_freed": _by_reading(told, ~is_owned & was_owned),
-    }
+    chosen = {"num_placed": is_owned & ~was_owned & is_new, "num_freed": ~is_owned & was_owned}
+    columns = told.select([*PARTITION_KEY, "first_snapshot_id"])
+    return {name: columns.filter(pa.array(rows)).to_pylist() for name, rows in chosen.items()}
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
@@ -88,14 +94,3 @@ def _followed(in_order: pa.Table) -> np.ndarray:
     for name in PARTITION_KEY:
         rows = rows[same_as_next(in_order[name], rows)]
     return rows
-
-
-def _by_reading(rows: pa.Table, chosen: np.ndarray) -> dict[tuple[str, str], int]:
-    import pyarrow as pa
-
-    found = (
-        rows.filter(pa.array(chosen))
-        .group_by(["group_id", "first_snapshot_id"])
-        .aggregate([([], "count_all")])
-    )
-    return {(row["group_id"], row["first_snapshot_id"]): row["count_all"] for row in found.to_pylist()}

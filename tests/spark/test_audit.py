@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs.audit_assignments import audit_assignments
-from spark_jobs.errors import LakeError, SnapshotNotFoundError
+from spark_jobs.errors import LakeError
 from spark_jobs.lake import Lake
 from spark_jobs.tables import MEMBERS, OFFSETS, OWNERSHIP, SNAPSHOTS, Table
 from tests.spark.audit_histories import expected_ownership, make_readings
@@ -105,8 +105,3 @@ def _touched(row: tuple[Any, ...], times: list[Any], started: dict[str, Any]) ->
     return any(
         at.date() == day and (begin is None or at > begin) and (end is None or at < end) for at in times
     )
-
-
-def test_a_cluster_that_was_never_read_is_said_so(lake: Lake) -> None:
-    with pytest.raises(SnapshotNotFoundError, match="run observe"):
-        audit_assignments(lake, "c")
