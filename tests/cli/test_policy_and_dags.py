@@ -100,7 +100,8 @@ def test_the_installed_dag_files_import_by_a_name_of_their_own(evenlag: Evenlag,
            "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
         capture_output=True, text=True, check=True, cwd=tmp_path,
     )  # fmt: skip
-    assert answer_of_airflow.stdout.splitlines()[-1] == "{} ['lag_rebalance__orders', 'plan_approval'] False"
+    made = ["assignment_audit", "lag_rebalance__orders", "plan_approval"]
+    assert answer_of_airflow.stdout.splitlines()[-1] == f"{{}} {made} False"
 
 
 def test_a_folder_that_is_not_ours_is_not_overwritten(evenlag: Evenlag, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def _spark_task(dag: DAG, task_id: str) -> SparkJobOperator:
 
 def test_there_is_one_dag_for_each_cluster_of_the_policy(dag_bag: DagBag) -> None:
     cycles = ["lag_rebalance__by-hand", "lag_rebalance__orders"]
-    assert sorted(dag_bag.dags) == [*cycles, "plan_approval", "plan_comparison", "table_maintenance"]
+    made = ["plan_approval", "plan_comparison", "table_maintenance"]
+    assert sorted(dag_bag.dags) == ["assignment_audit", *cycles, *made]
 
 
 def test_observe_comes_before_decide_and_publish_is_last(dag: DAG) -> None:
