@@ -19,6 +19,7 @@ Row = dict[str, Any]
 
 START = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 STEP = timedelta(minutes=5)
+_CLEARED = 4
 _MEMBER = {"group_type": "classic", "protocol_type": "consumer", "client_host": "/10.0.0.1"}
 
 
@@ -37,20 +38,24 @@ class Reading:
 
 
 def make_readings(seed: int, *, num_readings: int = 12, num_groups: int = 12) -> list[Reading]:
-    """Draw readings in the order of their time; the same seed, the same readings."""
+    """Draw readings in the order of their time; the same seed, the same readings.
+
+    One of them stands for a slot of the day before: its run was cleared and tried again a day later.
+    """
     chance = random.Random(seed)  # noqa: S311  # repeatable, no secret
     groups = [_Group(f"g{number}", chance) for number in range(num_groups)]
     readings = []
     topic_id, num_partitions = "id-1", 3
     for number in range(num_readings):
-        slot = START + number * STEP
+        moment = START + number * STEP
+        slot = moment - timedelta(days=1) if number == _CLEARED else moment
         if chance.random() < 0.15:
             num_partitions += 1
         if chance.random() < 0.1:
             topic_id = f"id-{number + 2}"
         shown = 0 if chance.random() < 0.1 else num_partitions
         head = {"cluster": "c", "day": slot.date(), "snapshot_id": f"{slot:%Y%m%dT%H%M%S}000Z-{seed:08x}"}
-        started_at = slot + timedelta(seconds=chance.randint(1, 20))
+        started_at = moment + timedelta(seconds=chance.randint(1, 20))
         finished_at = started_at + timedelta(seconds=9)
         times = {"commits_read_at": finished_at, "end_read_at": finished_at, "finished_at": finished_at}
         marker = head | {"slot": slot, "started_at": started_at, "log_start_read_at": started_at} | times
