@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.cycle import cluster_settings
 from spark_jobs.errors import JobError, PolicyError, SnapshotNotFoundError
 from spark_jobs.lake import Lake
 from spark_jobs.policy_file import LoadedPolicy, load_policy
@@ -89,7 +88,7 @@ def run_compare(lake: Lake, loaded: LoadedPolicy, request: Request) -> dict[str,
     LakeError
         When a table cannot be written.
     """
-    cluster_settings(loaded, request.cluster)
+    loaded.cluster_settings(request.cluster)
     settings = loaded.policy.comparison or ComparisonSettings()
     compared = tuple(dict.fromkeys(parse_policy_name(name) for name in request.names or settings.policies))
     days = [request.first + timedelta(days=i) for i in range((request.last - request.first).days + 1)]
@@ -217,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if last < arguments.day:
             raise PolicyError(f"--to {last} lies before --day {arguments.day}")
         loaded = load_policy(arguments.config)
-        cluster_settings(loaded, arguments.cluster)
+        loaded.cluster_settings(arguments.cluster)
         names = tuple(arguments.assignor or ())
         for name in names:
             parse_policy_name(name)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs.collect_offsets import collect_offsets, floor_to_ms, slot_ms
 from spark_jobs.compute_lag import compute_lag
-from spark_jobs.errors import JobError, PolicyError, SnapshotNotFoundError
+from spark_jobs.errors import JobError, SnapshotNotFoundError
 from spark_jobs.group_history import read_history
 from spark_jobs.lake import Lake
 from spark_jobs.plan_assignments import plan_assignments
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
+
+    from spark_jobs.settings import ClusterSettings
 
     Progress = Callable[[str, int, int], None]
 
@@ -139,7 +141,7 @@ def run_decide(
     return summary
 
 
-def cluster_settings(loaded: LoadedPolicy, cluster: str) -> Any:
+def cluster_settings(loaded: LoadedPolicy, cluster: str) -> ClusterSettings:
     """The settings of a cluster by its name.
 
     Raises
@@ -147,11 +149,7 @@ def cluster_settings(loaded: LoadedPolicy, cluster: str) -> Any:
     PolicyError
         When the policy has no such cluster.
     """
-    found = loaded.policy.clusters.get(cluster)
-    if found is None:
-        known = ", ".join(sorted(loaded.policy.clusters))
-        raise PolicyError(f"the policy has no cluster {cluster!r}; it has: {known}")
-    return found
+    return loaded.cluster_settings(cluster)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

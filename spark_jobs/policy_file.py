@@ -82,6 +82,20 @@ class LoadedPolicy:
         """SHA-256 of the text, in hex."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    def cluster_settings(self, name: str) -> ClusterSettings:
+        """The settings of a cluster by its name.
+
+        Raises
+        ------
+        PolicyError
+            When the policy has no such cluster.
+        """
+        found = self.policy.clusters.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.policy.clusters))
+            raise PolicyError(f"the policy has no cluster {name!r}; it has: {known}")
+        return found
+
     def line_of(self, *path: str | int) -> int | None:
         """The line of the file that a key or item stands on; None when the file does not have it."""
         node, line = self.tree, None

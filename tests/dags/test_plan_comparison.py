@@ -60,7 +60,7 @@ def test_a_backfill_has_a_run_for_each_day_between_two_midnights(dag_bag: DagBag
     runs = list(
         stored.iter_dagrun_infos_between(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))
     )
-    days = [run.data_interval.start.strftime("%Y-%m-%d") for run in runs]
+    days = [f"{run.data_interval.start:%Y-%m-%d}" for run in runs if run.data_interval]
     assert days == [f"2026-03-{day:02}" for day in range(1, 31)]
 
 

@@ -1,0 +1,68 @@
+"""Small histories for tests of the replay: readings every five minutes, one topic, members by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spark_jobs.replay.history import History, Reading, Readings, build_history
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STEP_S = 300.0
+START_S = 1_772_323_200.0
+
+
+def reading(*members: str, obstacle: str | None = None, assignor: str = "cooperative-sticky") -> Reading:
+    """Members of the topic ``t``; ``name@instance`` is a static one."""
+    people = []
+    for member in members:
+        name, _, instance = member.partition("@")
+        people.append((name, instance or None, ("t",)))
+    return Reading(tuple(people), assignor, obstacle)
+
+
+def history_of(
+    ends: Sequence[Sequence[float | None]],
+    lags: Sequence[Sequence[float | None]],
+    owners: Sequence[Sequence[str | None]],
+    groups: Sequence[Reading],
+    *,
+    age_s: float | None = None,
+) -> History:
+    """Build a history from readings x partitions; an owner ``-`` says that the partition is not there.
+
+    Parameters
+    ----------
+    age_s
+        Time lag of everything that was seen, None when not known.
+    """
+    cells = [(s, p) for s, row in enumerate(owners) for p, owner in enumerate(row) if owner != "-"]
+    place, partition = (np.array(column, dtype=np.int64) for column in zip(*cells, strict=True))
+    names = sorted({person[0] for group in groups for person in group.members})
+
+    def column(values: Sequence[Sequence[float | None]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.array(
+            [np.nan if values[s][p] is None else values[s][p] for s, p in cells], dtype=np.float64
+        )
+
+    return build_history(
+        Readings(
+            reading=place,
+            topic=np.zeros(len(cells), dtype=np.int64),
+            topic_id=np.zeros(len(cells), dtype=np.int64),
+            partition=partition,
+            lag=column(lags),
+            end=column(ends),
+            age_s=np.full(len(cells), np.nan if age_s is None else age_s),
+            owner=np.array(
+                [names.index(owners[s][p] or "") if owners[s][p] in names else -1 for s, p in cells]
+            ),
+            at_s=np.array([START_S + STEP_S * s for s in range(len(groups))]),
+            topics=("t",),
+            member_ids=tuple(names),
+            groups=tuple(groups),
+        )
+    )

@@ -1,0 +1,120 @@
+"""The job that compares: a day of the bench's cluster, killed between its tables, repeated, left alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs import compare_plans
+from spark_jobs.compare_plans import Request, run_compare
+from spark_jobs.errors import LakeError, PolicyError, SnapshotNotFoundError
+from spark_jobs.lake import Lake
+from spark_jobs.lake_reader import LakeReader
+from spark_jobs.policy_file import parse_policy
+from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, PLAN_EVENTS, PLANS, REPLAYS
+from tests.bench.backfill import content_hash
+from tests.bench.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.policy_file import LoadedPolicy
+    from spark_jobs.tables import Table
+
+pytestmark = pytest.mark.jvm
+
+GROUPS = 3
+POLICY = """
+lake: {lake}
+clusters: {{bench: {{bootstrap_servers: "nowhere:9092"}}}}
+comparison: {{policies: [range, cooperative-sticky, lag-aware, "lag-aware-sticky:count_slack=1"]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def day(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, LoadedPolicy]:
+    """One day x 288 readings x 3 groups x 40 partitions."""
+    root = tmp_path_factory.mktemp("compared")
+    assert write_days(str(root), Workload(GROUPS), 1) == SLOTS * GROUPS * 40
+    return Lake(spark, str(root)), parse_policy(POLICY.format(lake=root), environ={})
+
+
+def test_a_day_that_is_killed_between_its_tables_is_repeated_to_the_same_rows(
+    day: tuple[Lake, LoadedPolicy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, loaded = day
+    root = lake.paths.local_root
+    request = Request(CLUSTER, FIRST_DAY, FIRST_DAY)
+
+    def die_at(table: Table, *arguments: object, **options: object) -> None:
+        if table is REPLAYS:
+            raise LakeError("killed")
+        replace(table, *arguments, **options)  # type: ignore[arg-type]  # handed on as they came
+
+    replace = lake.replace_days
+    monkeypatch.setattr(lake, "replace_days", die_at)
+    with pytest.raises(LakeError, match="killed"):
+        run_compare(lake, loaded, request)
+    monkeypatch.undo()
+    before = content_hash(root, [FIRST_DAY])[COMPARISONS.name]
+    assert LakeReader(str(root)).read(REPLAYS).num_rows == 0
+
+    assert run_compare(lake, loaded, request)["compared"] == [FIRST_DAY.isoformat()]
+    first = content_hash(root, [FIRST_DAY])
+    assert first[COMPARISONS.name] == before
+    assert run_compare(lake, loaded, request)["skipped"] == [FIRST_DAY.isoformat()]
+    assert content_hash(root, [FIRST_DAY]) == first
+    _look_at(LakeReader(str(root)))
+
+
+def _look_at(reader: LakeReader) -> None:
+    """What a day's rows have to say."""
+    moments = reader.read(COMPARISONS).to_pandas()
+    assert len(moments) == SLOTS * GROUPS * 5
+    assert moments.reason.isna().all()
+    assert (moments.max_member_lag_records >= moments.bound_records - 1).all()
+    by_policy = moments.groupby("policy")
+    assert (by_policy.moves.sum()[["observed", "cooperative-sticky"]] == 0).all()
+    assert by_policy.distance.mean().idxmin() == "lag-aware-sticky:count_slack=1"
+    replays = reader.read(REPLAYS).to_pandas()
+    assert len(replays) == GROUPS * 5
+    assert replays.reason.isna().all()
+    assert (replays.lag_records.map(len) == SLOTS).all()
+    # The day's own assignor, replayed, is what really ran; and that is near to what was seen.
+    lag = replays.pivot_table(index="group_id", columns="policy", values="mean_lag_records")
+    assert (lag["observed"] - lag["cooperative-sticky"]).abs().max() < 0.02 * lag["observed"].max()
+    observed = replays[replays.policy == "observed"]
+    assert observed.median_error.median() < 0.1
+    assert replays[replays.policy != "observed"].median_error.isna().all()
+    # Nothing of it could ever be published.
+    for table in (PLANS, PLAN_EVENTS):
+        assert not reader.exists(table)
+
+
+def test_a_period_in_one_go_goes_to_its_own_table_and_mistakes_are_told(
+    day: tuple[Lake, LoadedPolicy],
+) -> None:
+    lake, loaded = day
+    last = FIRST_DAY + timedelta(days=3)
+    request = Request(CLUSTER, FIRST_DAY, last, names=("range",), is_continuous=True)
+    assert run_compare(lake, loaded, request)["compared"] == [FIRST_DAY.isoformat()]
+    rows = LakeReader(lake.paths.root).read(CONTINUOUS_REPLAYS)
+    assert sorted(set(rows["policy"].to_pylist())) == ["observed", "range"]
+    with pytest.raises(SnapshotNotFoundError, match="no reading from 2026-03-04"):
+        run_compare(lake, loaded, Request(CLUSTER, last, last))
+    with pytest.raises(PolicyError, match="no cluster 'other'; it has: bench"):
+        run_compare(lake, loaded, Request("other", FIRST_DAY, FIRST_DAY))
+
+
+def test_the_job_ends_with_what_its_caller_can_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = tmp_path / "evenlag.yaml"
+    config.write_text(POLICY.format(lake=tmp_path), encoding="utf-8")
+    call = ["--config", str(config), "--cluster", "bench", "--day", "2026-03-02"]
+    assert compare_plans.main([*call, "--assignor", "rang"]) == 2
+    assert "did you mean 'range'" in caplog.text
+    assert compare_plans.main([*call, "--to", "2026-03-01"]) == 2
+    assert "lies before --day" in caplog.text
