@@ -1,6 +1,6 @@
 """The report in Airflow's own page: a plugin that Airflow finds by evenlag's entry point ``airflow.plugins``.
 
-Nothing has to be copied: where evenlag is installed for Airflow, the entry *evenlag report* stands in its
+Nothing has to be copied: where evenlag is installed for Airflow, the entry *evenlag* stands in its
 navigation. Who may look is Airflow's to say: the report of a cluster is for those who may read its DAG.
 """
 
@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse
 
 from evenlag.airflow_view import HEADERS, MAX_HOURS, PREFIX, answer, dag_of
 
-NAME: Final = "evenlag report"
+NAME: Final = "evenlag"
 
 app = FastAPI(title=NAME, docs_url=None, redoc_url=None, openapi_url=None)
 

@@ -72,10 +72,11 @@ def test_the_report_is_for_who_is_logged_in(
 
 @pytest.mark.usefixtures("lag_records")
 def test_airflow_s_navigation_leads_to_it(airflow: Airflow, live_group: LiveGroup, browser: Browser) -> None:
-    views = [
-        view for plugin in airflow.rest.get("/api/v2/plugins")["plugins"] for view in plugin["external_views"]
-    ]
-    route = next(view["url_route"] for view in views if view["name"] == "evenlag report")
+    errors = airflow.rest.get("/api/v2/plugins/importErrors")["import_errors"]
+    assert [error for error in errors if "evenlag" in error["source"]] == []
+    plugins = airflow.rest.get("/api/v2/plugins")["plugins"]
+    views = {view["name"]: view for plugin in plugins for view in plugin["external_views"]}
+    route = views["evenlag"]["url_route"]
     driver = browser.driver
     browser.open(f"{airflow.url}/api/v2/version")
     driver.add_cookie({"name": "_token", "value": token_of(airflow)})
@@ -85,10 +86,8 @@ def test_airflow_s_navigation_leads_to_it(airflow: Airflow, live_group: LiveGrou
         time.sleep(0.2)
     assert frames, driver.page_source[:2000]
     driver.switch_to.frame(frames[0])
-    while (
-        "reading" not in (text := browser.run("return document.body.innerText"))
-        and time.monotonic() < deadline
-    ):
+    while "readings." not in (text := browser.run("return document.body.innerText")):
+        assert time.monotonic() < deadline, text
         time.sleep(0.2)
     driver.switch_to.default_content()
     assert f"{live_group.group_id} on {live_group.name}" in text
