@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.audit_assignments import audit_assignments
 from spark_jobs.errors import LakeError
 from spark_jobs.lake import Lake
-from spark_jobs.tables import MEMBERS, OFFSETS, OWNERSHIP, SNAPSHOTS, Table
+from spark_jobs.tables import CLUSTER_AND_DAY, MEMBERS, OFFSETS, OWNERSHIP, SNAPSHOTS, Table
 from tests.spark.audit_histories import expected_ownership, make_readings
-from tests.spark.snapshots import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +33,10 @@ _COLUMNS = (
 
 
 def write_readings(lake: Lake, readings: Iterable[Reading]) -> None:
+    """Write readings as they would have come; by deltalake, because it starts no job."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
     chosen = list(readings)
     rows: dict[Table, list[Any]] = {
         MEMBERS: [row for reading in chosen for row in reading.members],
@@ -40,7 +44,8 @@ def write_readings(lake: Lake, readings: Iterable[Reading]) -> None:
         SNAPSHOTS: [reading.marker for reading in chosen],
     }
     for table, found in rows.items():
-        lake.append(table, frame(lake.spark, table, found), None)
+        data = pa.Table.from_pylist(found, schema=arrow_schema(table))
+        write_deltalake(lake.paths.table(table), data, mode="append", partition_by=list(CLUSTER_AND_DAY))
 
 
 def ownership(lake: Lake) -> set[tuple[Any, ...]]:
