@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from evenlag import (
     approval_commands,
     audit_command,
+    compare_command,
     dags_command,
     demo_command,
     doctor_command,
@@ -98,6 +99,7 @@ plans_command.app.command("approve")(approval_commands.approve)
 plans_command.app.command("reject")(approval_commands.reject)
 app.add_typer(plans_command.app, name="plans")
 app.add_typer(hints_command.app, name="hints")
+app.add_typer(compare_command.app, name="compare")
 app.add_typer(dags_command.app, name="dags")
 app.add_typer(policy_command.app, name="policy")
 app.add_typer(audit_command.app, name="audit")

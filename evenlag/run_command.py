@@ -96,7 +96,7 @@ def run(
 
 def _cycle(target: Target, slot: datetime, run_id: str, *, publish: bool, report: Report) -> dict[str, Any]:
     report("starting Spark", 0, 1)
-    with _spark(f"evenlag-run-{target.name}") as spark:
+    with quiet_spark(f"evenlag-run-{target.name}") as spark:
         report("starting Spark", 1, 1)
         from spark_jobs.cycle import run_decide, run_observe
 
@@ -171,14 +171,14 @@ def _progress() -> Iterator[Report]:
 
 
 @contextlib.contextmanager
-def _spark(app_name: str) -> Iterator[SparkSession]:
+def quiet_spark(app_name: str, *, is_large: bool = False) -> Iterator[SparkSession]:
     """Hold a session whose JVM writes into a log file: its warnings would break the progress display."""
     from spark_jobs.session import build_session
 
     log = Path(tempfile.gettempdir()) / f"{app_name}-{os.getpid()}.log"
     with _output_into(log):
         try:
-            spark = build_session(app_name)
+            spark = build_session(app_name, is_large=is_large)
         except JobError as error:
             raise JobError(f"{error} Spark's own output is in {log}") from error
     try:

@@ -31,7 +31,7 @@ _TOPICS: Final = 2
 _MOST_MEMBERS: Final = 10
 _USUAL_MEMBERS: Final = 6
 _FEWEST_MEMBERS: Final = 3
-# A group sees about four joins or leaves a day, and six hot hours of some partition.
+# A group sees about four joins or leaves a day, and six hot spells of some partition.
 _CHANGE: Final = 4 / SLOTS
 _HEAT: Final = 6 / SLOTS
 _COMMIT_S: Final = 5.0
@@ -74,9 +74,9 @@ class Workload:
         total = rng.lognormal(5.5, 0.8, (self.num_groups, 1))
         self._base = total * weight / weight.sum(axis=1, keepdims=True)
         self._phase = rng.uniform(0, 2 * np.pi, (self.num_groups, 1))
-        # The usual members can do half more than comes on average: little is left at noon, when some are hot.
+        # The usual members can do 1.8 times what comes on average: little is left when some are hot at noon.
         self._capacity = (
-            1.5 * total / _USUAL_MEMBERS * rng.lognormal(0, 0.15, (self.num_groups, _MOST_MEMBERS))
+            1.8 * total / _USUAL_MEMBERS * rng.lognormal(0, 0.15, (self.num_groups, _MOST_MEMBERS))
         )
         self._heat = np.ones(shape)
         self._cool_at = np.zeros(shape, dtype=np.int64)
@@ -148,7 +148,9 @@ class Workload:
         for group in np.flatnonzero(self._rng.random(self.num_groups) < _CHANGE).tolist():
             there = np.flatnonzero(self._place[group] >= 0)
             free = np.flatnonzero(self._place[group] < 0)
-            joins = len(there) <= _FEWEST_MEMBERS or (len(free) > 0 and self._rng.random() < 0.5)
+            # Who goes is replaced before long, who was added for a while goes again.
+            wish = 0.5 + 0.2 * (_USUAL_MEMBERS - len(there))
+            joins = len(there) <= _FEWEST_MEMBERS or (len(free) > 0 and self._rng.random() < wish)
             if joins:
                 self._join(group, int(free[0]))
             else:
