@@ -1,0 +1,66 @@
+"""The model against reality: the period recorded from a real broker, replayed as it really ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_jobs.policy_file import parse_policy
+from spark_jobs.replay.policies import parse_policy_name
+from spark_jobs.settings import Pauses
+from spark_jobs.tables import LAG, MEMBERS, SNAPSHOTS
+from spark_jobs.transforms.comparisons import REPLAY, ComparisonContext, compare_one_group
+from tests.recorded.period import BILLING, CLUSTER, SHIPPING, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The recorded consumers' heartbeat interval is 0.5 s: the medians of docs/hint-client.md for it.
+PAUSES = Pauses(eager_s=0.6, moved_s=0.7, stall_s=0.15)
+
+
+def replayed(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The group's replays by policy."""
+    import pyarrow.compute as pc
+
+    snapshots = read_table(SNAPSHOTS).sort_by("slot")
+    policy = parse_policy(
+        f"lake: /x\nclusters: {{{CLUSTER}: {{bootstrap_servers: a:1}}}}\n", environ={}
+    ).policy
+    context = ComparisonContext(
+        policy=policy,
+        cluster=CLUSTER,
+        day=snapshots["day"][0].as_py(),
+        compared=tuple(parse_policy_name(name) for name in names),
+        pauses=PAUSES,
+        snapshot_ids=tuple(snapshots["snapshot_id"].to_pylist()),
+        slots=tuple(snapshots["slot"].to_pylist()),
+        at_ms=tuple(round(1000 * at.timestamp()) for at in snapshots["end_read_at"].to_pylist()),
+        comparison_id="test",
+    )
+    lag, members = (
+        rows.filter(pc.equal(rows["group_id"], group)) for rows in map(read_table, (LAG, MEMBERS))
+    )
+    rows = compare_one_group(lag, members, context)
+    found = rows.filter(pc.equal(rows["kind"], REPLAY)).to_pylist()
+    return {row["policy"]: row for row in found}
+
+
+@pytest.mark.parametrize(("group", "median", "p95"), [(BILLING, 0.15, 0.3), (SHIPPING, 0.05, 0.5)])
+def test_replaying_what_really_ran_comes_near_to_the_lag_that_was_really_seen(
+    group: str, median: float, p95: float
+) -> None:
+    """From the first reading alone, over joins, leaves, bounces, hints and a killed member."""
+    observed = replayed(group, ["range"])["observed"]
+    assert observed["reason"] is None
+    assert observed["num_snapshots"] > 40
+    assert observed["median_error"] < median
+    assert observed["p95_error"] < p95
+
+
+def test_a_policy_by_lag_would_have_kept_the_hot_group_s_lag_lower() -> None:
+    rows = replayed(BILLING, ["cooperative-sticky", "lag-aware-sticky"])
+    means = {name: row["mean_lag_records"] for name, row in rows.items()}
+    # Hints moved it on the way, so what really ran lies between the two.
+    assert means["lag-aware-sticky"] < means["observed"] < means["cooperative-sticky"]
