@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _NARROW, _WIDE = 4.3, 9.9
 MAX_MEMBERS: Final = 16
+# With more lines than that the bars cannot be made out: the changes of owners show where they are.
+MAX_REBALANCES: Final = 120
 # Colours alone don't tell lines apart for everybody.
 _MINUTE_S, _DAY_S = 60, 86_400
 _STEPS_S: Final = (
@@ -108,7 +110,10 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
                     str(owner_numbers[each.owner] + 1), (each.start, rows[each.partition]), xytext=(4, 0),
                     textcoords="offset points", va="center", fontsize=7.5, fontweight="bold", color=PAPER,
                 )  # fmt: skip
+        rebalances = sum(mark.kind == "rebalance" for mark in timeline.marks)
         for mark in timeline.marks:
+            if mark.kind == "rebalance" and rebalances > MAX_REBALANCES:
+                continue
             is_hint = mark.kind == "hint"
             axes.axvline(
                 mark.at,

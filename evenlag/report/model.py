@@ -157,12 +157,12 @@ class DecisionSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group of the cluster in the newest reading."""
+    """A group of the cluster in the newest reading; a lag of None is not known."""
 
     group_id: str
     num_members: int
     num_partitions: int
-    lag_records: int
+    lag_records: int | None
     max_member_lag_records: int | None
 
 

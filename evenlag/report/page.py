@@ -94,7 +94,7 @@ def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
     items = "".join(
         f'<li><a href="{escape(link_of(group.group_id))}"'
         f"{_current(group.group_id, report.group_id)}>{text(group.group_id)}</a> "
-        f'<span class="soft">{group.lag_records:,} behind</span></li>'
+        f'<span class="soft">{number(group.lag_records)} behind</span></li>'
         for group in report.groups[:50]
     )
     return f'<nav aria-label="Groups"><ul>{items}</ul></nav>\n'

@@ -116,7 +116,10 @@ def read_report(
             f"{group_id!r}; groups there: {known}. A longer period may have it: --hours"
         )
     names = read_names(scope)
-    plans = [plan for plan in plan_rows(reader, cluster, group=group_id) if since <= plan["slot"] <= end]
+    # Days are counted back from the newest reading, which a period that ends earlier does not know.
+    days = (end.date() - since.date()).days if until is None else None
+    plans = plan_rows(reader, cluster, group=group_id, days=days)
+    plans = [plan for plan in plans if since <= plan["slot"] <= end]
     events = reader.read_events(filters=scope.filters(days_after=1))
     plan_ids = {plan["plan_id"] for plan in plans}
     events = [row for row in events.to_pylist() if row["plan_id"] in plan_ids]
@@ -128,7 +131,7 @@ def read_report(
         until=end,
         num_snapshots=len(pc.unique(lag["snapshot_id"])),
         now=next(
-            (group for group in groups if group.group_id == group_id), GroupLag(group_id, 0, 0, 0, None)
+            (group for group in groups if group.group_id == group_id), GroupLag(group_id, 0, 0, None, None)
         ),
         groups=tuple(groups),
         change=read_change(scope, lag, plans, names),
@@ -181,12 +184,12 @@ def _group_lags(lag: pa.Table) -> list[GroupLag]:
             group_id=row["group_id"],
             num_members=most.get(row["group_id"], {}).get("count_all", 0),
             num_partitions=row["count_all"],
-            lag_records=row["lag_records_sum"] or 0,
+            lag_records=row["lag_records_sum"],
             max_member_lag_records=most.get(row["group_id"], {}).get("lag_records_sum_max"),
         )
         for row in totals
     ]
-    return sorted(found, key=lambda group: (-group.lag_records, group.group_id))
+    return sorted(found, key=lambda group: (-(group.lag_records or 0), group.group_id))
 
 
 def _observed(lag: pa.Table) -> Series:

@@ -69,27 +69,32 @@ def read_change(
     )
 
 
-def _lag_by_member(rows: pa.Table, names: Names) -> dict[str, int]:
+def _lag_by_member(rows: pa.Table, names: Names) -> dict[str, int | None]:
     import pyarrow.compute as pc
 
     owned = rows.filter(pc.is_valid(rows["owner_member_id"]))
     sums = owned.group_by("owner_member_id").aggregate([("lag_records", "sum")]).to_pylist()
-    return {names.of(row["owner_member_id"]): row["lag_records_sum"] or 0 for row in sums}
+    return {names.of(row["owner_member_id"]): row["lag_records_sum"] for row in sums}
 
 
-def _predict(before: Mapping[str, int], moves: Iterable[Mapping[str, Any]], names: Names) -> dict[str, int]:
+def _predict(
+    before: Mapping[str, int | None], moves: Iterable[Mapping[str, Any]], names: Names
+) -> dict[str, int | None]:
     """Move the lag with the partitions that move; the table may hold those alone."""
     predicted = dict(before)
     for move in moves:
         lag = move["lag_records"] or 0
         for member, change in ((move["owner_before"], -lag), (move["owner_after"], lag)):
-            if member is not None:
-                predicted[names.of(member)] = predicted.get(names.of(member), 0) + change
+            known = 0 if member is None else predicted.get(names.of(member), 0)
+            if member is not None and known is not None:
+                predicted[names.of(member)] = known + change
     return predicted
 
 
 def _members(
-    before: Mapping[str, int], predicted: Mapping[str, int] | None, after: Mapping[str, int] | None
+    before: Mapping[str, int | None],
+    predicted: Mapping[str, int | None] | None,
+    after: Mapping[str, int | None] | None,
 ) -> tuple[MemberLag, ...]:
     everyone = {*before, *(predicted or {}), *(after or {})}
     found = (

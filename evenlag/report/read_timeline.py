@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from evenlag.report.read_names import Names
 
 MAX_PARTITIONS: Final = 40
+# More bars than that are a page of many megabytes in which nothing can be made out.
+MAX_STRETCHES: Final = 3_000
 _HINT_EVENTS: Final = {
     "PUBLISHED": "published",
     "APPLIED": "followed",
@@ -100,7 +102,13 @@ def _choose(stretches: Sequence[Stretch]) -> set[str]:
     counts: dict[str, int] = {}
     for each in stretches:
         counts[each.partition] = counts.get(each.partition, 0) + 1
-    return set(sorted(counts, key=lambda name: (-counts[name], name))[:MAX_PARTITIONS])
+    chosen: set[str] = set()
+    room = MAX_STRETCHES
+    for name in sorted(counts, key=lambda name: (-counts[name], name))[:MAX_PARTITIONS]:
+        if counts[name] <= room or not chosen:
+            chosen.add(name)
+            room -= counts[name]
+    return chosen
 
 
 def _rebalance(row: Mapping[str, Any], names: Names) -> Mark:

@@ -242,6 +242,16 @@ def test_airflow_shows_a_cluster_to_its_readers_only(
     assert answer(reader_of_orders, None, None, 24)[0] == 503
 
 
+def test_lag_that_is_not_known_is_no_zero(tmp_path: Path) -> None:
+    write_seen(tmp_path, lag_of_last=None)
+    told = read_report(LakeReader(str(tmp_path)), CLUSTER, GROUP)
+    assert (told.now.lag_records, told.now.max_member_lag_records) == (None, None)
+    assert told.observed.lag_records[-1] is None
+    assert told.change is not None
+    assert {member.before for member in told.change.members} == {None}
+    assert "Where the line breaks it was not known" in report_page(told)
+
+
 def test_a_plan_without_an_outcome_has_nothing_after(tmp_path: Path) -> None:
     write_seen(tmp_path)
     write_planned(tmp_path)
