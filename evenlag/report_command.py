@@ -74,11 +74,13 @@ def _write(output: Path, page: str) -> None:
 
 def _missing(told: Report) -> list[str]:
     """What the page cannot show yet, and what to run for it."""
+    from evenlag.report.sections import AUDIT, COMPARE
+
     parts = []
     if told.timeline is None:
-        parts.append("who held what is missing: evenlag audit build")
+        parts.append(f"who held what is missing: {AUDIT}")
     if not told.policies:
-        parts.append("other policies are missing: evenlag compare run")
+        parts.append(f"other policies are missing: {COMPARE}")
     return parts
 
 

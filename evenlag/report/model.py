@@ -109,29 +109,34 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """What a policy would have come to over the days that were compared; None: not known.
+    """What a policy would have come to over the days that all policies were compared on.
 
     Attributes
     ----------
     name
         As it was compared; ``observed`` is what really ran, replayed too.
+    num_days
+        Days counted: those that every policy has.
+    p95_time_lag_ms, drain_time_ms, num_not_drained
+        Mean of the days' 95th percentiles; median over the days on which all was drained, None when there is
+        none; on how many days it was not.
+    distance
+        How far the most loaded member is above the bound on average; None: not known.
     is_best
-        The least 95th percentile of time lag, then the least lag on average, then the fewest moves.
-    num_days, reason
-        Days replayed; why it could not be.
+        As `evenlag compare` says: the least time lag, then the least lag on average, then the fewest moves.
     """
 
     name: str
     num_days: int
-    mean_lag_records: float | None
-    max_lag_records: int | None
-    p95_time_lag_ms: int | None
-    drain_time_ms: int | None
-    moves: int | None
-    rebalances: int | None
-    paused_ms: int | None
+    mean_lag_records: float
+    max_lag_records: int
+    p95_time_lag_ms: float
+    max_time_lag_ms: int
+    drain_time_ms: float | None
+    num_not_drained: int
+    moves: int
+    rebalances: int
     distance: float | None = None
-    reason: str | None = None
     is_best: bool = False
 
 
@@ -186,8 +191,8 @@ class Report:
         None: the period has not been audited.
     observed, replayed
         Lag as seen, and as each policy would have had it.
-    policies
-        In the order of the table; empty: nothing compared.
+    policies, reasons
+        In the order of the table; empty: nothing compared. What could not be replayed, and why.
     model_error
         Median relative error of the replay of what really ran; None: not known.
     plans
@@ -206,6 +211,7 @@ class Report:
     observed: Series
     replayed: tuple[Series, ...] = ()
     policies: tuple[PolicyResult, ...] = ()
+    reasons: tuple[str, ...] = ()
     model_error: float | None = None
     plans: Sequence[Mapping[str, Any]] = ()
     gates: tuple[GateSummary, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from evenlag.compare_rows import OBSERVED
 from evenlag.output import duration, number
 from evenlag.report.sections import (
     change_section,
@@ -81,10 +82,9 @@ def _headline(report: Report) -> Html:
         (f"{counts.get('PUBLISHED', 0):,} / {counts.get('APPLIED', 0):,}", "hints published / followed")
     )
     best = next((each for each in report.policies if each.is_best), None)
-    if best is not None and best.p95_time_lag_ms is not None:
-        facts.append(
-            (duration(best.p95_time_lag_ms), f"behind at the 95th percentile by {best.name}, the best")
-        )
+    if best is not None:
+        whose = "what really ran" if best.name == OBSERVED else best.name
+        facts.append((duration(best.p95_time_lag_ms), f"behind at the 95th percentile by {whose}, the best"))
     return numbers(facts)
 
 

@@ -139,6 +139,7 @@ def read_report(
         observed=_observed(lag),
         replayed=comparison.series,
         policies=comparison.results,
+        reasons=comparison.reasons,
         model_error=comparison.model_error,
         plans=plans,
         gates=_gates(scope),

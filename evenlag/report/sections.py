@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from evenlag.report.model import LagChange, PolicyResult, Report, Series
 
+AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 _MAX_ROWS: Final = 400
 _KIND_BY_STATUS: Final = {
     "APPLIED": "good",
@@ -27,11 +28,11 @@ _KIND_BY_STATUS: Final = {
     "WITHDRAWN": "warn",
 }
 
-_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile, then the
-least lag on average, then the fewest moves; <em>observed</em> is what really ran, replayed as well.
-<em>Drained in</em>: from the largest lag that was seen until all that had arrived by then was processed.
-<em>Stood still</em>: partitions' time in rebalances, summed up. <em>Above the bound</em>: how far the most
-loaded member is above what any assignment could reach, on average over the readings, by lag alone.</p>"""
+_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
+days the mean of the days'), then the least lag on average, then the fewest moves; <em>observed</em> is what
+really ran, replayed as well. <em>Drained in</em>: from the largest lag that was seen until all that had arrived
+by then was processed; a dash: not within a day. <em>Above the bound</em>: how far the most loaded member is
+above what any assignment could reach, on average over the readings, by lag alone.</p>"""
 
 
 def change_section(report: Report) -> Html:
@@ -75,7 +76,7 @@ def timeline_section(report: Report) -> Html:
     """Who held what when."""
     timeline = report.timeline
     if timeline is None:
-        return _note("The period has not been audited yet. Run: ", "evenlag audit build")
+        return _note("The period has not been audited yet. Run: ", AUDIT)
     numbers = {name: place for place, name in enumerate(timeline.owners)}
     entries = [(f"{place + 1} {name}", series_variable(place), "") for name, place in numbers.items()]
     legend = _legend([*entries, ("a hint", "--accent", "down"), ("a rebalance", "--ink", "up")])
@@ -124,7 +125,7 @@ def lag_section(report: Report) -> Html:
             f" Replaying what really ran misses the lag that was seen by {percent(report.model_error)} at "
             "the median: read differences between policies with that in mind."
         )
-    hint = "" if report.replayed else _note("No other policy was replayed yet. Run: ", "evenlag compare run")
+    hint = "" if report.replayed else _note("No other policy was replayed yet. Run: ", COMPARE)
     rows = [
         (when(at), number(lag), number(most))
         for at, lag, most in zip(
@@ -161,29 +162,39 @@ def _peaks(replayed: Iterable[Series]) -> Html:
 
 def policies_section(report: Report) -> Html:
     """What each policy would have come to, the best marked."""
-    if not report.policies:
-        return _note("Nothing was compared on these days. Run: ", "evenlag compare run")
+    if not report.policies and not report.reasons:
+        return _note("Nothing was compared on these days. Run: ", COMPARE)
     columns = (
-        "policy", "time behind, p95#", "mean lag#", "largest lag#", "drained in#", "moves#", "rebalances#",
-        "stood still#", "above the bound#",
+        "policy", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
+        "rebalances#", "above the bound#",
     )  # fmt: skip
-    told = table(columns, [_policy_row(each) for each in report.policies], caption="Replayed over the days")
-    reasons = [f"{each.name}: {each.reason}" for each in report.policies if each.reason]
-    return Html(told + _ABOUT_POLICIES + "".join(_note(reason) for reason in reasons))
+    days = max((each.num_days for each in report.policies), default=0)
+    told = table(
+        columns,
+        [_policy_row(each) for each in report.policies],
+        caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
+    )
+    return Html(told + _ABOUT_POLICIES + "".join(_note(reason) for reason in report.reasons))
 
 
 def _policy_row(each: PolicyResult) -> Sequence[object]:
     return (
         Html(f"{escape(each.name)} {badge('best', 'good')}") if each.is_best else each.name,
         duration(each.p95_time_lag_ms),
+        duration(each.max_time_lag_ms),
         number(each.mean_lag_records),
         number(each.max_lag_records),
-        duration(each.drain_time_ms),
+        _drained(each),
         number(each.moves),
         number(each.rebalances),
-        duration(each.paused_ms),
         percent(each.distance),
     )
+
+
+def _drained(each: PolicyResult) -> str:
+    days = each.num_not_drained
+    but = f", not on {days} of {each.num_days} days" if days and each.drain_time_ms is not None else ""
+    return duration(each.drain_time_ms) + but
 
 
 def plans_section(report: Report) -> Html:

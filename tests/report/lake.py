@@ -307,11 +307,17 @@ def write_compared(root: Path) -> None:
                 "mean_lag_records": sum(lags) / len(lags),
                 "max_lag_records": max(lags),
                 "p95_time_lag_ms": int(share * 400_000),
+                "max_time_lag_ms": int(share * 500_000),
+                "takeover_moves": 0,
+                "num_observed_capacities": 3,
+                "num_assumed_capacities": 0,
                 "drain_time_ms": None if share > 1 else 900_000,
                 "moves": 5 * number,
                 "rebalances": number,
                 "paused_ms": 4000 * number,
                 "median_error": 0.04 if policy == "observed" else None,
+                "p95_error": 0.1 if policy == "observed" else None,
+                "median_error_records": 90.0 if policy == "observed" else None,
             }
         )
     write(root, REPLAYS, rows)

@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from evenlag.airflow_view import answer
 from evenlag.app import app
-from evenlag.report.model import MemberLag, PolicyResult
+from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
 from evenlag.report.read import NothingToReportError, read_report
 from evenlag.report.read_names import Names
-from evenlag.report.read_policies import mark_best
 from spark_jobs.lake_reader import LakeReader
 from tests.report.lake import (
     CLUSTER,
@@ -96,25 +95,14 @@ def test_policies_are_ordered_with_the_best_marked(report: Report) -> None:
     assert [(each.name, each.is_best) for each in report.policies] == [
         ("lag-aware-sticky", True),
         (HOSTILE, False),
+        ("observed", False),
         ("cooperative-sticky", False),
         ("range", False),
-        ("observed", False),
     ]
     assert report.policies[0].distance == pytest.approx(0.055)
     assert report.model_error == pytest.approx(0.04)
     assert report.replayed[0].name == "observed"
     assert report.observed.lag_records[0] == sum(lag(p, 0) for p in range(8))
-
-
-def _result(name: str, p95: int | None, days: int = 1) -> PolicyResult:
-    return PolicyResult(name, days, 1.0, 1, p95, None, 0, 0, 0)
-
-
-def test_neither_what_ran_nor_what_covers_fewer_days_is_the_best() -> None:
-    made = mark_best([_result("observed", 1, 2), _result("short", 2, 1), _result("long", 3, 2)])
-    assert [each.name for each in made if each.is_best] == ["long"]
-    unknown = mark_best([_result("observed", 1)])
-    assert not any(each.is_best for each in unknown)
 
 
 def test_gates_and_decisions_are_counted(report: Report) -> None:
