@@ -30,9 +30,9 @@ _KIND_BY_STATUS: Final = {
 
 _ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
 days the mean of the days'), then the least lag on average, then the fewest moves; <em>observed</em> is what
-really ran, replayed as well. <em>Drained in</em>: from the largest lag that was seen until all that had arrived
-by then was processed; a dash: not within a day. <em>Above the bound</em>: how far the most loaded member is
-above what any assignment could reach, on average over the readings, by lag alone.</p>"""
+really ran, replayed as well. <em>Drained in</em>: from the largest lag that was seen until all that had
+arrived by then was processed; a dash: not within a day. <em>Above the bound</em>: how far the most loaded
+member is above what any assignment could reach, on average over the readings, by lag alone.</p>"""
 
 
 def change_section(report: Report) -> Html:
