@@ -229,12 +229,14 @@ def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ende
     if end is not None:
         is_after = period.started_us()[end] > ended_us
         reason = "the hint stood no longer" if is_after else "the group held something else while it stood"
+    followed_from = _moment(period, first, "finished_at")
     return {
         "not_yet_at": _moment(period, not_yet, "started_at"),
         "not_yet_snapshot_id": _moment(period, not_yet, "snapshot_id"),
-        "followed_from": _moment(period, first, "finished_at"),
+        "followed_from": followed_from,
         "followed_from_snapshot_id": _moment(period, first, "snapshot_id"),
-        "followed_until": _moment(period, last, "started_at"),
+        # Of a single reading, the begin lies before what stands for "from then on".
+        "followed_until": max(followed_from, _moment(period, last, "started_at")),
         "followed_until_snapshot_id": _moment(period, last, "snapshot_id"),
         "no_longer_at": _moment(period, end, "finished_at"),
         "no_longer_snapshot_id": _moment(period, end, "snapshot_id"),
