@@ -32,6 +32,8 @@ def place_free(
     assignment = group.live_owner.copy()
     row_class = classes.class_of_row
     free = np.flatnonzero((assignment < 0) & (row_class >= 0))
+    if not len(free):
+        return assignment
     heavy = free[load[free] > 0]
     heavy = heavy[np.argsort(-load[heavy], kind="stable")]
     if not len(heavy):

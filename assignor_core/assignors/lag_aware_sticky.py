@@ -13,6 +13,7 @@ from assignor_core.assignors._load_start import place_free
 from assignor_core.assignors.base import COOPERATIVE, EAGER
 from assignor_core.errors import ProblemError
 from assignor_core.metrics import count_moves
+from assignor_core.verify import largest_count_gap
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,6 +174,11 @@ class LagAwareStickyAssignor:
         allowed = 1 + self.count_slack
         is_small = group.num_partitions * group.num_members <= _SMALL
         bound, row = _bound(group, classes, load, capacity, pinned)
+        # No plan is below the bound: where even that gains too little, there is nothing to look for.
+        gains_too_little = bound * (1 - _ROUNDING) > before * (1 - self.min_gain)
+        if self.min_gain > 0 and gains_too_little and largest_count_gap(group, start) <= allowed:
+            only = row if bound >= _DOMINATES * before else -1
+            return LoadPlan(start, forced, before, before, bound, 0, only)
         best: _Found | None = None
         for thrift in _THRIFTS if is_small and self.effort else _THRIFTS[:1]:
             search = LoadSearch(
@@ -208,9 +214,6 @@ class LagAwareStickyAssignor:
         kept, kept_found = search.snapshot(), _found(search, allowed)
         kept_max = kept_found.rank[1][0]
         smallest = self.min_gain * kept_max
-        # No plan is below the bound: where even that gains too little, there is nothing to look for.
-        if self.min_gain > 0 and bound * (1 - _ROUNDING) > kept_max * (1 - self.min_gain):
-            return kept_found
         search.improve(smallest)
         found = _found(search, allowed)
         if search.is_small and self.effort and found.rank[1][0] > bound * (1 + _NEAR):
