@@ -72,7 +72,7 @@ _TIMELINE = (
 
 def _promise_table(promises: Sequence[Promise]) -> str:
     rows = [(_kept(is_kept=promise.kept), promise.text, promise.seen) for promise in promises]
-    return table(("", "promise", "seen"), rows)
+    return table(("kept?", "promise", "seen"), rows)
 
 
 def _kept(*, is_kept: bool) -> Html:
