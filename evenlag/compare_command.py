@@ -66,6 +66,9 @@ def show(
     by: Annotated[
         By, typer.Option("--by", help="What the best is best by; less is better.")
     ] = By.P95_TIME_LAG,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Periods replayed in one go, by the day they begin on.")
+    ] = False,
     each: Annotated[bool, typer.Option("--each", help="A table for each group, not one for all.")] = False,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
@@ -76,7 +79,7 @@ def show(
     """Show policies side by side, the best first, and how far the model is from what really was."""
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
-    replays = read_replays(reader, name, since=since, until=until, group=group)
+    replays = read_replays(reader, name, since=since, until=until, group=group, is_continuous=continuous)
     if not replays:
         raise NothingThereError(_nothing(reader, name, group))
     answers = [

@@ -47,13 +47,20 @@ class By(StrEnum):
 
 
 def read_replays(
-    reader: LakeReader, cluster: str, *, since: date | None, until: date | None, group: str | None
+    reader: LakeReader,
+    cluster: str,
+    *,
+    since: date | None,
+    until: date | None,
+    group: str | None,
+    is_continuous: bool = False,
 ) -> list[dict[str, Any]]:
-    """The replays of the days, without what they hold over time."""
-    from spark_jobs.tables import REPLAYS
+    """The replays of the days, or of the periods that begin on them, without what they hold over time."""
+    from spark_jobs.tables import CONTINUOUS_REPLAYS, REPLAYS
 
+    table = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
     rows: list[dict[str, Any]] = reader.read(
-        REPLAYS, columns=_COLUMNS, filters=_filters(cluster, since, until, group)
+        table, columns=_COLUMNS, filters=_filters(cluster, since, until, group)
     ).to_pylist()
     return rows
 

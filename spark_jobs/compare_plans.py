@@ -152,16 +152,17 @@ def _compare_days(
 
 
 def _readings(lake: Lake, cluster: str, days: list[date]) -> list[Row]:
-    """The finished readings of the days in order: a few hundred a day."""
+    """The finished readings of the days in order, no two at one moment: a few hundred a day."""
     from pyspark.sql import functions as sf
 
-    return (
+    rows = (
         lake.read(SNAPSHOTS)
         .where((sf.col("cluster") == cluster) & sf.col("day").between(days[0], days[-1]))
         .select("snapshot_id", "slot", sf.unix_millis("end_read_at").alias("at_ms"))
         .orderBy("at_ms", "snapshot_id")
         .collect()
     )
+    return [row for i, row in enumerate(rows) if i == 0 or row.at_ms > rows[i - 1].at_ms]
 
 
 def _rows_of(lake: Lake, table: Table, context: ComparisonContext, days: list[date]) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.tables import COMPARISONS, REPLAYS, SNAPSHOTS
+from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS, SNAPSHOTS
 from tests.cli.conftest import DAY, FIRST, FIRST_SLOT, write_rows
 
 if TYPE_CHECKING:
@@ -121,6 +121,13 @@ def test_a_mistake_is_told_before_anything_is_started(
     answer = evenlag(*(argument.format(lake=compared, policy=policy) for argument in arguments))
     assert answer.exit_code == exit_code, answer.output
     assert message in " ".join(answer.stderr.split())
+
+
+def test_periods_in_one_go_are_shown_apart(evenlag: Evenlag, compared: Path) -> None:
+    assert evenlag("compare", "--continuous", "--lake", compared).exit_code == 4
+    write_rows(compared, CONTINUOUS_REPLAYS, [_replay("orders", "range", 5_000)])
+    content = json.loads(evenlag("compare", "--continuous", "--lake", compared, "--json").stdout)
+    assert content["groups"][0]["policies"][0]["p95_time_lag_ms"] == 5_000
 
 
 def test_days_outside_are_left_out(evenlag: Evenlag, compared: Path) -> None:
