@@ -2,48 +2,32 @@
 
 Nothing has to be copied: where evenlag is installed for Airflow, the entry *evenlag* stands in its
 navigation. Who may look is Airflow's to say: the report of a cluster is for those who may read its DAG.
+
+Every process of Airflow's loads its plugins, workers too: so this one is light, and the application is
+imported where it is asked for something.
 """
 
 from __future__ import annotations
 
-from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
-from fastapi import Depends, FastAPI, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse
 
-from evenlag.airflow_view import HEADERS, MAX_HOURS, PREFIX, answer, dag_of
+from evenlag.airflow_view import PREFIX
 
 NAME: Final = "evenlag"
 
-app = FastAPI(title=NAME, docs_url=None, redoc_url=None, openapi_url=None)
 
+class ReportApplication:
+    """Stands for the application until its first request."""
 
-@app.get("/report", response_class=HTMLResponse)
-def report(
-    request: Request,
-    user: Annotated[Any, Depends(get_user)],
-    cluster: str | None = None,
-    group: str | None = None,
-    hours: Annotated[float, Query(gt=0, le=MAX_HOURS)] = 24.0,
-) -> HTMLResponse:
-    """Answer for a report; without a login Airflow's own check refuses."""
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Hand a request on."""
+        from evenlag.airflow_server import app
 
-    def may_read(name: str) -> bool:
-        try:
-            requires_access_dag("GET", None, dag_of(name))(request, user)
-        except HTTPException as refusal:
-            if refusal.status_code != HTTPStatus.FORBIDDEN:
-                raise
-            return False
-        return True
-
-    status, page = answer(may_read, cluster, group, hours)
-    return HTMLResponse(page, status, headers=HEADERS)
+        await app(scope, receive, send)
 
 
 def _href() -> str:
@@ -55,9 +39,9 @@ def _href() -> str:
 class EvenlagPlugin(AirflowPlugin):
     """Serves the report and puts it into the navigation."""
 
-    name = "evenlag"
+    name = NAME
     # Annotated as Airflow declares them.
-    fastapi_apps: list[Any] = [{"app": app, "url_prefix": PREFIX, "name": NAME}]  # noqa: RUF012
+    fastapi_apps: list[Any] = [{"app": ReportApplication(), "url_prefix": PREFIX, "name": NAME}]  # noqa: RUF012
     external_views: list[Any] = [  # noqa: RUF012
         {"name": NAME, "href": _href(), "destination": "nav", "url_route": "evenlag-report"}
     ]

@@ -81,7 +81,7 @@ def test_airflow_s_navigation_leads_to_it(airflow: Airflow, live_group: LiveGrou
     browser.open(f"{airflow.url}/api/v2/version")
     driver.add_cookie({"name": "_token", "value": token_of(airflow)})
     browser.open(f"{airflow.url}/plugin/{route}")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (frames := driver.find_elements("css selector", "iframe")) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert frames, driver.page_source[:2000]
