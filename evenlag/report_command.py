@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from evenlag.audit_command import UntilOption  # noqa: TC001  # Typer reads the annotations
 from evenlag.options import (
     ClusterOption,
     ConfigOption,
@@ -32,10 +32,7 @@ def report(
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = _DEFAULT_OUTPUT,
     hours: Annotated[float, typer.Option("--hours", min=0.01, help="How many hours to look back.")] = 24.0,
-    until: Annotated[
-        datetime | None,
-        typer.Option("--until", help="Look back from this moment (UTC); else from the newest."),
-    ] = None,
+    until: UntilOption = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     lake: LakeOption = None,
@@ -47,9 +44,7 @@ def report(
 
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
-    told = read_report(
-        reader, name, group, hours=hours, until=None if until is None else until.replace(tzinfo=UTC)
-    )
+    told = read_report(reader, name, group, hours=hours, until=until)
     _write(output, report_page(told))
     if as_json:
         print_json(_summary(output, told))

@@ -194,6 +194,8 @@ def test_the_command_writes_the_page_and_says_what_is_missing(bare_lake: Path, t
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert CliRunner().invoke(app, [*call[:4], str(tmp_path / "nowhere" / "x.html")]).exit_code == 2
     assert CliRunner().invoke(app, [*call, "--cluster", "other"]).exit_code == 4
+    earlier = CliRunner().invoke(app, [*call, "--to", "2026-03-01T13:00", "--hours", "0.5", "--json"])
+    assert json.loads(earlier.stdout)["num_snapshots"] == 7
 
 
 POLICY = """\
