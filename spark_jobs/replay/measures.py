@@ -147,16 +147,13 @@ def drain_times_ms(history: History, backlog: NDArray[np.float64]) -> tuple[int,
     """
     seen = np.where(history.live, np.nan_to_num(history.lag, nan=0.0), 0.0).sum(axis=1)
     place = int(seen.argmax())
-    num_readings, num_lanes, _ = backlog.shape
     arrived = np.zeros(history.live.shape)
     np.cumsum(history.arrived, axis=0, out=arrived[1:])
     since = arrived[place:] - arrived[place]
     # What is left of what had arrived by then.
     left = (backlog[place:] - since[:, None, :]).clip(min=0.0)
-    left[:, :, :] *= history.live[place:, None, :] & history.live[place]
+    left *= history.live[place:, None, :] & history.live[place]
     is_done = left <= _ROUNDING_RECORDS
-    if not num_readings:
-        return 0, np.zeros(num_lanes)
     first = is_done.argmax(axis=0)
     ends = is_done.any(axis=0)
     before = np.maximum(first - 1, 0)

@@ -37,7 +37,7 @@ DAYS, GROUPS = 30, 50
 # The limits of the bench's groups are the defaults; one partition more or less lets lag be evened out at all.
 POLICIES: Final = ("range", "cooperative-sticky", "lag-aware", "lag-aware-sticky:count_slack=1")
 # How many days are compared again, unkilled, in a lake of their own.
-_AGAIN: Final = 3
+_AGAIN: Final = 2
 _DONE: Final = re.compile(r"bench (\S+): (compared|skipped) in ([0-9.]+) s")
 
 
@@ -71,6 +71,7 @@ def run_job(policy: Path, num_days: int, kill_after: int | None = None) -> tuple
             if (told := _DONE.search(line)) is None:
                 continue
             day, outcome, took = told.groups()
+            sys.stderr.write(f"{day} {outcome} {took} s\n")
             if outcome == "skipped":
                 skipped += 1
                 continue
