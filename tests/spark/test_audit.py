@@ -11,8 +11,20 @@ from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.audit_assignments import audit_assignments
 from spark_jobs.errors import LakeError
 from spark_jobs.lake import Lake
-from spark_jobs.tables import CLUSTER_AND_DAY, MEMBERS, OFFSETS, OWNERSHIP, SNAPSHOTS, Table
+from spark_jobs.tables import (
+    AUDITED_SNAPSHOTS,
+    CLUSTER_AND_DAY,
+    MEMBERS,
+    OFFSETS,
+    OWNERSHIP,
+    SNAPSHOTS,
+    Table,
+)
+from spark_jobs.transforms.memberships import build_memberships
+from spark_jobs.transforms.ownership import build_ownership
+from spark_jobs.transforms.stretches import number_readings
 from tests.spark.audit_histories import expected_ownership, make_readings
+from tests.spark.snapshots import NOW, frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,8 +50,10 @@ def write_readings(lake: Lake, readings: Iterable[Reading]) -> None:
     from deltalake import write_deltalake
 
     chosen = list(readings)
+    # What an attempt left that was killed before its marker: it counts for nothing.
+    unfinished = [row | {"snapshot_id": "unfinished"} for row in chosen[0].members]
     rows: dict[Table, list[Any]] = {
-        MEMBERS: [row for reading in chosen for row in reading.members],
+        MEMBERS: [*unfinished, *(row for reading in chosen for row in reading.members)],
         OFFSETS: [row for reading in chosen for row in reading.offsets],
         SNAPSHOTS: [reading.marker for reading in chosen],
     }
@@ -71,6 +85,8 @@ class _KilledLake(Lake):
 def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    from deltalake import DeltaTable
+
     readings = make_readings(_SEED)
     order = list(readings)
     random.Random(_SEED).shuffle(order)  # noqa: S311  # repeatable, no secret
@@ -81,7 +97,6 @@ def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild
     assert [str(day) for day in audit_assignments(lake, "c").days] == ["2026-03-01", "2026-03-02"]
     before = ownership(lake)
     assert before == expected_ownership(early)
-    assert audit_assignments(lake, "c").days == ()
 
     write_readings(lake, late)
     with pytest.raises(LakeError, match="killed"):
@@ -90,6 +105,13 @@ def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild
     after = ownership(lake)
     assert after == expected_ownership(readings)
     assert set(days) == {reading.marker["started_at"].date() for reading in late}
+
+    # A day that has lost a reading since stays as it is: made anew it would say less.
+    lost = f"snapshot_id = '{readings[-1].snapshot_id}'"
+    DeltaTable(lake.paths.table(SNAPSHOTS)).delete(lost)
+    trimmed = audit_assignments(lake, "c")
+    assert (trimmed.days, [str(day) for day in trimmed.kept_days]) == ((), ["2026-03-02"])
+    assert ownership(lake) == after
 
     # What no late reading lies within or next to is as it was.
     times = [reading.marker["started_at"] for reading in late]
@@ -110,3 +132,59 @@ def _touched(row: tuple[Any, ...], times: list[Any], started: dict[str, Any]) ->
     return any(
         at.date() == day and (begin is None or at > begin) and (end is None or at < end) for at in times
     )
+
+
+def test_groups_of_other_kinds_show_what_they_show(spark: SparkSession) -> None:
+    held: dict[str, Any] = {"assignment": [{"topic": "t", "partitions": [0, 1]}], "member_id": "m1"}
+    kinds: dict[str, dict[str, Any]] = {
+        # KIP-848: members that take topics by an expression show no subscription, and hold what they hold.
+        "by-expression": held | {"group_type": "consumer", "subscription": None},
+        "rebalancing": held
+        | {"group_state": "CompletingRebalance", "subscription": None, "assignment": None},
+        # A share group: its members are not shown, so it is not empty.
+        "not-described": {"group_type": "share"},
+        "dead": {"group_state": "Dead"},
+        "failed": {"group_state": None, "error": "the group could not be described"},
+        "two-topics": held | {"subscription": ["gone", "t", "u"]},
+        "topic-not-read": {
+            "member_id": "m1",
+            "subscription": ["v"],
+            "assignment": [{"topic": "v", "partitions": [7]}],
+        },
+    }
+    head: dict[str, Any] = {"group_state": "Stable", "group_type": "classic", "read_at": NOW}
+    members = [head | {"group_id": group_id} | row for group_id, row in kinds.items()]
+    offsets = [
+        {"topic_id": f"id-{topic}", "topic": topic, "partition": partition}
+        for topic in ("t", "u")
+        for partition in range(3)
+    ]
+    readings = number_readings(
+        frame(spark, AUDITED_SNAPSHOTS, [{"slot": NOW, "started_at": NOW, "finished_at": NOW, "basis": "b"}])
+    ).cache()
+    memberships = build_memberships(
+        readings, frame(spark, MEMBERS, members), frame(spark, OFFSETS, offsets)
+    ).cache()
+    known = {row.group_id: row.is_known for row in memberships.select("group_id", "is_known").collect()}
+    assert known == {
+        "by-expression": True,
+        "rebalancing": False,
+        "not-described": False,
+        "dead": True,
+        "failed": False,
+        "two-topics": True,
+        "topic-not-read": True,
+    }
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for row in build_ownership(memberships, readings).collect():
+        told = (row.topic, row.topic_id, row.partition, row.member_id)
+        found.setdefault(row.group_id, []).append(told)
+    both = [("t", "id-t", 0, "m1"), ("t", "id-t", 1, "m1")]
+    free = [("t", "id-t", 2, None), *(("u", "id-u", partition, None) for partition in range(3))]
+    assert {group_id: sorted(rows, key=str) for group_id, rows in found.items()} == {
+        "by-expression": both,
+        "two-topics": sorted([*both, *free], key=str),
+        "topic-not-read": [("v", None, 7, "m1")],
+    }
+    memberships.unpersist()
+    readings.unpersist()
