@@ -219,11 +219,14 @@ def adherence(
     as_json: JsonOption = False,
 ) -> None:
     """Show whether groups held what their hints said, and from when to when."""
-    from evenlag.audit.adherence import judge_hints, read_hints
+    from evenlag.audit.adherence import hint_finder, judge_hints, read_hints
+    from evenlag.audit.churn import find_rebalances
     from evenlag.audit.show import adherence_table
 
     reader, period = _read(lake, config, cluster, (since, until), group, None)
-    rows = judge_hints(period, read_hints(reader, period))
+    hints = read_hints(reader, period)
+    rebalances, _ = find_rebalances(period, find_hint=hint_finder(hints))
+    rows = judge_hints(period, hints, rebalances)
     if not rows:
         raise NothingThereError(f"no hint stood on {period.cluster} in that period: evenlag plans tells why")
     if _answer(period, rows, export, as_json=as_json, hints=rows):

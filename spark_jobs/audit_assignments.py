@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.cycle import cluster_settings
@@ -19,6 +20,7 @@ from spark_jobs.errors import JobError
 from spark_jobs.lake import Lake
 from spark_jobs.policy_file import load_policy
 from spark_jobs.session import build_session
+from spark_jobs.side_by_side import run_side_by_side
 from spark_jobs.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, SNAPSHOTS, Table
 from spark_jobs.transforms.memberships import build_memberships
 from spark_jobs.transforms.ownership import build_ownership
@@ -102,19 +104,20 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
     readings = number_readings(
         markers.where(sf.col("day").isin(*days)).withColumn("basis", sf.element_at(basis, sf.col("day")))
     ).cache()
+    memberships = build_memberships(
+        readings, _rows_of(lake, MEMBERS, cluster, slot_days), _rows_of(lake, OFFSETS, cluster, slot_days)
+    ).cache()
+    ownership = build_ownership(memberships, readings)
+    by_group = ("group_id", "first_seen_at")
+    by_partition = ("group_id", "topic", "partition", "first_seen_at")
     try:
-        memberships = build_memberships(
-            readings,
-            _rows_of(lake, MEMBERS, cluster, slot_days),
-            _rows_of(lake, OFFSETS, cluster, slot_days),
+        run_side_by_side(
+            partial(lake.replace_days, MEMBERSHIPS, memberships, cluster, days, sort_by=by_group),
+            partial(lake.replace_days, OWNERSHIP, ownership, cluster, days, sort_by=by_partition),
         )
-        lake.replace_days(MEMBERSHIPS, memberships, cluster, days, sort_by=("group_id", "first_seen_at"))
-        # Read back: what was just written needs not be worked out a second time.
-        ownership = build_ownership(_rows_of(lake, MEMBERSHIPS, cluster, set(days)), readings)
-        order = ("group_id", "topic", "partition", "first_seen_at")
-        lake.replace_days(OWNERSHIP, ownership, cluster, days, sort_by=order)
         lake.replace_days(AUDITED_SNAPSHOTS, readings, cluster, days, sort_by=("started_at",))
     finally:
+        memberships.unpersist()
         readings.unpersist()
 
 

@@ -23,6 +23,7 @@ FOLLOWED: Final = "FOLLOWED"
 PARTLY: Final = "PARTLY"
 NOT_FOLLOWED: Final = "NOT_FOLLOWED"
 NOT_SEEN: Final = "NOT_SEEN"
+LEFT_WHILE_IT_STOOD: Final = "the group held something else while it stood"
 
 # (topic id, partition) → the member key that shall hold it.
 Hinted = dict[tuple[str, int], str]
@@ -156,8 +157,15 @@ def member_key(member: Mapping[str, Any]) -> str:
     return f"i:{instance}" if instance is not None else f"m:{member['member_id']}"
 
 
-def judge_hints(period: AuditedPeriod, hints: Sequence[Hint]) -> list[dict[str, Any]]:
+def judge_hints(
+    period: AuditedPeriod, hints: Sequence[Hint], rebalances: Iterable[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
     """Tell of each hint whether its group held what it said while it stood, and from when to when.
+
+    Parameters
+    ----------
+    rebalances
+        Those of the period (:func:`evenlag.audit.churn.find_rebalances`): their causes say why one was left.
 
     Returns
     -------
@@ -168,10 +176,13 @@ def judge_hints(period: AuditedPeriod, hints: Sequence[Hint]) -> list[dict[str, 
         ``not_yet_at`` and ``followed_from`` (it began between the two), ``followed_until`` and
         ``no_longer_at``, the readings of these, and ``left_because``.
     """
-    return [_judge(period, hint) for hint in hints]
+    causes = {(each["group_id"], each["snapshot_id"]): each["causes"] for each in rebalances}
+    return [_judge(period, hint, causes) for hint in hints]
 
 
-def _judge(period: AuditedPeriod, hint: Hint) -> dict[str, Any]:
+def _judge(
+    period: AuditedPeriod, hint: Hint, causes: Mapping[tuple[str, str], Sequence[str]]
+) -> dict[str, Any]:
     import numpy as np
 
     shares = _shares(period, hint)
@@ -197,7 +208,11 @@ def _judge(period: AuditedPeriod, hint: Hint) -> dict[str, Any]:
     }
     full = while_it_stood[shares[while_it_stood] == 1.0]
     row["verdict"] = _verdict(row, is_full=len(full) > 0)
-    return row | _followed(period, shares, int(full[0]) if len(full) else None, ended)
+    row |= _followed(period, shares, int(full[0]) if len(full) else None, ended)
+    known_causes = causes.get((hint.group_id, row["no_longer_snapshot_id"]))
+    if row["left_because"] == LEFT_WHILE_IT_STOOD and known_causes:
+        row["left_because"] = f"{LEFT_WHILE_IT_STOOD}: {', '.join(known_causes)}"
+    return row
 
 
 def _verdict(row: Mapping[str, Any], *, is_full: bool) -> str:
@@ -228,7 +243,7 @@ def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ende
     reason = None
     if end is not None:
         is_after = period.started_us()[end] > ended_us
-        reason = "the hint stood no longer" if is_after else "the group held something else while it stood"
+        reason = "the hint stood no longer" if is_after else LEFT_WHILE_IT_STOOD
     followed_from = _moment(period, first, "finished_at")
     return {
         "not_yet_at": _moment(period, not_yet, "started_at"),

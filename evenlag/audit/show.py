@@ -200,4 +200,6 @@ def _between(early: Any, late: Any) -> str:
     if early is None or late is None:
         known = early or late
         return moment(known) if known else "-"
-    return f"{moment(early)} .. {moment(late)}"
+    begin, end = moment(early), moment(late)
+    day = len("2026-11-21 ")
+    return f"{begin[:-1]}..{end[day:]}" if begin[:day] == end[:day] else f"{begin}..{end}"

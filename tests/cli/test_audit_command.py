@@ -133,6 +133,7 @@ def test_churn_and_adherence_tell_of_the_hint(evenlag: Evenlag, audited: Path) -
     assert (hint["verdict"], hint["sequence"], hint["num_partitions"]) == ("FOLLOWED", 4, 4)
     assert hint["followed_from_snapshot_id"] == snapshot_id(2)
     assert hint["followed_until_snapshot_id"] == snapshot_id(3)
+    assert hint["left_because"] == "the group held something else while it stood: UNKNOWN"
 
 
 def test_anomalies_name_what_was_wrong_and_for_how_long(evenlag: Evenlag, audited: Path) -> None:
