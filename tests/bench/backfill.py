@@ -181,7 +181,7 @@ def main(arguments: list[str]) -> int:
     num_groups = int(arguments[1]) if len(arguments) > 1 else GROUPS
     with tempfile.TemporaryDirectory() as folder:
         row = run(Path(folder), num_days, num_groups)
-    note = "cores shared with other work: read ratios, not seconds"
+    note = "measured beside other work on the same cores: read ratios, not seconds"
     result = {"machine": {"cpus": os.cpu_count(), "note": note}, "run": row}
     sys.stdout.write(json.dumps(result, indent=1) + "\n")
     if (num_days, num_groups) == (DAYS, GROUPS):
