@@ -1,4 +1,4 @@
-"""Once an hour, tell from the readings who held what.
+"""Tell from the readings who held what: once an hour, or as the policy's `audit_schedule` says.
 
 **What it makes.** For each cluster of the policy the tables `memberships`, `ownership` and
 `audited_snapshots`: who was in each group and who held each partition, from which reading to which.
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from dags.dag_support.policy import DagPolicy
 
 
-def make_dag(policy: DagPolicy) -> DAG:
+def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
     """Make the DAG."""
     with DAG(
         dag_id="assignment_audit",
         description="Who held which partition from when to when, from the readings",
-        # Apart from the cycles, which mostly begin on the fives.
-        schedule=CronTriggerTimetable("12 * * * *", timezone="UTC"),
+        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         # Two at once would write the same days.
@@ -58,4 +57,5 @@ def make_dag(policy: DagPolicy) -> DAG:
     return made
 
 
-assignment_audit = make_dag(read_dag_policy())
+found = read_dag_policy()
+assignment_audit = make_dag(found, found.audit_schedule)

@@ -50,6 +50,7 @@ EXPECTED_ERRORS: Final = (AirflowError, BrokerError, DemoError, JarsError, Workl
 POLICY: Final = """\
 # Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.
 lake: {lake}
+audit_schedule: null          # by hand; hourly without this line
 clusters:
   {cluster}:
     bootstrap_servers: {bootstrap_servers}

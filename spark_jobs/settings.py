@@ -296,6 +296,9 @@ class Policy(_Settings):
     data_docs: str | None = Field(
         default=None, min_length=1, description="local folder for Great Expectations' pages; none without it"
     )
+    audit_schedule: str | None = Field(
+        default="12 * * * *", description="cron expression of the audit, null for manual runs only"
+    )
     comparison: ComparisonSettings | None = Field(
         default=None, description="what is compared day by day; nothing without it"
     )
