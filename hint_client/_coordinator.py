@@ -168,6 +168,7 @@ class Membership:
         self, original: Callable[..., Any], generation: int, member_id: str, protocol: str, content: Any
     ) -> None:
         failed = await self._give_up_all() if self._all_lost else None
+        self._forget_fetched_offsets()
         self.mode = self._protocol_of(protocol)
         self._set_protocol(self.mode)
         try:
@@ -183,6 +184,15 @@ class Membership:
         self._gave_up_all = False
         self._let_others_sync(generation)
         _raise_from(failed)
+
+    def _forget_fetched_offsets(self) -> None:
+        """Have the committed offsets of what is assigned now be asked for now.
+
+        kafka-python keeps an answer that a poll had no time left to wait for, by the set of its partitions,
+        and takes it whenever that very set is to be looked up again: a partition that was with others in
+        between would be processed once more from where it stood long ago.
+        """
+        self._coordinator._offset_fetch_futures.clear()  # noqa: SLF001
 
     def _let_others_sync(self, generation: int) -> None:
         """Put the next round off for a moment, if this one asks for it.

@@ -320,3 +320,32 @@ def test_a_round_that_is_asked_for_waits_until_others_had_time_to_sync(
     member.join("evenlag", P1)  # the round came by another's request: nothing is asked for any more
     time.sleep(0.4)
     assert not member.coordinator.rejoin_needed
+
+
+def test_offsets_that_were_fetched_before_an_assignment_are_not_taken_after_it(
+    make_member: Callable[..., Member],
+) -> None:
+    """An answer that a poll had no time left for said where the group was when another had not begun."""
+    member = make_member()
+    member.join("evenlag", P0)
+    coordinator, partitions = member.coordinator, {P0}
+    answers = [{}, {P0: OffsetAndMetadata(484, "", -1)}]
+
+    async def send(_partitions: Any) -> Any:
+        return answers.pop(0)
+
+    coordinator._send_offset_fetch_request = send
+    early = coordinator._manager.call_soon(send, partitions)
+    coordinator._offset_fetch_futures[frozenset(partitions)] = early
+    wait_until(lambda: early.is_done)
+    coordinator.ensure_coordinator_ready_async = _ready
+
+    member.join("evenlag", P1)
+    member.join("evenlag", P0)
+
+    found = member.consumer._net.run(coordinator.fetch_committed_offsets_async, partitions, 5000)
+    assert found[P0].offset == 484
+
+
+async def _ready(**_timeout: Any) -> bool:
+    return True

@@ -70,14 +70,19 @@ def test_the_example_handles_every_record_once_while_hints_move_its_partitions(c
             stack.callback(thread.join, 20)
             stack.callback(stopping.set)
         num_sent = 0
-        for parts in ([[0], [1, 2, 3, 4, 5]], [[0, 1, 2, 3, 4], [5]], [[4, 5], [0, 1, 2, 3]]):
-            for number in range(300):
+
+        def send(count: int) -> int:
+            for number in range(count):
                 cluster.producer.send(topic, b"x", partition=number % NUM_PARTITIONS)
             cluster.producer.flush()
-            num_sent += 300
+            return count
+
+        for parts in ([[0], [1, 2, 3, 4, 5]], [[0, 1, 2, 3, 4], [5]], [[4, 5], [0, 1, 2, 3]]):
+            num_sent += send(900)  # more than is handled until the partitions move
             placement = {f"i:pod-{i}": {topic: numbers} for i, numbers in enumerate(parts)}
             cluster.publish(cluster.payload(placement))
             wait_until(lambda wanted=parts: is_placed(wanted))  # type: ignore[misc]
+            num_sent += send(60)
             wait_until(lambda wanted=num_sent: len(handled) >= wanted, timeout_s=40)  # type: ignore[misc]
         time.sleep(0.5)
     counts = Counter((partition, offset) for _, partition, offset in handled)
