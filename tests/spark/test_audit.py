@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-_SEED = 7
+# One history in each run of the tests, more of them in `make soak`.
+_SEEDS = (7, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 26)))
 _COLUMNS = (
     "group_id", "topic_id", "topic", "partition", "member_id", "state", "reason", "owner_key", "num_owners",
     "first_snapshot_id", "last_snapshot_id", "previous_snapshot_id", "next_snapshot_id", "first_seen_at",
@@ -80,14 +81,15 @@ class _KilledLake(Lake):
         super().replace_days(table, *arguments, **options)
 
 
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     from deltalake import DeltaTable
 
-    readings = make_readings(_SEED)
+    readings = make_readings(seed)
     order = list(readings)
-    random.Random(_SEED).shuffle(order)  # noqa: S311  # repeatable, no secret
+    random.Random(seed).shuffle(order)  # noqa: S311  # repeatable, no secret
     late, early = order[:3], order[3:]
     lake = Lake(spark, str(tmp_path / "lake"))
 
