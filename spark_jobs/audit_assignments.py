@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.cycle import cluster_settings
 from spark_jobs.errors import JobError
 from spark_jobs.lake import Lake
 from spark_jobs.policy_file import load_policy
@@ -209,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _lake_of_policy(config: str | None, cluster: str) -> str:
     loaded = load_policy(config)
-    cluster_settings(loaded, cluster)
+    loaded.cluster_settings(cluster)
     return loaded.policy.lake
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.settings import ClusterSettings
-
     Progress = Callable[[str, int, int], None]
 
 _LOG = logging.getLogger(__name__)
@@ -78,7 +76,7 @@ def run_observe(
     """
     report = progress or _no_progress
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
-    settings = cluster_settings(loaded, cluster)
+    settings = loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
     collected = collect_offsets(lake, cluster, settings, slot, run_id=run_id, progress=progress)
     report("observe: computing lag", 0, 1)
@@ -120,7 +118,7 @@ def run_decide(
     """
     report = progress or _no_progress
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
-    cluster_settings(loaded, cluster)
+    loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
     context, _ = run_side_by_side(
         partial(_plan_context, lake, loaded, cluster, slot, run_id),
@@ -141,17 +139,6 @@ def run_decide(
     return summary
 
 
-def cluster_settings(loaded: LoadedPolicy, cluster: str) -> ClusterSettings:
-    """The settings of a cluster by its name.
-
-    Raises
-    ------
-    PolicyError
-        When the policy has no such cluster.
-    """
-    return loaded.cluster_settings(cluster)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one step from the command line; returns the exit status."""
     arguments = _parse(argv)
@@ -161,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     step = {"observe": run_observe, "decide": run_decide}[arguments.step]
     try:
         loaded = load_policy(arguments.config)
-        cluster_settings(loaded, arguments.cluster)
+        loaded.cluster_settings(arguments.cluster)
         spark = build_session(f"evenlag {arguments.step} {arguments.cluster}")
         try:
             summary = step(spark, loaded, arguments.cluster, arguments.slot, arguments.run_id)

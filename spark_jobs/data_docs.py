@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.cycle import cluster_settings
 from spark_jobs.errors import JobError, PolicyError
 from spark_jobs.gates import GATES
 from spark_jobs.lake import Lake
@@ -180,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         policy = load_policy(arguments.config)
-        cluster_settings(policy, arguments.cluster)
+        policy.cluster_settings(arguments.cluster)
         folder = _folder(arguments.folder, policy.policy.data_docs, arguments.cluster)
         spark = build_session(f"evenlag data docs {arguments.cluster}")
         try:
