@@ -51,6 +51,7 @@ POLICY: Final = """\
 # Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.
 lake: {lake}
 audit_schedule: null          # by hand; hourly without this line
+maintenance: {{schedule: null}}  # by hand; daily without this line
 clusters:
   {cluster}:
     bootstrap_servers: {bootstrap_servers}

@@ -288,6 +288,32 @@ class ComparisonSettings(_Settings):
     pauses: Pauses = Pauses()
 
 
+class MaintenanceSettings(_Settings):
+    """The lake's daily upkeep; what is null is not done."""
+
+    schedule: str | None = Field(
+        default="30 3 * * *", description="cron expression of table_maintenance, null for manual runs only"
+    )
+    target_file_mb: int | None = Field(
+        default=256, ge=1, le=4_096, description="size of a closed day's files; null: nothing is compacted"
+    )
+    raw_days: int | None = Field(
+        default=30,
+        ge=9,
+        le=36_500,
+        description="days for which each reading is kept, then one lag an hour; null: for good",
+    )
+    orphan_days: int | None = Field(
+        default=3,
+        ge=3,
+        le=365,
+        description="age at which rows of readings and plans never finished go; null: they stay",
+    )
+    vacuum_days: int | None = Field(
+        default=7, ge=7, le=365, description="how long files that were replaced are kept; null: for good"
+    )
+
+
 class Policy(_Settings):
     """Everything evenlag is told, from one file."""
 
@@ -301,6 +327,9 @@ class Policy(_Settings):
     )
     comparison: ComparisonSettings | None = Field(
         default=None, description="what is compared day by day; nothing without it"
+    )
+    maintenance: MaintenanceSettings = Field(
+        default=MaintenanceSettings(), description="the lake's daily upkeep"
     )
     clusters: dict[Annotated[str, Field(pattern=CLUSTER_NAME_PATTERN)], ClusterSettings] = Field(min_length=1)
     groups: tuple[GroupRule, ...] = ()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 POLICY = """\
 lake: {lake}
 audit_schedule: null
+maintenance: {{schedule: null}}
 clusters:
   sandbox: {{bootstrap_servers: "{servers}", hint_topic: {hint_topic}, schedule: null}}
 groups:

@@ -12,7 +12,15 @@ from typing import Final
 from spark_jobs.tables.audited import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
 from spark_jobs.tables.compared import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS
 from spark_jobs.tables.contract import CLUSTER_AND_DAY, Column, Table
-from spark_jobs.tables.operated import ALERTS, APPROVAL_REQUESTS, CONTROL_ACTIONS, POLICIES, RUNS
+from spark_jobs.tables.operated import (
+    ALERTS,
+    APPROVAL_REQUESTS,
+    CONTROL_ACTIONS,
+    POLICIES,
+    RUNS,
+    TABLE_HEALTH,
+    THINNED_DAYS,
+)
 from spark_jobs.tables.planned import (
     CONTROL_EVENTS,
     DECISIONS,
@@ -52,6 +60,8 @@ TABLES: Final = {
         MEMBERSHIPS,
         OWNERSHIP,
         AUDITED_SNAPSHOTS,
+        THINNED_DAYS,
+        TABLE_HEALTH,
     )
 }
 
@@ -82,6 +92,8 @@ __all__ = [
     "SCORES",
     "SNAPSHOTS",
     "TABLES",
+    "TABLE_HEALTH",
+    "THINNED_DAYS",
     "Column",
     "Table",
 ]

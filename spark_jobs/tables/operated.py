@@ -53,10 +53,11 @@ ALERTS: Final = Table(
         Column(
             "kind",
             "STRING",
-            "STALE_SNAPSHOT, INCOMPLETE_SNAPSHOT, PLAN_REJECTED, HINT_NOT_FOLLOWED or HOT_PARTITION",
+            "STALE_SNAPSHOT, INCOMPLETE_SNAPSHOT, PLAN_REJECTED, HINT_NOT_FOLLOWED, HOT_PARTITION or "
+            "UNHEALTHY_TABLE",
             nullable=False,
         ),
-        Column("subject", "STRING", "the group, or the cluster", nullable=False),
+        Column("subject", "STRING", "the group, the table, or the cluster", nullable=False),
         Column("state", "STRING", "RAISED or CLEARED", nullable=False),
         Column("message", "STRING", "the fault in plain words", nullable=False),
         Column("at", "TIMESTAMP", "when it was seen", nullable=False),
@@ -90,4 +91,38 @@ RUNS: Final = Table(
         Column("finished_at", "TIMESTAMP", "when it ended", nullable=False),
         Column("summary", "STRING", "counts of what it did, as JSON"),
     ),
+)
+
+THINNED_DAYS: Final = Table(
+    name="thinned_days",
+    doc="a day whose readings were thinned to one lag an hour: what rested on the others stands as it was",
+    key=("cluster", "day"),
+    columns=(
+        *partition_columns(),
+        Column("num_snapshots", "INT", "readings of the day before", nullable=False),
+        Column("kept_snapshot_ids", "ARRAY<STRING>", "the ones whose lag is kept", nullable=False),
+        Column("thinned_at", "TIMESTAMP", "when it was done; null: begun, the next run goes on"),
+    ),
+)
+
+TABLE_HEALTH: Final = Table(
+    name="table_health",
+    doc="what a check of a table, or of a cluster's readings, found after maintenance",
+    key=("cluster", "checked_at", "table_name", "check_name"),
+    columns=(
+        *partition_columns(),
+        Column("checked_at", "TIMESTAMP", "when the check was made", nullable=False),
+        Column("table_name", "STRING", "the table", nullable=False),
+        Column(
+            "check_name",
+            "STRING",
+            "SCHEMA, PROTOCOL, PROPERTIES, LOG, FILES, ORPHANS, MISSING_DAYS or FRESHNESS",
+            nullable=False,
+        ),
+        Column("is_ok", "BOOLEAN", "whether it is as it should be", nullable=False),
+        Column("observed", "STRING", "what was found", nullable=False),
+        Column("allowed", "STRING", "what is expected", nullable=False),
+        Column("message", "STRING", "the verdict in plain words, and what to do", nullable=False),
+    ),
+    writer="direct",
 )

@@ -16,6 +16,7 @@ from spark_jobs.settings import (
     ComparisonSettings,
     GateLimits,
     GroupRule,
+    MaintenanceSettings,
     Pauses,
     Policy,
 )
@@ -34,6 +35,7 @@ HEADINGS: dict[type[BaseModel], str] = {
     GateLimits: "### Limits of the gates: `gates` of a rule",
     BackOff: "### Backing off: `back_off` of a rule",
     ComparisonSettings: "### Comparison",
+    MaintenanceSettings: "### Upkeep of the lake: `maintenance`",
     Pauses: "### Pauses of a replay: `pauses` of `comparison`",
 }
 
