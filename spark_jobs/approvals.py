@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.choices import Mode
 from spark_jobs.control_events import ControlEvent
 from spark_jobs.direct_writer import direct_writer
 from spark_jobs.errors import JobError
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.publishable_plans import JOB_ACTORS
-from spark_jobs.settings import Mode
 from spark_jobs.tables import APPROVAL_REQUESTS, CONTROL_EVENTS, GATE_RESULTS, PLANS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from assignor_core.hint import HintPayload, fingerprint, member_key
 from assignor_core.metrics import Metrics, count_moves, measure
 from assignor_core.model import Group, utf16_key
 from assignor_core.verify import find_violations, largest_count_gap
-from spark_jobs.settings import Load
+from spark_jobs.choices import Load
 from spark_jobs.transforms.lag import NOT_SUBSCRIBED
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import encode_hint, hint_key
+from spark_jobs.choices import Load, Mode
 from spark_jobs.control_events import ControlEvent, append_control_events
 from spark_jobs.gates import EVENLAG_ASSIGNOR
 from spark_jobs.hint_topic import (
@@ -29,7 +30,6 @@ from spark_jobs.lake_reader import LakeReader
 from spark_jobs.live_groups import LiveGroup, read_live_groups
 from spark_jobs.live_lag import LiveGain, read_live_gains
 from spark_jobs.publishable_plans import PUBLISHING_MODES, is_approved_by_policy, read_publishable
-from spark_jobs.settings import Load, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

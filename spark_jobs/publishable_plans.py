@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import plan_id
+from spark_jobs.choices import Mode
 from spark_jobs.gates import GATES
 from spark_jobs.lake_reader import LakeReader
-from spark_jobs.settings import Mode
 from spark_jobs.tables import GATE_RESULTS, PLANS
 
 if TYPE_CHECKING:

@@ -6,10 +6,7 @@ Each value has its default, unit and range here. Nothing in these objects is sec
 
 from __future__ import annotations
 
-import fnmatch
-import json
 import re
-from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Final, Self
 
@@ -23,10 +20,19 @@ from pydantic import (
     model_validator,
 )
 
+from spark_jobs.choices import (
+    DEFAULT_ASSIGNOR,
+    IsolationLevel,
+    Load,
+    Mode,
+    ResetPolicy,
+    is_expression,
+    matches_pattern,
+)
 from spark_jobs.secret_refs import SecretRef
+from spark_jobs.shipped_settings import CommonMethods, GroupMethods, unpack
 
 DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
-DEFAULT_ASSIGNOR: Final = "lag-aware-sticky"
 
 # Settings of kafka-python that hold a secret: a literal here would end in the policies table.
 SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password"})
@@ -38,59 +44,24 @@ RESERVED_KAFKA_SETTINGS: Final = frozenset({"bootstrap_servers", "transactional_
 CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
 
-class Mode(StrEnum):
-    """What evenlag may do for a group."""
-
-    OBSERVE = "observe"
-    SHADOW = "shadow"
-    APPROVE = "approve"
-    AUTO = "auto"
-
-    @property
-    def rank(self) -> int:
-        """How much may be done: 0 for observe, up to 3 for auto."""
-        return list(Mode).index(self)
-
-
-class ResetPolicy(StrEnum):
-    """``auto.offset.reset`` of a group's clients, which nobody can see from outside."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-class IsolationLevel(StrEnum):
-    """``isolation.level`` of a group's clients, which nobody can see from outside."""
-
-    READ_COMMITTED = "read_committed"
-    READ_UNCOMMITTED = "read_uncommitted"
-
-
-class Load(StrEnum):
-    """What adds up to a member's load, and is evened out."""
-
-    LAG = "lag"
-    RATE = "rate"
-    MIX = "mix"
-
-
-class _Settings(BaseModel):
+class _Settings(CommonMethods, BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=False)
 
+    def values(self) -> dict[str, Any]:
+        """The settings by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
 
-def matches_pattern(pattern: str, name: str) -> bool:
-    """Tell whether a name fits: an exact name, a glob, or ``/expression/`` that fits the whole name."""
-    if _is_expression(pattern):
-        return re.fullmatch(pattern[1:-1], name) is not None
-    return fnmatch.fnmatchcase(name, pattern)
+    def changed(self, **values: Any) -> Self:
+        """The same settings but for some values, which are known to be valid."""
+        return self.model_copy(update=values)
 
-
-def _is_expression(pattern: str) -> bool:
-    return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What unpickles it may be an executor, which has no pydantic.
+        return unpack, ("ShippedSettings", self.values())
 
 
 def _valid_pattern(value: str) -> str:
-    if _is_expression(value):
+    if is_expression(value):
         try:
             re.compile(value[1:-1])
         except re.error as error:
@@ -185,7 +156,7 @@ class CapacityRule(_Settings):
     capacity: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
 
 
-class GroupSettings(_Settings):
+class GroupSettings(GroupMethods, _Settings):
     """What holds for the groups that a rule matches."""
 
     mode: Mode = Mode.SHADOW
@@ -219,16 +190,8 @@ class GroupSettings(_Settings):
                 )
         return self
 
-    def canonical_json(self) -> str:
-        """The settings as text: equal settings, equal text."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-
-    def capacity_of(self, instance_id: str | None) -> float:
-        """What a member can bear, relative to others: 1 without an instance id or a rule that matches."""
-        for rule in self.capacities if instance_id is not None else ():
-            if matches_pattern(rule.match, str(instance_id)):
-                return rule.capacity
-        return 1.0
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpack, ("ShippedGroupSettings", self.values())
 
 
 class GroupRule(GroupSettings):
@@ -347,11 +310,17 @@ class Policy(_Settings):
     def group_settings(self, cluster: str, group_id: str) -> GroupSettings:
         """What holds for a group: the first rule that matches, else the defaults (mode shadow)."""
         rule = self.rule_of(cluster, group_id)
-        settings = GroupSettings() if rule is None else rule.settings
-        if settings.mode.rank <= self.max_mode.rank:
-            return settings
-        return settings.model_copy(update={"mode": self.max_mode})
+        return self._at_most(GroupSettings() if rule is None else rule.settings)
 
     def rule_of(self, cluster: str, group_id: str) -> GroupRule | None:
         """The first rule that matches a group; None when the defaults hold."""
         return next((rule for rule in self.groups if rule.matches(cluster, group_id)), None)
+
+    def _at_most(self, settings: GroupSettings) -> GroupSettings:
+        if settings.mode.rank <= self.max_mode.rank:
+            return settings
+        return settings.changed(mode=self.max_mode)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rules = tuple((rule.match, rule.clusters, self._at_most(rule.settings)) for rule in self.groups)
+        return unpack, ("ShippedPolicy", {"rules": rules, "default": self._at_most(GroupSettings())})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_jobs.choices import Mode
 from spark_jobs.errors import PolicyError
 from spark_jobs.policy_file import POLICY_VARIABLE, find_policy_path, load_policy
-from spark_jobs.settings import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

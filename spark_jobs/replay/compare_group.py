@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from assignor_core.errors import AssignorError
+from spark_jobs.choices import matches_pattern
 from spark_jobs.replay.capacity import estimate_capacities
 from spark_jobs.replay.lanes import Lane, ObservedLane, Planner, PolicyLane
 from spark_jobs.replay.measures import measure_lanes, model_error
@@ -199,8 +200,6 @@ def _obstacle(history: History) -> str | None:
 
 def _relative(rule: GroupSettings, instance_id: str | None) -> float:
     """What a member can bear by a rule of the policy; NaN without one."""
-    from spark_jobs.settings import matches_pattern
-
     named = any(
         instance_id is not None and matches_pattern(each.match, instance_id) for each in rule.capacities
     )

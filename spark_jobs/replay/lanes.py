@@ -10,9 +10,9 @@ import numpy as np
 from assignor_core.assignors import COOPERATIVE, EAGER, assignor_names, get_assignor
 from assignor_core.metrics import count_moves
 from assignor_core.verify import largest_count_gap
+from spark_jobs.choices import Load
 from spark_jobs.core_bridge import assign_rows, member_load, relative_gain
 from spark_jobs.replay.policies import OBSERVED
-from spark_jobs.settings import Load
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

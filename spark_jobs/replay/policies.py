@@ -6,11 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.choices import DEFAULT_ASSIGNOR, Load
 from spark_jobs.errors import PolicyError
-from spark_jobs.settings import DEFAULT_ASSIGNOR, GroupSettings
+from spark_jobs.shipped_settings import plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from spark_jobs.settings import GroupSettings
 
 OBSERVED: Final = "observed"
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
@@ -51,14 +54,17 @@ class ComparedPolicy:
         return self.assignor in _PLANS_BY_LAG
 
     def settings_for(self, rule: GroupSettings) -> CandidateSettings:
-        """The settings in effect for a group whose rule is given.
-
-        Raises
-        ------
-        PolicyError
-            When a value is out of its range.
-        """
-        return _settings(self.name, self.assignor, dict(self.changes), rule)
+        """The settings in effect for a group whose rule is given; the values were checked with the name."""
+        changed = dict(self.changes)
+        effort = changed.pop("effort", 0)
+        if "cooldown_s" in changed:
+            changed["gates"] = rule.gates.changed(cooldown_s=changed.pop("cooldown_s"))
+        if "load" in changed:
+            changed["load"] = Load(changed["load"])
+        if self.assignor != DEFAULT_ASSIGNOR:
+            # Only lag-aware-sticky knows these; the rule is for it, or has none of them.
+            changed |= {"load": Load.LAG, "capacities": ()}
+        return CandidateSettings(rule.changed(**changed, assignor=self.assignor), effort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class CandidateSettings:
             "cooldown_s": self.rule.gates.cooldown_s,
         }
         if self.rule.assignor == DEFAULT_ASSIGNOR:
-            capacities = [rule.model_dump(mode="json") for rule in self.rule.capacities]
+            capacities = plain_values(self.rule.capacities)
             told |= {"load": self.rule.load.value, "capacities": capacities, "effort": self.effort}
         return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
@@ -126,27 +132,25 @@ def parse_policy_name(text: str) -> ComparedPolicy:
             changes[key] = _PARSERS[key](value)
         except ValueError:
             raise PolicyError(f"{text}: {key} cannot be {value!r}") from None
-    _settings(text, assignor, changes, GroupSettings())
+    _check(text, assignor, changes)
     ordered = tuple(sorted(changes.items()))
     told = ",".join(f"{key}={value}" for key, value in ordered)
     return ComparedPolicy(f"{assignor}:{told}" if told else assignor, assignor, ordered)
 
 
-def _settings(name: str, assignor: str, changes: dict[str, Any], rule: GroupSettings) -> CandidateSettings:
+def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
+    """Refuse a value that is out of its range; what a group's rule has cannot make it a valid one."""
     from pydantic import ValidationError
 
-    given = rule.model_dump()
-    if assignor != DEFAULT_ASSIGNOR:
-        # Only lag-aware-sticky knows these; the rule is for it, or has none of them.
-        given |= {"load": "lag", "capacities": ()}
-    changed = dict(changes)
-    effort = changed.pop("effort", 0)
-    cooldown_s = changed.pop("cooldown_s", rule.gates.cooldown_s)
-    given |= changed | {"assignor": assignor, "gates": given["gates"] | {"cooldown_s": cooldown_s}}
+    from spark_jobs.settings import GateLimits, GroupSettings
+
+    given = dict(changes)
+    if given.pop("effort", 0) < 0:
+        raise PolicyError(f"{name}: effort cannot be negative: {changes['effort']}")
     try:
-        if effort < 0:
-            raise PolicyError(f"{name}: effort cannot be negative: {effort}")
-        return CandidateSettings(GroupSettings(**given), effort)
+        if "cooldown_s" in given:
+            given["gates"] = GateLimits(cooldown_s=given.pop("cooldown_s"))
+        GroupSettings(**given, assignor=assignor)
     except ValidationError as error:
         first = error.errors()[0]
         key = first["loc"][-1] if first["loc"] else assignor

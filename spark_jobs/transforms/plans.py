@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.choices import Mode
 from spark_jobs.lake import conform
-from spark_jobs.settings import Mode
 from spark_jobs.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
 from spark_jobs.transforms.hintable import hint_obstacle, planning_obstacle
 

@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from evenlag.app import app
+from spark_jobs.choices import Load
 from spark_jobs.policy_explain import explain_group
 from spark_jobs.policy_file import parse_policy
-from spark_jobs.settings import GroupSettings, Load
+from spark_jobs.settings import GroupSettings
 from tests.jobs.test_policy import POLICY
 
 if TYPE_CHECKING:

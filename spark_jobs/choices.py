@@ -1,0 +1,61 @@
+"""The choices that a policy has, and how it names groups: settings and executors share them.
+
+Nothing here needs more than the standard library: an executor has no pydantic.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from enum import StrEnum
+from typing import Final
+
+DEFAULT_ASSIGNOR: Final = "lag-aware-sticky"
+
+
+class Mode(StrEnum):
+    """What evenlag may do for a group."""
+
+    OBSERVE = "observe"
+    SHADOW = "shadow"
+    APPROVE = "approve"
+    AUTO = "auto"
+
+    @property
+    def rank(self) -> int:
+        """How much may be done: 0 for observe, up to 3 for auto."""
+        return list(Mode).index(self)
+
+
+class ResetPolicy(StrEnum):
+    """``auto.offset.reset`` of a group's clients, which nobody can see from outside."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class IsolationLevel(StrEnum):
+    """``isolation.level`` of a group's clients, which nobody can see from outside."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class Load(StrEnum):
+    """What adds up to a member's load, and is evened out."""
+
+    LAG = "lag"
+    RATE = "rate"
+    MIX = "mix"
+
+
+def matches_pattern(pattern: str, name: str) -> bool:
+    """Tell whether a name fits: an exact name, a glob, or ``/expression/`` that fits the whole name."""
+    if is_expression(pattern):
+        return re.fullmatch(pattern[1:-1], name) is not None
+    return fnmatch.fnmatchcase(name, pattern)
+
+
+def is_expression(pattern: str) -> bool:
+    """Whether a pattern is a regular expression between slashes."""
+    return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
