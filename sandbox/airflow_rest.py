@@ -66,7 +66,7 @@ class AirflowRest:
         parts = ("metadatabase", "scheduler", "dag_processor")
         return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
 
-    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 60.0) -> None:
+    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 120.0) -> None:
         """Wait until a DAG has been parsed.
 
         Raises

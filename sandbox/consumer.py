@@ -22,6 +22,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
 from hint_client import HintedConsumer, ProcessedOffsets
+from sandbox.joins import finish_joins
 from sandbox.journal import Journal
 from sandbox.topics import DEFAULT_HINT_TOPIC
 
@@ -184,7 +185,7 @@ class Worker:
             consumer.hint_assignor.assign = assign_and_log  # type: ignore[method-assign]  # for the journal
             return consumer
         strategy = [_KAFKA_ASSIGNORS[spec.assignor]]
-        consumer = KafkaConsumer(partition_assignment_strategy=strategy, **configs)
+        consumer = finish_joins(KafkaConsumer(partition_assignment_strategy=strategy, **configs))
         self._offsets.attach(consumer)
         consumer.subscribe(topics=spec.topics, listener=self._offsets)
         return consumer

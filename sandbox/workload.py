@@ -156,7 +156,7 @@ class Workload:
     def wait_until_owned(
         self,
         *,
-        timeout_s: float = 60.0,
+        timeout_s: float = 120.0,
         condition: Callable[[dict[str, set[int]]], bool] | None = None,
         num_partitions: int | None = None,
     ) -> dict[str, set[int]]:
@@ -187,7 +187,7 @@ class Workload:
         self._tracker.read(self.journals)
         return dict(self._tracker.num_processed)
 
-    def wait_until_processed(self, num_records: int, *, timeout_s: float = 60.0) -> None:
+    def wait_until_processed(self, num_records: int, *, timeout_s: float = 120.0) -> None:
         """Wait until the consumers have processed so many records in all.
 
         Raises

@@ -97,7 +97,7 @@ class LiveGroup:
         self._rules += f"  - {{match: {group_id}, mode: {mode}}}\n"
 
     def wait_until_settled(self) -> None:
-        wait_until(lambda: is_settled(self.runners, NUM_PARTITIONS), timeout_s=40, what="never settled")
+        wait_until(lambda: is_settled(self.runners, NUM_PARTITIONS), what="never settled")
 
     def add_member(self) -> None:
         """Let a third consumer join: the membership is another one from then on."""

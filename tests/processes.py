@@ -20,7 +20,7 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
-def wait_until_gone(text: str, timeout_s: float = 15.0) -> list[int]:
+def wait_until_gone(text: str, timeout_s: float = 60.0) -> list[int]:
     """Wait until there are none; what is left then."""
     deadline = time.monotonic() + timeout_s
     while (left := processes_with(text)) and time.monotonic() < deadline:

@@ -340,7 +340,7 @@ class Storm:
         self._wait_until_whole()
         self.workload.note("calm")
 
-    def _wait_until_whole(self, timeout_s: float = 90.0) -> None:
+    def _wait_until_whole(self, timeout_s: float = 240.0) -> None:
         """Wait until all consumers are members, and each partition of the main topic has one owner."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -356,7 +356,7 @@ class Storm:
                 raise AssertionError(f"after {timeout_s:.0f} s the group is {live}, and owners are {shown}")
             time.sleep(0.2)
 
-    def _settle_on_a_last_hint(self, timeout_s: float = 60.0) -> dict[str, dict[str, tuple[int, ...]]]:
+    def _settle_on_a_last_hint(self, timeout_s: float = 240.0) -> dict[str, dict[str, tuple[int, ...]]]:
         """Publish a hint after the last change of members and wait until the group is on it."""
         deadline = time.monotonic() + timeout_s
         live = self._describe()
@@ -376,7 +376,7 @@ class Storm:
             time.sleep(0.2)
         raise AssertionError(f"after {timeout_s:.0f} s the group is on {now}, not on {wanted}")
 
-    def _wait_until_consumed(self, timeout_s: float = 60.0) -> None:
+    def _wait_until_consumed(self, timeout_s: float = 240.0) -> None:
         partitions = [(self.main, number) for number in range(self.num_partitions[self.main])]
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

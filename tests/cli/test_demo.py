@@ -152,7 +152,7 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tm
     )  # fmt: skip
     try:
         # Airflow's parts are being started: broker, guards, keepers and forks are all there.
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 180
         while not (folder / "airflow" / "scheduler.log").exists() and time.monotonic() < deadline:
             assert demo.poll() is None, demo.communicate()[0]
             time.sleep(0.2)
@@ -160,7 +160,7 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tm
         assert len(processes_with(str(folder))) > 4
 
         demo.send_signal(how)
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=120)
 
         assert demo.returncode == 130, output
         assert "nothing runs any more" in output

@@ -28,7 +28,7 @@ def wait_until_asked(airflow: Airflow, run: DagRun) -> None:
             return False  # there is no such run yet
         return states.get("approve_plan") == "awaiting_input"
 
-    wait_until(is_asked, timeout_s=120, what=f"nobody was asked: {run}")
+    wait_until(is_asked, timeout_s=240, what=f"nobody was asked: {run}")
     # Airflow 3.3.2 takes an answer within the first moment, before the executor has told that the worker
     # left, for a task that vanished: it tries again and puts the question anew. No person is that fast.
     time.sleep(_AFTER_ASKING_S)
@@ -49,7 +49,7 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
     run = trigger(airflow, live, plan)
     wait_until_asked(airflow, run)
     later = live.plan(age_s=0)
-    shadowed = rest.wait(trigger(airflow, live, later), timeout_s=90)
+    shadowed = rest.wait(trigger(airflow, live, later), timeout_s=240)
     assert set(shadowed.task_states.values()) == {"skipped"}
     assert live.group_id not in live.topic_state.hints
 
@@ -57,7 +57,7 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
     rest.patch(
         f"/api/v2/dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails", answer
     )
-    rest.wait(run, timeout_s=90)
+    rest.wait(run, timeout_s=240)
     told = live.events(plan)
     assert told["APPROVED"]["actor"] == "evenlag (person)"
     assert told["APPROVED"]["reason"] == "looks right"
@@ -74,19 +74,19 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     due = datetime.fromisoformat(rest.get(path)["run_after"])
     plan = live.plan(slot=due.replace(microsecond=due.microsecond // 1000 * 1000))
     with pytest.raises(AirflowError, match="task observe"):
-        rest.wait(cycle, timeout_s=90)
+        rest.wait(cycle, timeout_s=240)
     # There is no Spark here: what its tasks would have written stands in the lake.
     for task in ("observe", "decide"):
         rest.patch(f"{path}/taskInstances/{task}", {"new_state": "success"})
     asked = DagRun("plan_approval", f"approval__{plan}")
     wait_until_asked(airflow, asked)
-    rest.wait(cycle, timeout_s=90)
+    rest.wait(cycle, timeout_s=240)
     assert cycle.task_states["publish"] == cycle.task_states["report"] == "success"
     assert set(live.events(plan)) == {"PROPOSED"}
     no = {"chosen_options": ["Reject"], "params_input": {"reason": "not today"}}
     rest.patch(
         f"/api/v2/dags/plan_approval/dagRuns/{asked.run_id}/taskInstances/approve_plan/-1/hitlDetails", no
     )
-    rest.wait(asked, timeout_s=90)
+    rest.wait(asked, timeout_s=240)
     assert asked.task_states["publish"] == "skipped"
     assert live.events(plan)["REJECTED"]["reason"] == "not today"

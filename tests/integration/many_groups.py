@@ -11,6 +11,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
+from sandbox.joins import finish_joins
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -47,7 +49,6 @@ class ManyGroups:
     _consumers: dict[str, list[Any]] = field(default_factory=dict)
     _locks: dict[int, threading.Lock] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
-    _is_settled: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -79,7 +80,6 @@ class ManyGroups:
                 name for name in waiting if not all(member.assignment() for member in self._consumers[name])
             }
             time.sleep(0.1)
-        self._is_settled.set()
 
     def commit(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets by (topic, partition), each by the member that holds it."""
@@ -98,7 +98,7 @@ class ManyGroups:
         return [set(member.assignment()) for member in self._consumers[name]]
 
     def _consumer(self, name: str, spec: GroupSpec, instance: str | None) -> Any:
-        return KafkaConsumer(
+        consumer = KafkaConsumer(
             *spec.topics,
             group_id=name,
             group_instance_id=instance,
@@ -111,12 +111,12 @@ class ManyGroups:
             session_timeout_ms=30_000,
             max_poll_records=1,
         )
+        return finish_joins(consumer)
 
     def _poll(self, member: Any) -> None:
         while not self._stopping.is_set():
             with self._locks[id(member)]:
-                # kafka-python forgets a join that outlasts the poll that began it.
-                member.poll(timeout_ms=1_000 if self._is_settled.is_set() else 5_000)
+                member.poll(timeout_ms=1_000)
                 member.pause(*member.assignment())
             # Whoever waits for the lock gets its turn.
             time.sleep(0.02)

@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from sandbox.joins import finish_joins
 from spark_jobs.errors import KafkaAuthenticationError, KafkaUnreachableError
 from spark_jobs.hint_topic import read_max_bytes
 from spark_jobs.kafka_connection import admin_client
@@ -49,7 +50,7 @@ def fill(broker: Broker, topic: str, counts: dict[int, int]) -> None:
 
 
 def consumer(broker: Broker, *topics: str, group: str, **more: Any) -> Any:
-    return KafkaConsumer(
+    made = KafkaConsumer(
         *topics,
         group_id=group,
         bootstrap_servers=broker.bootstrap_servers,
@@ -57,9 +58,10 @@ def consumer(broker: Broker, *topics: str, group: str, **more: Any) -> Any:
         allow_auto_create_topics=False,
         **more,
     )
+    return finish_joins(made)
 
 
-def poll_until_assigned(member: Any, timeout_s: float = 30) -> None:
+def poll_until_assigned(member: Any, timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while not member.assignment():
         assert time.monotonic() < deadline, "the group did not settle"
@@ -143,7 +145,7 @@ def test_a_group_that_rebalances_shows_members_without_subscriptions(
     thread = threading.Thread(target=join)
     thread.start()
     try:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 90
         while True:
             rows = members_of(ClusterReader(admin).read(), group)
             if rows[0]["group_state"] == "PreparingRebalance":
@@ -198,7 +200,7 @@ def test_a_topic_recreated_with_fewer_partitions_while_it_is_read_is_not_one_his
 
     def recreate() -> None:
         admin.delete_topics([topic])
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 90
         while topic in admin.list_topics():
             assert time.monotonic() < deadline
             time.sleep(0.1)

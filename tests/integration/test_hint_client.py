@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from assignor_core.hint import STOP_KEY, derive_group_key, encode_hint, hint_key
 from hint_client import HintCache, HintWatcher
@@ -25,7 +26,8 @@ def test_a_published_hint_is_followed_in_two_phases_and_nothing_is_read_twice(
 ) -> None:
     runners = [start() for _ in range(3)]
     settle_evenly(runners)
-    time.sleep(0.3)  # the listeners are told a moment after the consumers know
+    # The listeners are told a moment after the consumers know.
+    wait_until(lambda: all(r.listener.knows() == r.held for r in runners))
     for runner in runners:
         runner.listener.told.clear()
     before = [r.held for r in runners]
@@ -38,10 +40,8 @@ def test_a_published_hint_is_followed_in_two_phases_and_nothing_is_read_twice(
     # The first keeps one partition, the second gets all others but one of the third's.
     keep_third = min(partition for _, partition in before[2])
     wanted = [first[:1], [p for p in others if p != keep_third], [keep_third]]
-    started = time.monotonic()
     cluster.publish(cluster.payload(place(runners, topic, wanted)))
     wait_until(lambda: [sorted(p for _, p in r.held) for r in runners] == [sorted(w) for w in wanted])
-    took_s = time.monotonic() - started
     assert runners[0].generation - generation <= 3
     # Partitions that did not move were never revoked, and nobody was handed one before it was free.
     for runner, had, want in zip(runners, before, wanted, strict=True):
@@ -55,7 +55,6 @@ def test_a_published_hint_is_followed_in_two_phases_and_nothing_is_read_twice(
     time.sleep(0.3)
     records = [record for r in runners for record in r.records]
     assert len(records) == len(set(records)) == 600
-    assert took_s < 10
     assert any("FOLLOWED" in r.reasons() for r in runners)
 
 
@@ -143,13 +142,14 @@ def test_static_members_keep_a_followed_hint_through_restarts_and_a_newcomer(
     settle_evenly(runners)
     payload = cluster.payload(uneven(runners, topic))
     assert set(payload.assignment) == {"i:pod-0", "i:pod-1"}
-    cluster.publish(payload, ttl_ms=4000)
+    cluster.publish(payload)
     wait_until(lambda: len(runners[0].held) == NUM_PARTITIONS - 1)
     wait_until(lambda: is_settled(runners, NUM_PARTITIONS))
     wanted = [r.held for r in runners]
-    hint = runners[0].consumer.hint_cache.view.hint
-    assert hint is not None
-    wait_until(lambda: hint.is_expired(now_ms()))
+    # Expired once it was followed, however long that took.
+    cluster.publish(payload, ttl_ms=-1)
+    caches = [r.consumer.hint_cache for r in runners]
+    wait_until(lambda: all(c.view.hint is not None and c.view.hint.is_expired(now_ms()) for c in caches))
     for i in range(2):
         runners[i].close()
         runners[i] = start(group_instance_id=f"pod-{i}")
@@ -188,20 +188,24 @@ def test_a_pattern_never_takes_the_hint_topic(
     assert runner.consumer.subscription() == {topic}
 
 
+@pytest.mark.parametrize("is_hinted", [True, False], ids=["hinted", "plain"])
 def test_a_join_for_changed_metadata_that_outlasts_a_poll_is_taken_to_its_end(
-    cluster: Cluster, topic: str, start: Callable[..., Runner]
+    cluster: Cluster, topic: str, start: Callable[..., Runner], *, is_hinted: bool
 ) -> None:
-    runner = start(metadata_max_age_ms=300)
+    """By the adapter, and by `sandbox.joins` for kafka-python's own consumers beside hinted ones."""
+    theirs = RangePartitionAssignor()
+    runner = start(metadata_max_age_ms=300, **({} if is_hinted else {"plain": [theirs]}))
     wait_until(lambda: len(runner.held) == NUM_PARTITIONS)
     # Longer than a poll (100 ms): the join ends while nobody waits for it, and what it was begun for is
     # settled by then.
-    assign = runner.consumer.hint_assignor.assign
+    assignor = runner.consumer.hint_assignor if is_hinted else theirs
+    assign = assignor.assign
 
     def assign_slowly(*args: Any) -> Any:
         time.sleep(0.3)
         return assign(*args)
 
-    runner.consumer.hint_assignor.assign = assign_slowly
+    assignor.assign = assign_slowly
     cluster.admin.create_partitions({topic: NUM_PARTITIONS + 2})
     wait_until(lambda: is_settled([runner], NUM_PARTITIONS + 2))
 
@@ -227,7 +231,7 @@ def test_the_watcher_survives_a_missing_topic_and_a_topic_made_anew(
             cluster.create({hints: 5}, {"cleanup.policy": "compact"})
             cluster.renew_publisher()
             cluster.publish(payload, sequence=1)
-            wait_until(lambda: cache.view.hint is not None, timeout_s=30)
+            wait_until(lambda: cache.view.hint is not None)
     finally:
         watcher.stop()
     assert cache.cluster_id == broker.cluster_id

@@ -70,12 +70,12 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
                     ]
                 )
                 views = [runner.consumer.hint_cache for runner in runners]
-                wait_until(lambda: all(view.view.hint is None for view in views), timeout_s=60)
+                wait_until(lambda: all(view.view.hint is None for view in views))
                 assert all(not view.view.is_cold for view in views)
                 cluster.producer.send("t", b"x", partition=3)
                 wait_until(lambda: ("t", 3, 0) in runners[1].records)
                 cluster.admin.create_acls([allow(ResourceType.TOPIC, "hints", ACLOperation.READ)])
-                wait_until(lambda: all(view.view.hint is not None for view in views), timeout_s=60)
+                wait_until(lambda: all(view.view.hint is not None for view in views))
                 assert is_settled(runners, 4)
             finally:
                 for runner in runners:

@@ -56,7 +56,7 @@ def test_the_mode_follows_the_assignor_that_the_group_selected_last(
     assert set(first) < set(wanted[0])
     cluster.publish(cluster.payload(place(runners, topic, wanted)))
     wait_until(lambda: numbers(runners) == wanted)
-    wait_until(lambda: is_settled(runners, NUM_PARTITIONS) and runners[0].generation == generation + 2)
+    wait_until(lambda: is_settled(runners, NUM_PARTITIONS) and runners[0].generation >= generation + 2)
     wait_until(lambda: [kind for kind, _ in runners[0].listener.told] == ["assigned"])
     assert runners[1].listener.told == [("revoked", had[1] - {(topic, n) for n in keep})]
     # One that knows only range: what the others kept may be anybody's at once, so it is lost for them.
@@ -146,6 +146,6 @@ def test_a_member_whose_instance_id_was_taken_over_is_told_though_it_never_commi
     wait_until(lambda: len(first.held) == NUM_PARTITIONS)
     second = start(group_instance_id="pod-0")
     wait_until(lambda: len(second.held) == NUM_PARTITIONS)
-    wait_until(lambda: type(first.error).__name__ == "FencedInstanceIdError", timeout_s=5)
+    wait_until(lambda: type(first.error).__name__ == "FencedInstanceIdError")
     first.error = None
     first.close()

@@ -28,7 +28,7 @@ def test_a_killed_broker_comes_back_to_a_group_that_keeps_its_hint_and_takes_the
             broker.restart()
             cluster.renew_publisher()
             cluster.publish(following)
-            wait_until(lambda: [len(r.held) for r in runners] == [3, 1], timeout_s=40)
+            wait_until(lambda: [len(r.held) for r in runners] == [3, 1])
             wait_until(lambda: is_settled(runners, 4))
         finally:
             for runner in runners:

@@ -30,7 +30,7 @@ def admin(broker: Broker) -> Iterator[Any]:
 
 def beat_until_shared(members: list[NewerMember], num_partitions: int) -> None:
     """Beat until the broker has dealt all partitions out, and each member has told what it holds."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     held: list[int] = []
     while len(held) != num_partitions or len(set(held)) != num_partitions:
         assert time.monotonic() < deadline, held
