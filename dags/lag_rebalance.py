@@ -53,7 +53,7 @@ def publish(config: str, cluster: str) -> dict[str, Any]:
     from spark_jobs.publish_hints import publish_hints
 
     run_id, slot = _run_and_slot()
-    with fail_or_try_again():
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="publish", slot=slot.isoformat()):
         return publish_hints(load_policy(config), cluster, slot, run_id).summary()
 
 
@@ -65,7 +65,7 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     from spark_jobs.policy_file import load_policy
 
     run_id, slot = _run_and_slot()
-    with fail_or_try_again():
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):
         loaded = load_policy(config)
         heads = set_aside_shadowed(
             loaded, cluster, find(loaded, cluster, slot), run_id=run_id, now=datetime.now(UTC)
@@ -90,8 +90,8 @@ def report(config: str, cluster: str) -> dict[str, int]:
     from spark_jobs.figures import read_figures
     from spark_jobs.policy_file import load_policy
 
-    now, (run_id, _) = datetime.now(UTC), _run_and_slot()
-    with fail_or_try_again():
+    now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()):
         loaded = load_policy(config)
         changes = find_changes(loaded, cluster, now)
         figures = read_figures(loaded.policy.lake, cluster, now)

@@ -50,7 +50,8 @@ def prepare(config: str) -> dict[str, Any]:
 
     context = get_current_context()
     cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
-    with fail_or_try_again():
+    about = {"run_id": context["run_id"], "cluster": cluster, "step": "ask", "plan_id": plan_id}
+    with fail_or_try_again(**about):
         loaded = load_policy(config)
         try:
             request = ask(loaded, cluster, plan_id, run_id=context["run_id"], now=datetime.now(UTC))
@@ -74,7 +75,8 @@ def publish(config: str, slot: str) -> dict[str, Any]:
 
     context = get_current_context()
     cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
-    with fail_or_try_again():
+    about = {"run_id": context["run_id"], "cluster": cluster, "step": "publish", "plan_id": plan_id}
+    with fail_or_try_again(**about, slot=slot):
         loaded = load_policy(config)
         report = try_again_when_fenced(
             lambda: publish_hints(

@@ -83,11 +83,13 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001  # its callback prints and ends
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
-    pass
+    from spark_jobs.logs import set_up_logging
+
+    set_up_logging(is_command=True)
 
 
 app.command("run")(run_module.run)

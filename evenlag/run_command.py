@@ -95,20 +95,24 @@ def run(
 
 
 def _cycle(target: Target, slot: datetime, run_id: str, *, publish: bool, report: Report) -> dict[str, Any]:
+    from spark_jobs.logs import log_fields
+
     report("starting Spark", 0, 1)
     with quiet_spark(f"evenlag-run-{target.name}") as spark:
         report("starting Spark", 1, 1)
         from spark_jobs.cycle import run_decide, run_observe
 
-        answer: dict[str, Any] = {
-            "observe": run_observe(spark, target.loaded, target.name, slot, run_id, report),
-            "decide": run_decide(spark, target.loaded, target.name, slot, run_id, report),
-        }
+        answer: dict[str, Any] = {}
+        for step, act in (("observe", run_observe), ("decide", run_decide)):
+            with log_fields(run_id=run_id, cluster=target.name, step=step, slot=slot.isoformat()):
+                answer[step] = act(spark, target.loaded, target.name, slot, run_id, report)
     if publish:
         from spark_jobs.publish_hints import publish_hints
 
         report("publishing", 0, 1)
-        answer["publish"] = publish_hints(target.loaded, target.name, slot, run_id, actor="command").summary()
+        with log_fields(run_id=run_id, cluster=target.name, step="publish", slot=slot.isoformat()):
+            done = publish_hints(target.loaded, target.name, slot, run_id, actor="command")
+        answer["publish"] = done.summary()
         report("publishing", 1, 1)
     return answer
 

@@ -151,7 +151,12 @@ class HintCache:
             is_first = (plan_id, reason) not in self._logged
             self._logged.add((plan_id, reason))
         if is_first or again:
-            _log.info("group %s: hint %s %s: %s", self.group_id, plan_id or "-", reason.value, detail)
+            _log.info(
+                "group %s: hint %s %s: %s",
+                *(self.group_id, plan_id or "-", reason.value, detail),
+                # For an application whose own log has fields.
+                extra={"group_id": self.group_id, "plan_id": plan_id, "reason": reason.value},
+            )
         if self._on_event is not None:
             try:
                 self._on_event(HintEvent(reason, plan_id, detail))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import JobError
 from spark_jobs.lake import Lake
+from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
 from spark_jobs.policy_file import load_policy
 from spark_jobs.session import build_session
 from spark_jobs.side_by_side import run_side_by_side
@@ -191,8 +192,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
     parser.add_argument("--rebuild", action="store_true", help="make every day anew")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with log_fields(run_id=airflow_run_id(), cluster=arguments.cluster, step="audit"):
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
+        set_up_logging()
         root = arguments.lake or _lake_of_policy(arguments.config, arguments.cluster)
         spark = build_session(f"evenlag audit {arguments.cluster}")
         try:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import JobError, PolicyError, SnapshotNotFoundError
 from spark_jobs.lake import Lake
+from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
 from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.replay.policies import ComparedPolicy, parse_policy_name
 from spark_jobs.session import build_session
@@ -211,8 +212,13 @@ def _comparison_id(
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare from the command line; returns the exit status."""
     arguments = _parse(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with log_fields(run_id=airflow_run_id(), cluster=arguments.cluster, step="compare"):
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
+        set_up_logging()
         last = arguments.to or arguments.day
         if last < arguments.day:
             raise PolicyError(f"--to {last} lies before --day {arguments.day}")

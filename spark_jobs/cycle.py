@@ -20,6 +20,7 @@ from spark_jobs.compute_lag import compute_lag
 from spark_jobs.errors import JobError, SnapshotNotFoundError
 from spark_jobs.group_history import read_history
 from spark_jobs.lake import Lake
+from spark_jobs.logs import log_fields, set_up_logging
 from spark_jobs.plan_assignments import plan_assignments
 from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.read_outcomes import find_pending, read_outcomes
@@ -79,18 +80,19 @@ def run_observe(
     settings = loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
     collected = collect_offsets(lake, cluster, settings, slot, run_id=run_id, progress=progress)
-    report("observe: computing lag", 0, 1)
-    pending, _ = run_side_by_side(
-        partial(find_pending, lake, cluster),
-        partial(compute_lag, lake, loaded.policy, cluster, collected.snapshot_id),
-    )
-    report("observe: computing lag", 1, 1)
-    report("observe: reading outcomes", 0, 1)
-    outcomes = read_outcomes(lake, cluster, collected.snapshot_id, run_id, pending)
-    scored = score_plans(lake, cluster, collected.snapshot_id, run_id)
-    report("observe: reading outcomes", 1, 1)
-    summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
-    keep_run(lake, cluster, run_id, "observe", slot, collected.snapshot_id, started_at, summary)
+    with log_fields(snapshot_id=collected.snapshot_id):
+        report("observe: computing lag", 0, 1)
+        pending, _ = run_side_by_side(
+            partial(find_pending, lake, cluster),
+            partial(compute_lag, lake, loaded.policy, cluster, collected.snapshot_id),
+        )
+        report("observe: computing lag", 1, 1)
+        report("observe: reading outcomes", 0, 1)
+        outcomes = read_outcomes(lake, cluster, collected.snapshot_id, run_id, pending)
+        scored = score_plans(lake, cluster, collected.snapshot_id, run_id)
+        report("observe: reading outcomes", 1, 1)
+        summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
+        keep_run(lake, cluster, run_id, "observe", slot, collected.snapshot_id, started_at, summary)
     return summary
 
 
@@ -125,14 +127,15 @@ def run_decide(
         partial(keep_policy, lake, cluster, slot, loaded),
     )
     report("decide: planning groups", 0, 1)
-    planned = plan_assignments(lake, context)
-    report("decide: planning groups", 1, 1)
-    try:
-        report("decide: judging plans", 0, 1)
-        counts = validate_plans(lake, planned, context, started_at)
-        report("decide: judging plans", 1, 1)
-    finally:
-        planned.release()
+    with log_fields(snapshot_id=context.snapshot_id):
+        planned = plan_assignments(lake, context)
+        report("decide: planning groups", 1, 1)
+        try:
+            report("decide: judging plans", 0, 1)
+            counts = validate_plans(lake, planned, context, started_at)
+            report("decide: judging plans", 1, 1)
+        finally:
+            planned.release()
     summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": planned.num_plans}
     summary |= counts | {"failures": planned.failures}
     keep_run(lake, cluster, run_id, "decide", slot, context.snapshot_id, started_at, summary)
@@ -142,11 +145,15 @@ def run_decide(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one step from the command line; returns the exit status."""
     arguments = _parse(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # Every connection it makes, and every retry, at INFO.
-    logging.getLogger("kafka").setLevel(logging.WARNING)
+    slot = arguments.slot.isoformat()
+    with log_fields(run_id=arguments.run_id, cluster=arguments.cluster, step=arguments.step, slot=slot):
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     step = {"observe": run_observe, "decide": run_decide}[arguments.step]
     try:
+        set_up_logging()
         loaded = load_policy(arguments.config)
         loaded.cluster_settings(arguments.cluster)
         spark = build_session(f"evenlag {arguments.step} {arguments.cluster}")

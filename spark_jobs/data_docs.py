@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.errors import JobError, PolicyError
 from spark_jobs.gates import GATES
 from spark_jobs.lake import Lake
+from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
 from spark_jobs.policy_file import load_policy
 from spark_jobs.quality import import_great_expectations
 from spark_jobs.session import build_session
@@ -176,8 +177,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", help="where the pages go (default: the policy's data_docs)")
     parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, help="how many runs to show")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with log_fields(run_id=airflow_run_id(), cluster=arguments.cluster, step="data_docs"):
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
+        set_up_logging()
         policy = load_policy(arguments.config)
         policy.cluster_settings(arguments.cluster)
         folder = _folder(arguments.folder, policy.policy.data_docs, arguments.cluster)

@@ -88,7 +88,7 @@ def plan_assignments(lake: Lake, context: PlanContext) -> Planned:
     if counts.get(HEAD):
         import_ahead()
     for group_id, failure in failures.items():
-        _LOG.warning("group %s could not be planned: %s", group_id, failure)
+        _LOG.warning("group %s could not be planned: %s", group_id, failure, extra={"group_id": group_id})
     # A repeat under another policy is another plan: by its hash the two cannot be mixed.
     app_id = f"plan/{cluster}/{snapshot_id}/{context.policy_hash}"
     # In shadow nobody will ever follow the rows that stay, so the others tell all there is to tell.

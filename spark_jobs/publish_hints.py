@@ -248,13 +248,16 @@ class _Run:
         return kept
 
     def _expire(self, plan: Mapping[str, Any], reason: str) -> None:
+        about = {name: plan[name] for name in ("group_id", "plan_id", "snapshot_id")}
+        _LOG.info("plan expired: %s", reason, extra=about)
         self._report.expired.append((plan["group_id"], plan["plan_id"], reason))
         self._add(plan, "EXPIRED", reason, datetime.now(UTC))
 
     def _published(
         self, plan: Mapping[str, Any], sequence: int, issued_at: datetime, expires_at: datetime
     ) -> None:
-        _LOG.info("group %s: hint %s, sequence %d", plan["group_id"], plan["plan_id"][:12], sequence)
+        about = {name: plan[name] for name in ("group_id", "plan_id", "snapshot_id")}
+        _LOG.info("hint published, sequence %d", sequence, extra=about)
         self._report.published.append((plan["group_id"], plan["plan_id"], sequence))
         self._add(plan, "PUBLISHED", None, issued_at, sequence, expires_at)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from spark_jobs.errors import SecretError
+from spark_jobs.redaction import remember_secret
 
 
 class SecretRef(BaseModel):
@@ -29,7 +30,7 @@ class SecretRef(BaseModel):
         return self
 
     def resolve(self) -> str:
-        """Read the secret.
+        """Read the secret; from then on no log record shows it.
 
         Returns
         -------
@@ -41,6 +42,11 @@ class SecretRef(BaseModel):
         SecretError
             When the variable is not set, or the file is missing, unreadable or empty.
         """
+        value = self._read()
+        remember_secret(value)
+        return value
+
+    def _read(self) -> str:
         if self.env is not None:
             value = os.environ.get(self.env)
             if not value:

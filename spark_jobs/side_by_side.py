@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,5 +29,6 @@ def run_side_by_side(*calls: Callable[[], Any]) -> list[Any]:
         The first one, in the order of the calls, after all of them have ended.
     """
     with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
-        running = [pool.submit(call) for call in calls]
+        # What their log records are about goes with them; a context serves one thread only.
+        running = [pool.submit(copy_context().run, call) for call in calls]
     return [call.result() for call in running]

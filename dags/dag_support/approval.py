@@ -56,7 +56,7 @@ class PlanApprovalOperator(ApprovalOperator):
         from spark_jobs.approvals import AlreadyDecidedError, NotWaitingError, check_waiting
 
         cluster, plan_id = _plan_of(context)
-        with fail_or_try_again():
+        with fail_or_try_again(cluster=cluster, step="ask", plan_id=plan_id):
             try:
                 check_waiting(self._policy(), cluster, plan_id)
             except AlreadyDecidedError as error:
@@ -78,7 +78,7 @@ class PlanApprovalOperator(ApprovalOperator):
         cluster, plan_id = _plan_of(context)
         is_yes = event["chosen_options"] == [self.APPROVE]
         actor, reason = self._who_and_why(event)
-        with fail_or_try_again():
+        with fail_or_try_again(cluster=cluster, step="answer", plan_id=plan_id):
             try:
                 decide(
                     self._policy(),

@@ -1,4 +1,4 @@
-"""The jobs' errors as Airflow takes them: tried again only where time may help."""
+"""The work of a task without a JVM: errors as Airflow takes them, records that say what they are about."""
 
 from __future__ import annotations
 
@@ -12,18 +12,30 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def fail_or_try_again() -> Iterator[None]:
+def fail_or_try_again(**about: str | None) -> Iterator[None]:
     """Let an error that may pass be tried again; make any other one final.
+
+    Parameters
+    ----------
+    **about
+        What the log's records are about within (``spark_jobs.logs``). Airflow's own masker is told each
+        secret that is read.
 
     Raises
     ------
     AirflowFailException
         For what no repeat can help.
     """
-    from spark_jobs.errors import FencedPublisherError, JobError
+    from airflow.sdk.log import mask_secret
 
+    from spark_jobs.errors import FencedPublisherError, JobError
+    from spark_jobs.logs import log_fields
+    from spark_jobs.redaction import tell_secrets
+
+    tell_secrets(mask_secret)
     try:
-        yield
+        with log_fields(**about):
+            yield
     except FencedPublisherError:
         # Another publishing came in between, an approved plan's or a command's: a repeat reads all anew.
         raise
