@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from assignor_core.errors import HintError
 from assignor_core.hint import GROUP_KEY_PREFIX, STOP_KEY, Hint, decode_hint, derive_group_key, hint_key
 from spark_jobs.errors import FencedPublisherError, PublishError
-from spark_jobs.kafka_connection import bootstrap_timeout_ms, kafka_client_settings, kafka_errors
+from spark_jobs.kafka_connection import kafka_client_settings, kafka_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -119,7 +119,6 @@ def read_hint_topic(cluster: ClusterSettings) -> TopicState:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             allow_auto_create_topics=False,
-            bootstrap_timeout_ms=bootstrap_timeout_ms(cluster),
         )
         try:
             numbers = consumer.partitions_for_topic(cluster.hint_topic)

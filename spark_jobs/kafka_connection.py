@@ -22,9 +22,9 @@ _BOOTSTRAP_TIMEOUT_MS: Final = 15_000
 _PROBE_TIMEOUT_S: Final = 2.0
 
 
-def bootstrap_timeout_ms(cluster: ClusterSettings) -> int:
-    """How long a client may try to reach a first broker, in milliseconds."""
-    return min(_BOOTSTRAP_TIMEOUT_MS, cluster.request_timeout_ms)
+def request_timeout_s(cluster: ClusterSettings) -> float:
+    """How long a request may take, in seconds: as among the settings for kafka-python, else the cluster's."""
+    return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: settings.py looks
 
 
 def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
@@ -43,6 +43,8 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
     }
     return {
         "request_timeout_ms": cluster.request_timeout_ms,
+        # Nobody who cannot be reached is waited for longer than for an answer.
+        "bootstrap_timeout_ms": min(_BOOTSTRAP_TIMEOUT_MS, round(1000 * request_timeout_s(cluster))),
         **resolved,
         "bootstrap_servers": list(cluster.bootstrap_servers),
         "client_id": CLIENT_ID,
@@ -102,7 +104,7 @@ def admin_client(cluster: ClusterSettings) -> Iterator[Any]:
 
     settings = kafka_client_settings(cluster)
     with kafka_errors(cluster):
-        client = KafkaAdminClient(**settings, bootstrap_timeout_ms=bootstrap_timeout_ms(cluster))
+        client = KafkaAdminClient(**settings)
         try:
             yield client
         finally:

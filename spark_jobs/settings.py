@@ -38,9 +38,12 @@ DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
 SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password"})
 # Objects of Python, for programs: OAUTHBEARER's tokens, a ready-made TLS context.
 OBJECT_KAFKA_SETTINGS: Final = frozenset({"sasl_oauth_token_provider", "ssl_context"})
+# Settings of kafka-python that evenlag itself looks at.
+TIMEOUT_KAFKA_SETTINGS: Final = frozenset({"request_timeout_ms", "bootstrap_timeout_ms"})
 # Set by evenlag itself, per connection.
 RESERVED_KAFKA_SETTINGS: Final = frozenset({"bootstrap_servers", "transactional_id", "group_id", "client_id"})
 
+_MAX_TIMEOUT_MS: Final = 600_000
 CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
 
@@ -83,6 +86,25 @@ def _one_or_many(value: Any) -> Any:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
+class ReadingSettings(_Settings):
+    """How gently a cluster is read, and when the work is spread over Spark's executors."""
+
+    requests_per_s: float = Field(
+        default=100, gt=0, le=100_000, allow_inf_nan=False, description="requests of a reading to all brokers"
+    )
+    connections_per_broker: int = Field(
+        default=2, ge=1, le=64, description="executors that may be connected to a broker at once"
+    )
+    max_broker_failures: int = Field(
+        default=3, ge=1, le=100, description="times that a broker may not answer; then it is left alone"
+    )
+    spread_from_rows: int = Field(
+        default=500_000,
+        ge=1,
+        description="rows from which on executors read, not the driver",
+    )
+
+
 class ClusterSettings(_Settings):
     """One Kafka cluster: how to reach it, when to run, where its hints go."""
 
@@ -102,6 +124,7 @@ class ClusterSettings(_Settings):
         default=3_600, ge=60, le=604_800, description="how far back rates and time lag look"
     )
     rate_window_s: int = Field(default=900, ge=1, le=86_400, description="window of the rates")
+    reading: ReadingSettings = ReadingSettings()
 
     @field_validator("kafka")
     @classmethod
@@ -113,6 +136,9 @@ class ClusterSettings(_Settings):
                 raise ValueError(f"{name} takes an object, which a policy file cannot hold")
             if name in SECRET_KAFKA_SETTINGS and not isinstance(setting, SecretRef):
                 raise ValueError(f"{name} is a secret: give it as {{env: NAME}} or {{file: PATH}}")
+            is_time = type(setting) in (int, float) and 0 < setting <= _MAX_TIMEOUT_MS
+            if name in TIMEOUT_KAFKA_SETTINGS and not is_time:
+                raise ValueError(f"{name} is a time in milliseconds, above 0, to {_MAX_TIMEOUT_MS:,}")
         return value
 
     @model_validator(mode="after")

@@ -110,7 +110,7 @@ def test_wrong_credentials_are_told_as_such_and_the_password_is_not(evenlag: Eve
     settings = broker.sasl_ssl.client_config() | {"sasl_plain_password": "wr0ng-password"}
     servers = settings.pop("bootstrap_servers")
     environment = {f"EVENLAG_KAFKA_{name.upper()}": value for name, value in settings.items()}
-    environment["EVENLAG_KAFKA_REQUEST_TIMEOUT_MS"] = "4000"
+    environment["EVENLAG_KAFKA_BOOTSTRAP_TIMEOUT_MS"] = "2000"
     answer = evenlag("hints", "-b", servers, **environment)
     assert answer.exit_code == 3
     assert "check security_protocol, the certificates and the credentials" in answer.stderr
@@ -127,7 +127,7 @@ def test_right_credentials_from_the_environment_go_through(evenlag: Evenlag, bro
 
 
 def test_a_broker_that_does_not_answer_is_told_in_one_line(evenlag: Evenlag) -> None:
-    answer = evenlag("hints", "-b", "127.0.0.1:1", EVENLAG_KAFKA_REQUEST_TIMEOUT_MS="2000")
+    answer = evenlag("hints", "-b", "127.0.0.1:1", EVENLAG_KAFKA_BOOTSTRAP_TIMEOUT_MS="500")
     assert answer.exit_code == 3
     [line] = answer.stderr.splitlines()
     assert line.startswith("error: no broker answered at 127.0.0.1:1")

@@ -19,6 +19,7 @@ from spark_jobs.settings import (
     MaintenanceSettings,
     Pauses,
     Policy,
+    ReadingSettings,
 )
 from spark_jobs.transforms.events import EVENT_RANK
 
@@ -30,6 +31,7 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text(en
 HEADINGS: dict[type[BaseModel], str] = {
     Policy: "## The policy file",
     ClusterSettings: "### A cluster: `clusters.<name>`",
+    ReadingSettings: "### Reading a cluster: `reading` of `clusters.<name>`",
     GroupRule: "### A rule: an entry of `groups`",
     CapacityRule: "### Capacities",
     GateLimits: "### Limits of the gates: `gates` of a rule",
