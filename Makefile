@@ -68,9 +68,10 @@ bench: $(STAMP) ## Time the assignors beside Kafka's own and measure plans (15 m
 check: lint types contracts ## Run every static check
 
 .PHONY: lint
-lint: $(STAMP) ## ruff: rules and formatting
+lint: $(STAMP) ## ruff: rules and formatting; hadolint: the Dockerfiles
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/hadolint docker/*/Dockerfile
 
 .PHONY: types
 types: $(STAMP) ## mypy --strict
@@ -85,10 +86,18 @@ format: $(STAMP) ## Format the code and fix what can be fixed by itself
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+RESOLVE := $(BIN)/uv pip compile --quiet --universal --no-header --no-emit-index-url --generate-hashes \
+	--python-version 3.11 pyproject.toml
+# Parts of requirements.lock: what an image installs, and nothing that no test has seen.
+PART := $(RESOLVE) --no-annotate --constraint requirements.lock
+
 .PHONY: lock
-lock: $(STAMP) ## Resolve the packages again into requirements.lock
-	@$(BIN)/uv pip compile --universal --no-header --no-emit-index-url --generate-hashes --all-extras \
-		--python-version 3.11 pyproject.toml -o requirements.lock
+lock: $(STAMP) ## Resolve the packages again into requirements.lock and the images' parts of it
+	@$(RESOLVE) --all-extras -o requirements.lock
+	@$(PART) --extra airflow --extra postgres -o docker/airflow.lock
+	@$(PART) --extra spark -o docker/spark.lock
+	@$(PART) --extra executor -o docker/executor.lock
+	@printf 'build\nhatchling\n' | $(subst pyproject.toml,-,$(PART)) -o docker/build.lock
 
 .PHONY: clean
 clean: ## Remove what runs, tests and set-up left here; the sources stay
