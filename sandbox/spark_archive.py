@@ -110,5 +110,6 @@ def _environment(options: list[str]) -> dict[str, str]:
         "SPARK_DIST_CLASSPATH": os.pathsep.join(str(path) for path in spark_jars()),
         "SPARK_DRIVER_MEMORY": "1g",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        # The driver's; what executors run is theirs to say.
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

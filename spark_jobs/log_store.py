@@ -1,8 +1,8 @@
 """Whether several Spark drivers may write to a lake: what `evenlag doctor` asks before it says yes.
 
-A commit to a Delta table is a file that must not be there yet. HDFS, Azure and Google Cloud Storage can promise
-that; on S3 Delta's default log store keeps apart the threads of one driver only, and of two drivers that commit at
-once one commit is lost without a word. Delta's log store with a DynamoDB table keeps drivers apart there.
+A commit to a Delta table is a file that must not be there yet. HDFS, Azure and Google Cloud Storage can
+promise that; on S3 Delta's default log store keeps apart the threads of one driver only, and of two drivers
+that commit at once one commit is lost without a word. Delta's log store with DynamoDB keeps drivers apart.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def log_store_problem(lake: str, conf: Mapping[str, str], *, num_drivers: int) -
         if given is not None and given not in _SINGLE_DRIVER:
             return None  # Delta's, or one that somebody chose knowingly
         return (
-            f"{num_drivers} Spark drivers write to {lake}, and Delta's log store for S3 keeps only one driver's "
-            f"commits apart: set {key}={DYNAMODB_LOG_STORE} in spark-defaults.conf, with "
+            f"{num_drivers} Spark drivers write to {lake}, and Delta's log store for S3 keeps only one "
+            f"driver's commits apart: set {key}={DYNAMODB_LOG_STORE} in spark-defaults.conf, with "
             f"spark.{DYNAMODB_LOG_STORE}.ddb.tableName and spark.{DYNAMODB_LOG_STORE}.ddb.region, and put "
             "delta-storage-s3-dynamodb among the jars (docs/cluster.md)"
         )
@@ -82,8 +82,8 @@ def log_store_problem(lake: str, conf: Mapping[str, str], *, num_drivers: int) -
 def writing_drivers(policy: Policy) -> tuple[str, ...]:
     """Name the DAGs whose Spark tasks write to a policy's lake; each may run beside all others.
 
-    The cycles of one cluster come one after another, those of two clusters do not. The audit, the upkeep of the
-    tables and the comparison each take one cluster after another.
+    The cycles of one cluster come one after another, those of two clusters do not. The audit, the upkeep of
+    the tables and the comparison each take one cluster after another.
     """
     names = [f"lag_rebalance__{cluster}" for cluster in policy.clusters]
     names += ["assignment_audit", "table_maintenance"]
@@ -95,8 +95,8 @@ def writing_drivers(policy: Policy) -> tuple[str, ...]:
 def spark_defaults(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Read the settings that `spark-submit` would take from ``spark-defaults.conf``.
 
-    It looks where Spark looks: in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``. Empty when there is
-    none. A setting that only a connection's or a cluster's own files have is not seen.
+    It looks where Spark looks: in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``. Empty when there
+    is none. A setting that only a cluster's own files have is not seen.
     """
     environ = os.environ if environ is None else environ
     folder = environ.get("SPARK_CONF_DIR")

@@ -1,7 +1,8 @@
 """The only place where a Spark session is built.
 
 Under ``spark-submit`` the JVM runs already: master, jars and driver memory are the submitter's, and only
-what may still be set is set here. Run as a plain Python process, the session is an embedded ``local[*]``.
+what may still be set is set here. Run as a plain Python process, the session is an embedded ``local[*]``, or
+on the master that ``EVENLAG_SPARK_MASTER`` names. On a cluster our code goes along with the session.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import JobError
+from spark_jobs.shipping import ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JARS_VARIABLE: Final = "EVENLAG_JARS"
 MASTER_VARIABLE: Final = "EVENLAG_SPARK_MASTER"
+# Spark's own: the executors' interpreter, by a path on the executors' machines (python3 when it is not set).
+EXECUTOR_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 _ROOT: Final = Path(__file__).resolve().parents[1]
 
 # What every session needs, wherever it runs; static, so it is set before the session is there.
@@ -28,9 +32,10 @@ SESSION_CONF: Final = {
 }
 
 # A driver that this process starts itself.
-EMBEDDED_CONF: Final = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+_QUIET_CONF: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+
+# The same on a local master: nobody else has to reach it, and it lives for seconds.
+EMBEDDED_CONF: Final = _QUIET_CONF | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -94,7 +99,7 @@ def build_session(
     Raises
     ------
     JobError
-        When PySpark is not installed, or no Java is found.
+        When PySpark is not installed, no Java is found, or our code cannot be sent to a cluster.
     """
     try:
         from pyspark.errors import PySparkRuntimeError
@@ -102,11 +107,11 @@ def build_session(
     except ModuleNotFoundError as error:
         raise JobError("this needs Spark: pip install 'evenlag[spark]'") from error
 
-    # Executors must run this interpreter, not whichever python3 stands first on their path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = dict(SESSION_CONF)
     if not _under_spark_submit():
-        settings |= EMBEDDED_CONF | {"spark.master": os.environ.get(MASTER_VARIABLE, "local[*]")}
+        master = os.environ.get(MASTER_VARIABLE, "local[*]")
+        settings |= EMBEDDED_CONF if is_local(master) else _QUIET_CONF
+        settings["spark.master"] = master
         if jars := delta_jars():
             settings["spark.jars"] = ",".join(jars)
     settings |= conf or {}
@@ -117,11 +122,22 @@ def build_session(
         session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise JobError(f"Spark did not start ({error}): is Java 17 or newer on the PATH?") from error
-    if str(session.sparkContext.master).startswith("local"):
-        for key, value in (LARGE_LOCAL_CONF if is_large else LOCAL_CONF).items():
-            if key not in (conf or {}):
-                session.conf.set(key, value)
+    context = session.sparkContext
+    if not is_local(str(context.master)):
+        ship_code(context)
+        return session
+    if EXECUTOR_PYTHON_VARIABLE not in os.environ:
+        # Our code runs on this interpreter beside the JVM too, not on whichever python3 the path has first.
+        context.pythonExec = sys.executable
+    for key, value in (LARGE_LOCAL_CONF if is_large else LOCAL_CONF).items():
+        if key not in (conf or {}):
+            session.conf.set(key, value)
     return session
+
+
+def is_local(master: str) -> bool:
+    """Whether a master means threads of the driver's own JVM, and no executors elsewhere."""
+    return master == "local" or master.startswith("local[")
 
 
 def _under_spark_submit() -> bool:
