@@ -202,14 +202,14 @@ class SparkCluster:
     def _settings(self) -> list[str]:
         return ["--properties-file", str(self.directory / "conf" / "spark-defaults.conf")]
 
-    def _write_files(self, conf: Mapping[str, str]) -> None:
+    def _write_files(self, more: Mapping[str, str]) -> None:
         make_executor_python(self.directory / "python")
         conf = self.directory / "conf"
         conf.mkdir()
         (self.directory / "events").mkdir()
         settings = {
             "spark.authenticate": "true",
-            # A standalone driver takes it from its settings only; workers hand it to executors by environment.
+            # A standalone driver takes it from its settings only; a worker's environment hands it to executors.
             "spark.authenticate.secret": secrets.token_urlsafe(32),
             # It would listen on a fixed port, and asks nobody for the secret.
             "spark.master.rest.enabled": "false",
@@ -223,7 +223,7 @@ class SparkCluster:
             "spark.eventLog.dir": (self.directory / "events").as_uri(),
             "spark.ui.enabled": "false",
         }
-        lines = [f"{name} {value}" for name, value in (settings | dict(conf)).items()]
+        lines = [f"{name} {value}" for name, value in (settings | dict(more)).items()]
         file = conf / "spark-defaults.conf"
         file.touch(mode=0o600)
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
