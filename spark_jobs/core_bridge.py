@@ -1,7 +1,7 @@
-"""Between rows and groups: the only module that knows both Arrow columns and ``assignor_core``.
+"""Between rows and groups: the only module that knows both a bundle's columns and ``assignor_core``.
 
-One group at a time comes in as two Arrow tables (its lag rows, its members) and goes out as one (its plan's
-head and rows). Partitions stay columns all the way; Python loops only over members and topics.
+A group comes in as slices of its bundle's columns and goes out as a plan. Partitions stay columns all the
+way; Python loops only over members and topics.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from assignor_core.assignors import get_assignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.hint import HintPayload, fingerprint, member_key
 from assignor_core.metrics import Metrics, count_moves, measure
-from assignor_core.model import Group, utf16_key
+from assignor_core.model import Group
 from assignor_core.verify import find_violations, largest_count_gap
 from spark_jobs.choices import Load
-from spark_jobs.transforms.lag import NOT_SUBSCRIBED
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
+    from spark_jobs.group_bundle import GroupBundle
     from spark_jobs.settings import GroupSettings
 
 # Which of a group's settings an assignor takes; the others are held to them by the gates alone.
@@ -43,8 +42,6 @@ class GroupRows:
         The group; the owners are its claims.
     topic_ids
         [T] by topic.
-    status
-        [P] object array: the status of the lag.
     is_unknown
         bool [P]: the lag is not known; such a partition is not moved.
     arrival_rate
@@ -55,62 +52,43 @@ class GroupRows:
 
     group: Group
     topic_ids: tuple[str, ...]
-    status: NDArray[np.object_]
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
 
 
-def build_group(lag: pa.Table, members: pa.Table) -> GroupRows:
-    """Build a group from its rows of ``lag`` and ``members``.
-
-    Parameters
-    ----------
-    lag
-        ``topic_id, topic, partition, owner_member_id, status, lag_records, arrival_rate_records_per_s,
-        stalled``; every partition of every topic that a member takes.
-    members
-        ``member_id, group_instance_id, subscription``; members only.
+def build_group(bundle: GroupBundle, number: int) -> GroupRows:
+    """Build one of a bundle's groups; its rows stand as they do in the bundle.
 
     Raises
     ------
     ProblemError
-        If the rows contradict each other, e.g. a partition stands twice.
+        If the rows contradict each other, e.g. a member stands twice.
     """
-    import pyarrow.compute as pc
-
-    lag = lag.filter(pc.not_equal(lag["status"], NOT_SUBSCRIBED))
-    names = sorted(pc.unique(lag["topic"]).to_pylist(), key=utf16_key)
-    topic_of_row = pc.index_in(lag["topic"].combine_chunks(), value_set=_strings(names)).to_numpy()
-    partition = lag["partition"].to_numpy()
-    order = np.lexsort((partition, topic_of_row))
-    topic_of_row, partition = topic_of_row[order], partition[order]
-    counts = np.bincount(topic_of_row, minlength=len(names))
-    first_row = np.concatenate(([0], np.cumsum(counts)[:-1])) if names else np.zeros(0, dtype=np.int64)
-
-    ids: list[str] = members["member_id"].to_pylist()
-    owner = pc.index_in(lag["owner_member_id"].combine_chunks(), value_set=_strings(ids))
-    owner_of_row = owner.fill_null(-1).to_numpy()[order]
-    held = np.flatnonzero(owner_of_row >= 0)
-    known = lag["lag_records"].is_valid().to_numpy()[order]
-    lag_records = pc.fill_null(lag["lag_records"], 0).to_numpy()[order]
+    rows = slice(*bundle.row_start[number : number + 2].tolist())
+    topics = slice(*bundle.topic_start[number : number + 2].tolist())
+    people = slice(*bundle.member_start[number : number + 2].tolist())
+    taken = bundle.taken_start[people.start : people.stop + 1]
+    owner = bundle.owner[rows]
+    held = np.flatnonzero(owner >= 0)
     group = Group.from_arrays(
-        topics=names,
-        num_partitions=counts,
-        member_ids=ids,
-        instance_ids=members["group_instance_id"].to_pylist(),
-        subscriptions=_subscriptions(members["subscription"].to_pylist(), names),
-        claims=(held, owner_of_row[held], np.zeros(len(held), dtype=np.int64)),
-        lags=lag_records,
+        topics=bundle.topics[topics],
+        num_partitions=bundle.topic_rows[topics],
+        member_ids=bundle.member_ids[people],
+        instance_ids=bundle.instance_ids[people],
+        subscriptions=(
+            np.repeat(np.arange(len(taken) - 1), np.diff(taken)),
+            bundle.taken_topic[taken[0] : taken[-1]],
+        ),
+        claims=(held, owner[held], np.zeros(len(held), dtype=np.int64)),
+        lags=bundle.lag_records[rows],
     )
-    topic_ids = lag["topic_id"].take(order[first_row]).to_pylist()
     return GroupRows(
         group=group,
-        topic_ids=tuple(topic_ids),
-        status=lag["status"].to_numpy()[order],
-        is_unknown=~known,
-        arrival_rate=pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy()[order],
-        stalled=pc.fill_null(lag["stalled"], False).to_numpy()[order],
+        topic_ids=tuple(bundle.topic_ids[topics]),
+        is_unknown=bundle.is_unknown[rows],
+        arrival_rate=bundle.arrival_rate[rows],
+        stalled=bundle.stalled[rows],
     )
 
 
@@ -299,23 +277,3 @@ def _hinted(rows: GroupRows, target: NDArray[np.int32]) -> dict[str, dict[str, l
         topics = hinted.setdefault(keys[member[part[0]]], {})
         topics[rows.topic_ids[topic[part[0]]]] = group.row_partition[placed[part]].tolist()
     return hinted
-
-
-def _subscriptions(
-    taken: list[list[str] | None], names: list[str]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    index = {name: number for number, name in enumerate(names)}
-    pairs = [
-        (member, index[topic])
-        for member, topics in enumerate(taken)
-        for topic in sorted(set(topics or ()))
-        if topic in index
-    ]
-    array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return array[:, 0], array[:, 1]
-
-
-def _strings(values: list[str]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.string())

@@ -26,10 +26,10 @@ from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.read_outcomes import find_pending, read_outcomes
 from spark_jobs.run_records import keep_policy, keep_run
 from spark_jobs.score_plans import score_plans
-from spark_jobs.session import build_session
+from spark_jobs.session import build_session, is_large_snapshot, sized_session
 from spark_jobs.side_by_side import run_side_by_side
-from spark_jobs.tables import SNAPSHOTS
-from spark_jobs.transforms.plans import PlanContext
+from spark_jobs.tables import LAG, SNAPSHOTS
+from spark_jobs.transforms.plan_rows import PlanContext
 from spark_jobs.validate_plans import validate_plans
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def run_decide(
     Returns
     -------
     dict
-        ``snapshot_id, plans, approved, rejected, waiting, failures``.
+        ``snapshot_id, plans, approved, rejected, waiting, failed, failures``: how many groups could not be
+        planned, and of at most 100 of them why.
 
     Raises
     ------
@@ -122,13 +123,13 @@ def run_decide(
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
-    context, _ = run_side_by_side(
+    (context, num_rows), _ = run_side_by_side(
         partial(_plan_context, lake, loaded, cluster, slot, run_id),
         partial(keep_policy, lake, cluster, slot, loaded),
     )
     report("decide: planning groups", 0, 1)
-    with log_fields(snapshot_id=context.snapshot_id):
-        planned = plan_assignments(lake, context)
+    with log_fields(snapshot_id=context.snapshot_id), sized_session(spark, num_rows):
+        planned = plan_assignments(lake, context, num_rows)
         report("decide: planning groups", 1, 1)
         try:
             report("decide: judging plans", 0, 1)
@@ -137,7 +138,7 @@ def run_decide(
         finally:
             planned.release()
     summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": planned.num_plans}
-    summary |= counts | {"failures": planned.failures}
+    summary |= counts | {"failed": planned.num_failed, "failures": planned.failures}
     keep_run(lake, cluster, run_id, "decide", slot, context.snapshot_id, started_at, summary)
     return summary
 
@@ -185,14 +186,17 @@ def _slot(text: str) -> datetime:
     return slot
 
 
-def _plan_context(lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str) -> PlanContext:
+def _plan_context(
+    lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str
+) -> tuple[PlanContext, int]:
+    """What all plans share, and how many rows of lag there may be."""
     snapshot_id = lake.find_snapshot(cluster, slot_ms(slot))
     if snapshot_id is None:
         raise SnapshotNotFoundError(
             f"slot {slot.isoformat()} of {cluster} has no finished snapshot: run observe for it first"
         )
     marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).take(1)[0]
-    return PlanContext(
+    context = PlanContext(
         policy=loaded.policy,
         policy_hash=loaded.policy_hash,
         cluster=cluster,
@@ -203,6 +207,11 @@ def _plan_context(lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime
         run_id=run_id,
         history=read_history(lake, loaded.policy, cluster, slot),
     )
+    # Every group on every partition at the most; only where that may be much is it worth a look.
+    num_rows = marker.num_groups * marker.num_partitions
+    if is_large_snapshot(num_rows):
+        num_rows = lake.read_snapshot(LAG, cluster, snapshot_id).count()
+    return context, num_rows
 
 
 def _no_progress(_step: str, _done: int, _total: int) -> None:

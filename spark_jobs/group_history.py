@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.tables import DECISIONS, SCORES
 from spark_jobs.transforms.history import count_breaches, find_backing_off
-from spark_jobs.transforms.plans import GroupHistory
+from spark_jobs.transforms.plan_rows import GroupHistory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,19 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_jobs.quality import import_ahead
+from spark_jobs.session import is_large_snapshot
 from spark_jobs.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS
+from spark_jobs.transforms.bundles import pack_groups, read_sizes
 from spark_jobs.transforms.events import PROPOSED, build_events
-from spark_jobs.transforms.plans import (
-    DECISION,
-    FAILED,
-    HEAD,
-    ROW,
-    PlanContext,
-    build_plans,
-    select_assignments,
-    select_decisions,
-    select_heads,
-)
+from spark_jobs.transforms.plan_rows import DECISION, FAILED, HEAD, ROW, PlanContext
+from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,6 +24,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ROWS_PER_FILE = 1_000_000
+_MOST_FAILURES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +34,28 @@ class Planned:
     Attributes
     ----------
     heads, assignments
-        The plans' heads, and all their rows: kept in memory until :meth:`release`, for the gates.
+        The plans' heads, and all their rows: kept by the executors until :meth:`release`, for the gates.
     num_plans
         How many plans there are.
+    num_failed
+        How many groups could not be planned.
     failures
-        Why a group could not be planned, by group; at most 100 of them.
+        Why, by group; at most 100 of them.
     """
 
     heads: DataFrame
     assignments: DataFrame
     num_plans: int
+    num_failed: int
     failures: dict[str, str]
-    _cached: DataFrame
+    _kept: DataFrame
 
     def release(self) -> None:
         """Let go of the rows."""
-        self._cached.unpersist()
+        self._kept.unpersist()
 
 
-def plan_assignments(lake: Lake, context: PlanContext) -> Planned:
+def plan_assignments(lake: Lake, context: PlanContext, num_rows: int = 0) -> Planned:
     """Plan and write.
 
     Parameters
@@ -67,6 +64,9 @@ def plan_assignments(lake: Lake, context: PlanContext) -> Planned:
         The tables; the snapshot's lag is there.
     context
         Policy, cluster, snapshot and run.
+    num_rows
+        How many rows of lag there are, or may be: a large number makes the groups be packed by their sizes,
+        and the plans be kept on disk and not in memory.
 
     Raises
     ------
@@ -76,30 +76,55 @@ def plan_assignments(lake: Lake, context: PlanContext) -> Planned:
     from pyspark.sql import functions as sf
 
     cluster, snapshot_id = context.cluster, context.snapshot_id
-    planned = build_plans(
-        lake.read_snapshot(LAG, cluster, snapshot_id),
-        lake.read_snapshot(MEMBERS, cluster, snapshot_id),
-        context,
-    ).cache()
-    heads, rows = select_heads(planned), select_assignments(planned)
-    counts = {row.kind: row["count"] for row in planned.groupBy("kind").count().collect()}
-    failed = planned.where((sf.col("kind") == DECISION) & (sf.col("decision") == FAILED))
-    failures = {row.group_id: row.reason for row in failed.limit(100).collect()}
-    if counts.get(HEAD):
+    planned = _keep_plans(lake, context, num_rows)
+    heads, rows = select_heads(planned, context), select_assignments(planned, context)
+    is_failed = (sf.col("kind") == DECISION) & (sf.col("decided.decision") == FAILED)
+    counted = planned.groupBy("kind").agg(sf.count("*").alias("num"), sf.count_if(is_failed).alias("failed"))
+    counts = {row.kind: row for row in counted.collect()}
+    num_plans = counts[HEAD].num if HEAD in counts else 0
+    num_failed = counts[DECISION].failed if DECISION in counts else 0
+    if num_plans:
         import_ahead()
-    for group_id, failure in failures.items():
-        _LOG.warning("group %s could not be planned: %s", group_id, failure, extra={"group_id": group_id})
+    failures = _tell_failures(planned.where(is_failed)) if num_failed else {}
     # A repeat under another policy is another plan: by its hash the two cannot be mixed.
     app_id = f"plan/{cluster}/{snapshot_id}/{context.policy_hash}"
-    # In shadow nobody will ever follow the rows that stay, so the others tell all there is to tell.
-    changes = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
-    kept = select_assignments(planned.where((sf.col("mode") != "shadow") | changes))
-    files = -(-counts.get(ROW, 0) // _ROWS_PER_FILE) or 1
-    lake.append(DECISIONS, select_decisions(planned), app_id, sort_by=("group_id",))
+    lake.append(DECISIONS, select_decisions(planned, context), app_id, sort_by=("group_id",))
     # An empty commit a table is what most cycles would write: most groups are even.
-    if counts.get(HEAD):
+    if num_plans:
+        # In shadow nobody will ever follow the rows that stay, so the others tell all there is to tell.
+        changes = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
+        kept = select_assignments(planned.where((sf.col("mode") != "shadow") | changes), context)
+        files = -(-(counts[ROW].num if ROW in counts else 0) // _ROWS_PER_FILE) or 1
         lake.append(PLAN_ASSIGNMENTS, kept, app_id, files=files, sort_by=("group_id", "plan_id"))
         lake.append(PLANS, heads, app_id, sort_by=("group_id",))
         proposed = build_events(heads, PROPOSED, actor="planner", reason=sf.col("mode_reason"))
         lake.append(PLAN_EVENTS, proposed, app_id)
-    return Planned(heads, rows, counts.get(HEAD, 0), failures, planned)
+    return Planned(heads, rows, num_plans, num_failed, failures, planned)
+
+
+def _keep_plans(lake: Lake, context: PlanContext, num_rows: int) -> DataFrame:
+    """Plan, once for all that is read of it: in memory where it is little, else on the executors' disks."""
+    from pyspark import StorageLevel
+
+    lag = lake.read_snapshot(LAG, context.cluster, context.snapshot_id)
+    members = lake.read_snapshot(MEMBERS, context.cluster, context.snapshot_id)
+    if not is_large_snapshot(num_rows):
+        return build_plans(lag, members, context).cache()
+    group_ids, sizes = read_sizes(lag, members)
+    bundles = pack_groups(sizes, lake.spark.sparkContext.defaultParallelism)
+    # On a local master an executor's memory is the driver's: it must not grow with the partitions.
+    return build_plans(lag, members, context, (group_ids, bundles)).persist(StorageLevel.DISK_ONLY)
+
+
+def _tell_failures(failed: DataFrame) -> dict[str, str]:
+    """Log why groups could not be planned; a traceback where nobody foresaw it."""
+    failures = {}
+    columns = ("group_id", "decided.reason", "decided.traceback")
+    for row in failed.select(*columns).orderBy("group_id").limit(_MOST_FAILURES).collect():
+        failures[row.group_id] = row.reason
+        told = "group %s could not be planned: %s", row.group_id, row.reason
+        if row.traceback is None:
+            _LOG.warning(*told, extra={"group_id": row.group_id})
+        else:
+            _LOG.error("%s\n%s", told[0] % told[1:], row.traceback, extra={"group_id": row.group_id})
+    return failures

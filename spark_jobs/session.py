@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,8 @@ from spark_jobs.errors import JobError
 from spark_jobs.shipping import ship_code
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 JARS_VARIABLE: Final = "EVENLAG_JARS"
@@ -51,14 +54,51 @@ LOCAL_CONF: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
-
-# The same for a job that goes over a whole day's rows: there it pays to compile, and to have more parts than
-# cores, so that a core which is done with its groups takes others.
+# The same for a job that goes over many rows: there it pays to compile, and to have more parts than cores, so
+# that a core which is done with its part takes another. Nothing is broadcast for being small on disk: the
+# driver collects what is broadcast, and must not grow with the rows.
 LARGE_LOCAL_CONF: Final = {
     "spark.sql.shuffle.partitions": "16",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+# From so many rows on compiling pays: below, a query's start costs more than its rows.
+_LARGE_ROWS: Final = 200_000
+
+
+def is_large_snapshot(num_rows: int) -> bool:
+    """Whether so many rows are worth settings, and a look at the groups' sizes, of their own."""
+    return num_rows > _LARGE_ROWS
+
+
+@contextmanager
+def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
+    """Set a session on a local master for so many rows, and set it back afterwards.
+
+    On any other master nothing is changed: there the cluster's own settings hold.
+
+    Parameters
+    ----------
+    num_rows
+        As many as there may be.
+    """
+    if not is_large_snapshot(num_rows) or not is_local(str(spark.sparkContext.master)):
+        yield
+        return
+    before = {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF}
+    for key, value in LARGE_LOCAL_CONF.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
 
 
 def jars_folder() -> Path:

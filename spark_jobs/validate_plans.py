@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.lake import Lake
     from spark_jobs.plan_assignments import Planned
-    from spark_jobs.transforms.plans import PlanContext
+    from spark_jobs.transforms.plan_rows import PlanContext
 
 _GATES_ACTOR = "gates"
 _POLICY_ACTOR = "policy"

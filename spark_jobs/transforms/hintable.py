@@ -2,46 +2,78 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_jobs.gates import EVENLAG_ASSIGNOR
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from spark_jobs.group_bundle import GroupBundle
 
 _CLASSIC: Final = "classic"
 
 
-def planning_obstacle(members: pa.Table) -> str | None:
-    """Why a group cannot be planned, in plain words; None when it can.
+class GroupReading(NamedTuple):
+    """What a group's rows of ``members`` say of it as a whole.
 
-    Parameters
+    Attributes
     ----------
-    members
-        The group's rows: ``group_state, group_type, assignor, member_id, subscription, error``.
+    state, type, assignor, error
+        As in the table; alike in all rows of a group.
+    num_rows, num_shown, num_subscribed
+        How many rows there are, with a member in them, and with what it takes.
     """
-    if not members.num_rows:
+
+    state: str | None
+    type: str | None
+    assignor: str | None
+    error: str | None
+    num_rows: int
+    num_shown: int
+    num_subscribed: int
+
+
+def read_groups(bundle: GroupBundle) -> list[GroupReading]:
+    """What is known of each group of a bundle, in their order; all None and 0 for a group without rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    members, start = bundle.members, bundle.member_start
+    sizes = np.diff(start)
+    first = members.take(pa.array(start[:-1], mask=sizes == 0)) if len(start) > 1 else members
+
+    def count(column: str) -> list[int]:
+        before = np.zeros(members.num_rows + 1, dtype=np.int64)
+        np.cumsum(members[column].is_valid().to_numpy(), out=before[1:])
+        counts: list[int] = np.diff(before[start]).tolist()
+        return counts
+
+    columns = (first[name].to_pylist() for name in ("group_state", "group_type", "assignor", "error"))
+    counts = (sizes.tolist(), count("member_id"), count("subscription"))
+    return [GroupReading(*values) for values in zip(*columns, *counts, strict=True)]
+
+
+def planning_obstacle(group: GroupReading) -> str | None:
+    """Why a group cannot be planned, in plain words; None when it can."""
+    if not group.num_rows:
         return "the group was not read"
-    first = members.slice(0, 1).to_pylist()[0]
-    if first["error"] is not None:
-        return f"the group could not be read: {first['error']}"
-    if members["member_id"].null_count == members.num_rows:
-        if first["group_type"] != _CLASSIC:
-            return f"the group speaks the {first['group_type']} protocol and does not show its members"
+    if group.error is not None:
+        return f"the group could not be read: {group.error}"
+    if not group.num_shown:
+        if group.type != _CLASSIC:
+            return f"the group speaks the {group.type} protocol and does not show its members"
         return (
             "the group has no members: its application is not running, or takes partitions by assign() and "
             "follows no assignor"
         )
-    if members["subscription"].null_count:
-        return f"the group is {first['group_state']}: what its members take does not show"
+    if group.num_subscribed < group.num_rows:
+        return f"the group is {group.state}: what its members take does not show"
     return None
 
 
-def hint_obstacle(members: pa.Table) -> str | None:
+def hint_obstacle(group: GroupReading) -> str | None:
     """Why a group that can be planned could not follow a hint; None when it could."""
-    first = members.slice(0, 1).to_pylist()[0]
-    if first["group_type"] != _CLASSIC:
-        return f"cannot be hinted: the group speaks the {first['group_type']} protocol, hints need {_CLASSIC}"
-    if first["assignor"] != EVENLAG_ASSIGNOR:
-        return f"cannot be hinted: the group has selected {first['assignor']}, not {EVENLAG_ASSIGNOR}"
+    if group.type != _CLASSIC:
+        return f"cannot be hinted: the group speaks the {group.type} protocol, hints need {_CLASSIC}"
+    if group.assignor != EVENLAG_ASSIGNOR:
+        return f"cannot be hinted: the group has selected {group.assignor}, not {EVENLAG_ASSIGNOR}"
     return None

@@ -23,7 +23,7 @@ from spark_jobs.plan_assignments import plan_assignments
 from spark_jobs.policy_file import parse_policy
 from spark_jobs.session import build_session
 from spark_jobs.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_EVENTS, SNAPSHOTS
-from spark_jobs.transforms.plans import PlanContext
+from spark_jobs.transforms.plan_rows import PlanContext
 from spark_jobs.validate_plans import validate_plans
 
 if TYPE_CHECKING:

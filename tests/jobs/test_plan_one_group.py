@@ -11,7 +11,7 @@ import pytest
 from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.policy_file import parse_policy
 from spark_jobs.tables import LAG, MEMBERS
-from spark_jobs.transforms.plans import GroupHistory, PlanContext, plan_one_group
+from spark_jobs.transforms.plan_rows import GroupHistory, PlanContext, plan_groups
 from tests.spark.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, member
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def decide(
     lag_rows: pa.Table, member_rows: pa.Table, given: PlanContext
 ) -> tuple[dict[str, Any], dict[str, Any] | None, dict[int, str]]:
     """The decision, the plan's head if there is one, and who shall hold each partition."""
-    rows = plan_one_group(lag_rows, member_rows, given).to_pylist()
-    (decision,) = [row for row in rows if row["kind"] == "decision"]
-    heads = [row for row in rows if row["kind"] == "head"]
+    rows = plan_groups(lag_rows, member_rows, given).to_pylist()
+    (decision,) = [row | row["decided"] for row in rows if row["kind"] == "decision"]
+    heads = [row | row["head"] for row in rows if row["kind"] == "head"]
     owners = {row["partition"]: row["owner_after"] for row in rows if row["kind"] == "row"}
     return decision, heads[0] if heads else None, owners
 
@@ -199,6 +199,6 @@ def test_a_row_whose_load_is_not_known_is_planned_around() -> None:
 
 def test_a_group_nobody_asked_for_gets_no_row() -> None:
     given = context()
-    assert plan_one_group(SKEWED, members(), given).num_rows > 0
+    assert plan_groups(SKEWED, members(), given).num_rows > 0
     observed = parse_policy(POLICY.format(more=""), environ={"EVENLAG_MAX_MODE": "observe"}).policy
-    assert plan_one_group(SKEWED, members(), replace(given, policy=observed)).num_rows == 0
+    assert plan_groups(SKEWED, members(), replace(given, policy=observed)).num_rows == 0

@@ -27,7 +27,9 @@ groups:
 # What runs on an executor, or is unpickled there; a new module with such work belongs here.
 EXECUTOR_MODULES = (
     "spark_jobs.core_bridge",
+    "spark_jobs.group_bundle",
     "spark_jobs.transforms.plans",
+    "spark_jobs.transforms.plan_rows",
     "spark_jobs.transforms.comparisons",
     "spark_jobs.replay.compare_group",
     "spark_jobs.replay.arrow_rows",

@@ -10,7 +10,7 @@ import pytest
 from spark_jobs.group_history import read_history
 from spark_jobs.policy_file import parse_policy
 from spark_jobs.tables import DECISIONS, SCORES
-from spark_jobs.transforms.plans import GroupHistory
+from spark_jobs.transforms.plan_rows import GroupHistory
 from tests.spark.snapshots import NOW, frame
 
 if TYPE_CHECKING:

@@ -9,13 +9,8 @@ import pytest
 from assignor_core.hint import HintPayload, plan_id
 from spark_jobs.policy_file import parse_policy
 from spark_jobs.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
-from spark_jobs.transforms.plans import (
-    PlanContext,
-    build_plans,
-    select_assignments,
-    select_decisions,
-    select_heads,
-)
+from spark_jobs.transforms.plan_rows import PlanContext
+from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
 from tests.spark.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, member
 
 if TYPE_CHECKING:
@@ -82,7 +77,7 @@ def members_of(owners: dict[str, Any], *, group: str = "g", **more: Any) -> list
 
 def test_a_plan_spreads_the_lag_and_says_so(spark: SparkSession) -> None:
     planned = plan(spark, lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN))
-    heads, rows = select_heads(planned), select_assignments(planned)
+    heads, rows = select_heads(planned, context()), select_assignments(planned, context())
     assert heads.columns == list(PLANS.column_names)
     assert rows.columns == list(PLAN_ASSIGNMENTS.column_names)
     (head,) = heads.collect()
@@ -107,7 +102,7 @@ def test_a_plan_spreads_the_lag_and_says_so(spark: SparkSession) -> None:
 def test_the_same_snapshot_gives_the_same_plan_id(spark: SparkSession) -> None:
     lags, members = lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN)
     ids = {
-        select_heads(plan(spark, list(order), list(people))).collect()[0].plan_id
+        select_heads(plan(spark, list(order), list(people)), context()).collect()[0].plan_id
         for order, people in ((lags, members), (reversed(lags), reversed(members)))
     }
     assert len(ids) == 1
@@ -129,14 +124,14 @@ def test_groups_are_planned_apart_and_only_where_there_is_something_to_change(sp
         member(None, group="empty", topics=None, group_state="Empty"),
     ]
     planned = plan(spark, lags, members, "lag-aware-sticky")
-    assert [row.group_id for row in select_heads(planned).collect()] == ["a"]
+    assert [row.group_id for row in select_heads(planned, context()).collect()] == ["a"]
 
 
 def test_a_partition_whose_lag_is_not_known_stays(spark: SparkSession) -> None:
     planned = plan(spark, lag_rows([900, 800, None, 10], EVEN), members_of(EVEN))
-    (head,) = select_heads(planned).collect()
+    (head,) = select_heads(planned, context()).collect()
     assert head.num_unknown_partitions == 1
-    held = {row.partition: row for row in select_assignments(planned).collect()}
+    held = {row.partition: row for row in select_assignments(planned, context()).collect()}
     # By count and lag alone it would have gone to m-1, for partition 1 that comes to m-2.
     assert (held[1].owner_after, held[2].owner_after) == ("m-2", "m-2")
     assert held[2].lag_records is None
@@ -146,8 +141,8 @@ def test_a_partition_whose_lag_is_not_known_stays(spark: SparkSession) -> None:
 def test_a_group_that_cannot_be_planned_fails_alone(spark: SparkSession) -> None:
     twice = [*lag_rows([900, 800, 10, 10], EVEN, group="a"), *lag_rows([-5, 1, 1, 1], EVEN, group="bad")]
     planned = plan(spark, twice, [*members_of(EVEN, group="a"), *members_of(EVEN, group="bad")])
-    assert [row.group_id for row in select_heads(planned).collect()] == ["a"]
-    failures = select_decisions(planned).where("decision = 'FAILED'").collect()
+    assert [row.group_id for row in select_heads(planned, context()).collect()] == ["a"]
+    failures = select_decisions(planned, context()).where("decision = 'FAILED'").collect()
     assert [(row.group_id, "negative" in row.reason) for row in failures] == [("bad", True)]
 
 
@@ -157,5 +152,5 @@ def test_static_members_stand_in_the_hint_by_their_instance_ids(spark: SparkSess
         for number, (name, held) in enumerate(EVEN.items())
     ]
     planned = plan(spark, lag_rows([900, 800, 10, 10], EVEN), members)
-    keys = {row.owner_after: row.owner_after_key for row in select_assignments(planned).collect()}
+    keys = {row.owner_after: row.owner_after_key for row in select_assignments(planned, context()).collect()}
     assert keys == {"m-1": "i:pod-0", "m-2": "i:pod-1"}

@@ -1,0 +1,375 @@
+"""What one Arrow call does: plan the groups of a bundle, each for itself, and answer in columns.
+
+Arrays are built once a bundle. A group adds its decision, its plan's head and a few slices, and a group that
+cannot be planned, whatever the reason, takes no other with it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from spark_jobs.choices import Mode
+from spark_jobs.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
+from spark_jobs.transforms.hintable import hint_obstacle, planning_obstacle, read_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import date, datetime
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from assignor_core.model import Group
+    from spark_jobs.core_bridge import GroupPlan
+    from spark_jobs.group_bundle import GroupBundle
+    from spark_jobs.settings import GroupSettings, Policy
+    from spark_jobs.transforms.hintable import GroupReading
+
+# What one Arrow call answers: what was decided (one row), the plan's head (at most one) and its partitions,
+# told apart by `kind`.
+DECISION: Final = "decision"
+HEAD: Final = "head"
+ROW: Final = "row"
+
+PROPOSED: Final = "PROPOSED"
+BREACH: Final = "BREACH"
+NO_CHANGE: Final = "NO_CHANGE"
+NOT_PLANNED: Final = "NOT_PLANNED"
+FAILED: Final = "FAILED"
+
+# The same in every row of a run: added by Spark, where a row needs it.
+SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash")
+
+
+def _planned_table() -> Table:
+    """The columns of a row stand plain; what only a decision or a head has is one struct each, else null."""
+    plain = {column.name: column for column in PLAN_ASSIGNMENTS.columns if column.name not in SHARED}
+
+    def nested(name: str, table: Table, *more: str) -> Column:
+        own = (f"{c.name}: {c.type}" for c in table.columns if c.name not in {*SHARED, *plain, "mode"})
+        return Column(name, f"STRUCT<{', '.join([*own, *more])}>", f"what only a row of {table.name} has")
+
+    columns = (
+        Column("kind", "STRING", "decision, head or row"),
+        Column("mode", "STRING", "mode that held"),
+        *plain.values(),
+        nested("decided", DECISIONS, "traceback: STRING"),
+        nested("head", PLANS),
+    )
+    return Table("planned", "what planning answers", ("plan_id",), columns)
+
+
+PLANNED: Final = _planned_table()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHistory:
+    """What earlier snapshots tell of a group.
+
+    Attributes
+    ----------
+    breaches
+        How many readings in a row, up to the one before this, asked for a change.
+    backs_off
+        Why the group is left alone for now, None when it is not.
+    """
+
+    breaches: int = 0
+    backs_off: str | None = None
+
+
+_NO_HISTORY: Final = GroupHistory()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """What all plans of a run share.
+
+    Attributes
+    ----------
+    policy, policy_hash
+        The policy and the hash of its text.
+    cluster, kafka_cluster_id
+        Name in the policy, id from the brokers.
+    snapshot_id, slot, day
+        The snapshot planned from.
+    run_id
+        The run.
+    history
+        What is known of groups from before; a group that is not in it has none.
+    """
+
+    policy: Policy
+    policy_hash: str
+    cluster: str
+    kafka_cluster_id: str
+    snapshot_id: str
+    slot: datetime
+    day: date
+    run_id: str
+    history: Mapping[str, GroupHistory] = field(default_factory=dict)
+
+
+def plan_groups(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
+    """Decide upon the groups of a bundle.
+
+    Parameters
+    ----------
+    lag, members
+        All rows of each group, in any order, with the columns that ``bundle_groups`` takes.
+    context
+        What all plans share.
+
+    Returns
+    -------
+    pyarrow.Table
+        By ``PLANNED``: a row of ``kind`` decision for each group whose mode is not ``observe``, and of each
+        plan its head and rows; decisions first, then heads, groups by id.
+    """
+    from spark_jobs.group_bundle import bundle_groups
+
+    answer = _Answer(context)
+    try:
+        bundle = bundle_groups(lag, members)
+    except Exception as error:  # noqa: BLE001 - rows of one group that nobody foresaw are not the others' fault
+        return _plan_apart(lag, members, context, error)
+    for number, reading in enumerate(read_groups(bundle)):
+        answer.decide(bundle, number, reading)
+    return answer.table(bundle)
+
+
+def _plan_apart(lag: pa.Table, members: pa.Table, context: PlanContext, error: Exception) -> pa.Table:
+    """A bundle that cannot be put in order: each of its groups alone, so that only the one at fault fails."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    both = pa.chunked_array([*lag["group_id"].chunks, *members["group_id"].chunks], pa.string())
+    group_ids = sorted(pc.unique(both).to_pylist())
+    if len(group_ids) == 1:
+        answer = _Answer(context)
+        settings, _ = answer.settings_of(group_ids[0])
+        if settings.mode is not Mode.OBSERVE:
+            answer.fail(group_ids[0], settings, error)
+        return answer.table(None)
+    return pa.concat_tables(
+        plan_groups(
+            lag.filter(pc.equal(lag["group_id"], group_id)),
+            members.filter(pc.equal(members["group_id"], group_id)),
+            context,
+        )
+        for group_id in group_ids
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """What has been decided of a bundle so far, in lists to be made columns of."""
+
+    context: PlanContext
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[tuple[int, GroupPlan]] = field(default_factory=list)
+    _settings: dict[int, tuple[GroupSettings, str]] = field(default_factory=dict)
+
+    def settings_of(self, group_id: str) -> tuple[GroupSettings, str]:
+        """A group's settings and their canonical text, which is worked out once for all groups of a rule."""
+        settings = self.context.policy.group_settings(self.context.cluster, group_id)
+        # Kept with the text, so that no other settings come to have the same id.
+        if id(settings) not in self._settings:
+            self._settings[id(settings)] = settings, settings.canonical_json()
+        return self._settings[id(settings)]
+
+    def decide(self, bundle: GroupBundle, number: int, reading: GroupReading) -> None:
+        """Decide upon one group; whatever goes wrong is its decision, too."""
+        from assignor_core.errors import AssignorError
+
+        group_id = bundle.group_ids[number]
+        settings, settings_text = self.settings_of(group_id)
+        if settings.mode is Mode.OBSERVE:
+            return
+        try:
+            self._decide(bundle, number, reading, (settings, settings_text))
+        except AssignorError as error:
+            self._add(group_id, settings, FAILED, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - one group's bug is told, and is not the end of all others
+            self.fail(group_id, settings, error)
+
+    def _decide(
+        self, bundle: GroupBundle, number: int, reading: GroupReading, rule: tuple[GroupSettings, str]
+    ) -> None:
+        from spark_jobs.core_bridge import build_group, plan_group
+
+        group_id, settings = bundle.group_ids[number], rule[0]
+        if obstacle := planning_obstacle(reading):
+            self._add(group_id, settings, NOT_PLANNED, reason=obstacle)
+            return
+        if not bundle.num_lag_rows[number]:
+            nothing = "none of the topics that its members take was read"
+            self._add(group_id, settings, NOT_PLANNED, reason=nothing)
+            return
+        plan = plan_group(
+            build_group(bundle, number),
+            settings,
+            kafka_cluster_id=self.context.kafka_cluster_id,
+            group_id=group_id,
+            snapshot_id=self.context.snapshot_id,
+        )
+        if plan.is_change:
+            self._propose(number, group_id, plan, rule, reading)
+        else:
+            self._add(group_id, settings, NO_CHANGE, is_breach=False, breaches_in_row=0)
+
+    def fail(self, group_id: str, settings: GroupSettings, error: Exception) -> None:
+        """Tell of what should not happen: a reason for the table, a traceback for the log."""
+        told = "".join(traceback.format_exception(error))
+        reason = (
+            f"unexpected {type(error).__name__}: {error}; this is a fault of evenlag, and the log of decide "
+            "has its traceback"
+        )
+        self._add(group_id, settings, FAILED, reason=reason, traceback=told)
+
+    def _propose(
+        self,
+        number: int,
+        group_id: str,
+        plan: GroupPlan,
+        settings: tuple[GroupSettings, str],
+        reading: GroupReading,
+    ) -> None:
+        """A plan that would change the group: proposed when enough readings in a row have asked for it."""
+        from assignor_core.hint import plan_id
+
+        rule, settings_text = settings
+        history = self.context.history.get(group_id, _NO_HISTORY)
+        breaches, needed = history.breaches + 1, rule.gates.min_breaches
+        told = {"is_breach": True, "breaches_in_row": breaches, "gain": plan.gain}
+        if breaches < needed:
+            waits = f"{breaches} of {needed} readings in a row ask for a change"
+            self._add(group_id, rule, BREACH, reason=waits, **told)
+            return
+        reason = hint_obstacle(reading)
+        if reason is None and rule.mode is not Mode.SHADOW:
+            reason = history.backs_off
+        known = {"mode": Mode.SHADOW.value if reason else rule.mode.value, "plan_id": plan_id(plan.payload)}
+        head = _head_columns(plan, reading) | {"assignor": rule.assignor, "settings": settings_text}
+        head |= {"mode_reason": reason, "breaches_in_row": breaches}
+        self._add(group_id, rule, PROPOSED, reason=reason, **known, **told)
+        self.heads.append({"group_id": group_id} | known | head)
+        self.plans.append((number, plan))
+
+    def _add(self, group_id: str, settings: GroupSettings, decision: str, **columns: Any) -> None:
+        mode = settings.mode.value
+        self.decisions.append(
+            {"group_id": group_id, "mode": mode, "policy_mode": mode, "decision": decision} | columns
+        )
+
+    def table(self, bundle: GroupBundle | None) -> pa.Table:
+        """All of it, by ``PLANNED``."""
+        import pyarrow as pa
+
+        tables = [_group_table(DECISION, "decided", self.decisions), _group_table(HEAD, "head", self.heads)]
+        if bundle is not None and self.plans:
+            tables.append(_row_table(bundle, self.plans, self.heads))
+        return pa.concat_tables(tables)
+
+
+def _head_columns(plan: GroupPlan, reading: GroupReading) -> dict[str, Any]:
+    group = plan.rows.group
+    return {
+        "fingerprint": plan.fingerprint,
+        "payload": plan.payload.decode("ascii"),
+        "payload_bytes": len(plan.payload),
+        "group_state": reading.state,
+        "group_type": reading.type,
+        "group_assignor": reading.assignor,
+        "num_members": group.num_members,
+        "num_partitions": group.num_partitions,
+        "num_unassigned_partitions": int((plan.assignment < 0).sum()),
+        "num_unknown_partitions": int(plan.is_unknown.sum()),
+        "num_stalled_partitions": int(plan.rows.stalled.sum()),
+        "moves": plan.moves,
+        "count_gap": plan.count_gap,
+        "gain": plan.gain,
+        "metrics_before": plan.before.as_dict(),
+        "metrics_after": plan.after.as_dict(),
+        "violations": list(plan.violations),
+    }
+
+
+def _group_table(kind: str, nested: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """A row a group: its ids plain, all else in the struct."""
+    import pyarrow as pa
+
+    from spark_jobs.arrow_schema import arrow_schema
+
+    columns = {
+        name: pa.array([row.get(name) for row in rows], pa.string())
+        for name in ("group_id", "plan_id", "mode")
+    }
+    columns["kind"] = pa.repeat(kind, len(rows))
+    # What the struct has no field for is left out.
+    columns[nested] = pa.array(rows, arrow_schema(PLANNED).field(nested).type)
+    return _by_contract(columns, len(rows))
+
+
+def _row_table(
+    bundle: GroupBundle, plans: list[tuple[int, GroupPlan]], heads: list[dict[str, Any]]
+) -> pa.Table:
+    """A row a partition of each plan."""
+    import pyarrow as pa
+
+    from spark_jobs.core_bridge import member_keys
+
+    groups = [plan.rows.group for _, plan in plans]
+    sizes = np.array([group.num_partitions for group in groups])
+    plan_of_row = np.repeat(np.arange(len(plans), dtype=np.int32), sizes)
+    rows = np.concatenate([np.arange(*bundle.row_start[number : number + 2]) for number, _ in plans])
+    before = _numbered([group.live_owner for group in groups], groups)
+    after = _numbered([plan.assignment for _, plan in plans], groups)
+    claimed = np.concatenate([group.owner for group in groups])
+    moved = (claimed >= 0) & (claimed != np.concatenate([plan.assignment for _, plan in plans]))
+    member_ids = [member_id for group in groups for member_id in group.member_ids]
+    lag = bundle.lag.take(pa.array(rows)) if len(rows) < bundle.lag.num_rows else bundle.lag
+    columns = {
+        "kind": pa.repeat(ROW, len(rows)),
+        "plan_id": _take([head["plan_id"] for head in heads], plan_of_row),
+        "mode": _take([head["mode"] for head in heads], plan_of_row),
+        "owner_before": _take(member_ids, before),
+        "owner_after": _take(member_ids, after),
+        "owner_after_key": _take([key for group in groups for key in member_keys(group)], after),
+        "moved": pa.array(moved),
+        "lag_status": lag["status"],
+    }
+    same = ("group_id", "topic_id", "topic", "partition", "lag_records")
+    return _by_contract(columns | {name: lag[name] for name in same}, len(rows))
+
+
+def _numbered(owners: list[NDArray[np.int32]], groups: list[Group]) -> NDArray[np.int32]:
+    """Members' places within their groups as places among the members of all; -1 stays."""
+    ends = np.cumsum([group.num_members for group in groups])
+    shifts = np.repeat([0, *ends[:-1]], [len(owner) for owner in owners])
+    placed = np.concatenate(owners)
+    return np.where(placed >= 0, placed + shifts, -1).astype(np.int32)
+
+
+def _take(values: list[str], index: NDArray[np.int32]) -> pa.Array:
+    """Look strings up by index; -1 is null. No Python loop over rows."""
+    import pyarrow as pa
+
+    return pa.array(values, pa.string()).take(pa.array(index, pa.int32(), mask=index < 0))
+
+
+def _by_contract(columns: Mapping[str, Any], num_rows: int) -> pa.Table:
+    import pyarrow as pa
+
+    from spark_jobs.arrow_schema import arrow_schema
+
+    schema = arrow_schema(PLANNED)
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(num_rows, field.type) for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
