@@ -1,7 +1,7 @@
 """A real Spark standalone cluster: a master and workers, each a process of its own, on the loopback only.
 
-Its executors run a Python that has what executors are documented to have, and no evenlag. Who speaks to it has
-to know a secret, which is made anew for every cluster and stands in a settings file that only this user can
+Its executors run a Python that has what executors are documented to have, and no evenlag. Who speaks to it
+has to know a secret, which is made anew for every cluster and stands in a settings file that only this user can
 read: no command line has it, and Spark blanks it out in its pages and event logs.
 """
 
@@ -209,7 +209,7 @@ class SparkCluster:
         (self.directory / "events").mkdir()
         settings = {
             "spark.authenticate": "true",
-            # A standalone driver takes it from its settings only; a worker's environment hands it to executors.
+            # A standalone driver takes it from its settings only; executors get it by their environment.
             "spark.authenticate.secret": secrets.token_urlsafe(32),
             # It would listen on a fixed port, and asks nobody for the secret.
             "spark.master.rest.enabled": "false",
@@ -222,6 +222,9 @@ class SparkCluster:
             "spark.eventLog.compress": "false",
             "spark.eventLog.dir": (self.directory / "events").as_uri(),
             "spark.ui.enabled": "false",
+            # A few cores and small tables: 200 and 50 tasks for each would only wait for one another.
+            "spark.sql.shuffle.partitions": "4",
+            "spark.databricks.delta.snapshotPartitions": "2",
         }
         lines = [f"{name} {value}" for name, value in (settings | dict(more)).items()]
         file = conf / "spark-defaults.conf"

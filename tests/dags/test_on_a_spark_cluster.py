@@ -1,0 +1,190 @@
+"""A cycle on a real Spark cluster of two workers, through the operator, by the Airflow connection alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from dags.dag_support.spark_task import spark_step
+from sandbox.spark_cluster import SparkCluster
+from sandbox.workload import Workload
+from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.lake_reader import LakeReader
+from spark_jobs.policy_file import load_policy
+from spark_jobs.publish_hints import publish_hints
+from spark_jobs.tables import (
+    COMMITS,
+    DECISIONS,
+    GATE_RESULTS,
+    LAG,
+    MEMBERS,
+    OFFSETS,
+    PLAN_ASSIGNMENTS,
+    PLANS,
+    SNAPSHOTS,
+    Table,
+)
+from tests.spark_cluster_runs import driver_environment, events_of, tasks_by_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow.sdk import Context
+    from pyspark.sql import SparkSession
+
+    from sandbox.broker import Broker
+
+pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
+
+CLUSTER = "sandbox"
+PASSWORD = "a-password-that-no-table-may-hold"
+POLICY = """
+lake: {lake}
+clusters:
+  {cluster}:
+    bootstrap_servers: {servers}
+    hint_topic: {hint_topic}
+    hint_signing_key: {{env: TEST_HINT_KEY}}
+groups:
+  - {{match: {group}, mode: auto, reset_policy: earliest, gates: {{cooldown_s: 0}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster.start(tmp_path_factory.mktemp("spark") / "cluster", num_workers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def skewed(broker: Broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[str]:
+    """Return a group of two members, one of which has nearly all of the lag."""
+    from assignor_core.hint import derive_group_key
+
+    group = unique("billing")
+    key = derive_group_key(PASSWORD.encode(), group)
+    with Workload(
+        {"bootstrap_servers": broker.bootstrap_servers},
+        tmp_path / "workload",
+        topic=f"orders-{group}",
+        num_partitions=6,
+        group_id=group,
+        hint_topic=f"hints-{group}",
+        consumer={"records_per_s": 1, "hint_key_hex": key.hex()},
+    ) as workload:
+        workload.start_consumers(2)
+        workload.wait_until_owned()
+        heavy = sorted(next(iter(workload.owners().values())))
+        workload.fill({heavy[0]: 3000, heavy[1]: 2500, heavy[2]: 2000})
+        yield group
+
+
+@pytest.fixture
+def config(broker: Broker, skewed: str, tmp_path: Path) -> Path:
+    path = tmp_path / "evenlag.yaml"
+    servers = broker.bootstrap_servers
+    text = POLICY.format(
+        lake=tmp_path / "lake", cluster=CLUSTER, servers=servers, hint_topic=f"hints-{skewed}", group=skewed
+    )
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def submit(step: str, config: Path, slot: datetime) -> None:
+    """Run a step's operator as a task of Airflow's does: the connection says where."""
+    task: Any = spark_step(step, config=config, cluster=CLUSTER)
+    run = SimpleNamespace(data_interval_end=slot, run_after=slot)
+    context = cast("Context", {"dag_run": run, "run_id": "scheduled__1"})
+    task.application_args = task.render_template(task.application_args, context)
+    task.pre_execute(context)
+    type(task).execute.__wrapped__(task, context)
+
+
+def rows(lake: str, table: Table, *leave_out: str) -> list[str]:
+    """A table's rows in an order of their own, without some columns."""
+    found = LakeReader(lake).read(table).to_pylist()
+    return sorted(str({name: value for name, value in row.items() if name not in leave_out}) for row in found)
+
+
+def test_a_cycle_on_two_workers_gives_what_one_machine_gives(
+    spark_cluster: SparkCluster,
+    config: Path,
+    skewed: str,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    slot = datetime.now(UTC).replace(microsecond=0)
+    monkeypatch.setenv("TEST_HINT_KEY", PASSWORD)
+    with monkeypatch.context() as driver:
+        for name, value in driver_environment(spark_cluster).items():
+            driver.setenv(name, value)
+        submit("observe", config, slot)
+        submit("decide", config, slot)
+
+    loaded = load_policy(config)
+    there = loaded.policy.lake
+    published = publish_hints(loaded, CLUSTER, slot, "scheduled__1").published
+    assert [group for group, _, _ in published] == [skewed]
+
+    here = str(tmp_path / "local-lake")
+    for table in (OFFSETS, COMMITS, MEMBERS, SNAPSHOTS):
+        shutil.copytree(f"{there}/{table.name}", f"{here}/{table.name}")
+    monkeypatch.setenv("EVENLAG_LAKE", here)
+    local = load_policy(config)
+    assert run_observe(spark, local, CLUSTER, slot, "scheduled__1")["is_new"] is False
+    run_decide(spark, local, CLUSTER, slot, "scheduled__1")
+    for table in (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS):
+        assert rows(there, table) == rows(here, table), table.name
+        assert rows(there, table), table.name
+    # How old the snapshot was when it was judged is the clock's.
+    assert rows(there, GATE_RESULTS, "observed", "at", "unexpected") == rows(
+        here, GATE_RESULTS, "observed", "at", "unexpected"
+    )
+    assert_both_worked(spark_cluster)
+
+
+def assert_both_worked(cluster: SparkCluster) -> None:
+    """In both applications tasks ended on two executors, one a worker, and each got our code."""
+    events = events_of(cluster)
+    by_executor = tasks_by_executor(events)
+    applications = {name.partition("/")[0] for name in by_executor}
+    assert len(applications) == 2
+    assert len(by_executor) == 4, by_executor
+    for number in cluster.workers:
+        for application in applications:
+            folder = cluster.directory / f"worker-{number}" / application
+            assert list(folder.glob("*/evenlag-*.zip")), folder
+    assert PASSWORD not in str(events)
+    secret = next(
+        line.split()[1]
+        for line in (cluster.directory / "conf" / "spark-defaults.conf").read_text().splitlines()
+        if line.startswith("spark.authenticate.secret")
+    )
+    assert secret not in str(events)
+
+
+def test_an_executor_has_what_is_documented_and_nothing_of_ours(spark_cluster: SparkCluster) -> None:
+    def imports(name: str) -> bool:
+        command = [str(spark_cluster.executor_python), "-c", f"import {name}"]
+        return subprocess.run(command, capture_output=True, check=False, cwd="/", env={}).returncode == 0
+
+    there = [name for name in ("numpy", "pyarrow", "pandas", "kafka") if imports(name)]
+    assert there == ["numpy", "pyarrow", "pandas", "kafka"]
+    ours = ("evenlag", "spark_jobs", "assignor_core", "hint_client", "pydantic", "yaml", "airflow", "pyspark")
+    assert not [name for name in ours if imports(name)]
+
+
+def test_the_cluster_listens_on_the_loopback_only_and_asks_for_its_secret(
+    spark_cluster: SparkCluster,
+) -> None:
+    told = spark_cluster.state()
+    assert {worker["host"] for worker in told["workers"]} == {"127.0.0.1"}
+    mode = (spark_cluster.directory / "conf" / "spark-defaults.conf").stat().st_mode
+    assert mode & 0o077 == 0
