@@ -1,8 +1,8 @@
 """A real Spark standalone cluster: a master and workers, each a process of its own, on the loopback only.
 
 Its executors run a Python that has what executors are documented to have, and no evenlag. Who speaks to it
-has to know a secret, which is made anew for every cluster and stands in a settings file that only this user can
-read: no command line has it, and Spark blanks it out in its pages and event logs.
+has to know a secret, which is made anew for every cluster and stands in a settings file that only this user
+can read: no command line has it, and Spark blanks it out in its pages and event logs.
 """
 
 from __future__ import annotations

@@ -144,9 +144,7 @@ def test_a_cycle_on_two_workers_gives_what_one_machine_gives(
         assert rows(there, table) == rows(here, table), table.name
         assert rows(there, table), table.name
     # How old the snapshot was when it was judged is the clock's.
-    assert rows(there, GATE_RESULTS, "observed", "at", "unexpected") == rows(
-        here, GATE_RESULTS, "observed", "at", "unexpected"
-    )
+    assert rows(there, GATE_RESULTS, "observed", "message") == rows(here, GATE_RESULTS, "observed", "message")
     assert_both_worked(spark_cluster)
 
 
