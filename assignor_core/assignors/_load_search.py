@@ -22,6 +22,8 @@ _PARTNERS = 6
 _MOST_STEPS = 1_500
 _PASSES = 3
 _EPSILON = 1e-12
+# What is left out by a bound on loads is left out by more than sums may be off.
+_ROUNDING = 1e-9
 # Up to this many cells of a member's rows x all rows, every swap is looked at.
 _DENSE = 16_000
 _MANY = np.iinfo(np.int64).max // 2
@@ -83,6 +85,7 @@ class LoadSearch:
         self.capacity = capacity
         self.owner = group.live_owner
         self.pinned: NDArray[np.bool_] = pinned & (self.owner >= 0)
+        self.has_pins = bool(self.pinned.any())
         self.row_class = classes.class_of_row
         self.eligible = classes.eligible
         self.limits = _Limits(budget, 0)
@@ -114,7 +117,7 @@ class LoadSearch:
         giver = int(self.assignment[row])
         cost = int(self._costs(np.array([row]), giver, to)[0])
         self.apply(Step(0.0, cost, row, to, -1))
-        self.pinned[row] = True
+        self.pinned[row] = self.has_pins = True
 
     def restore(self, saved: tuple[Assignment, int]) -> None:
         """Go back to an earlier `snapshot`."""
@@ -202,32 +205,94 @@ class LoadSearch:
         return best
 
     def _best_of_all(self, giver: int, ratio: float, threshold: float) -> Step | None:
-        """Look at every move and every swap of the giver's rows at once: rows x (members + other rows)."""
+        """Look at every move and every swap of the giver's rows at once: rows x (members + other rows).
+
+        Most of them cannot reach the threshold by their loads alone, and are left out before.
+        """
         rows = self.rows[giver]
-        rows = rows[~self.pinned[rows]]
-        others = np.flatnonzero((self.assignment >= 0) & (self.assignment != giver) & ~self.pinned)
-        others = others[self.eligible[self.row_class[others], giver]]
-        num_members = len(self.loads)
+        if self.has_pins:
+            rows = rows[~self.pinned[rows]]
+        # A step has to take this much from the giver, and its taker has to have room for as much.
+        least_shift = float(self.loads[giver]) - (threshold + _ROUNDING * ratio) * float(self.capacity[giver])
+        given = self.load[rows]
+        first = int(given.searchsorted(least_shift, side="right"))
+        room = threshold * self.capacity - self.loads
+        viable = room > least_shift - _ROUNDING * threshold * self.capacity
+        if first == len(rows) or not viable.any():
+            return None
+        rows, given = rows[first:], given[first:]
+        most_back = float(given[-1]) - least_shift
+        movers, others, allowed = self._columns(giver, rows, viable, most_back)
+        if not len(movers) and not len(others):
+            return None
         # The first columns are moves, one a member; the others are swaps, one a row.
-        takers = np.concatenate([np.arange(num_members), self.assignment[others]])
-        back = np.concatenate([np.zeros(num_members), self.load[others]])
-        shift = self.load[rows][:, None] - back
+        takers = np.concatenate([movers, self.assignment[others]])
+        back = np.concatenate([np.zeros(len(movers)), self.load[others]])
+        shift = given[:, None] - back
         left = (self.loads[giver] - shift) / self.capacity[giver]
         value = np.maximum(left, (self.loads[takers] + shift) / self.capacity[takers])
-        owner, other_owner = self.owner[rows], self.owner[others]
-        back_cost = np.zeros(len(takers), dtype=np.int64)
-        back_cost[num_members:] = (other_owner == takers[num_members:]).astype(np.int64)
-        back_cost[num_members:] -= other_owner == giver
-        cost = (owner == giver)[:, None].astype(np.int64) - (owner[:, None] == takers) + back_cost
-        allowed = self._allowed(giver, rows, others)
-        gain = np.where(allowed & (cost <= self.limits.budget) & (value < threshold), ratio - value, 0.0)
-        if not gain.any():
+        good = value < threshold if allowed is None else allowed & (value < threshold)
+        lines, columns = good.nonzero()
+        if not len(lines):
             return None
-        weighed = gain / np.maximum(cost, 0.5) ** self.thrift
-        line, column = divmod(int(weighed.argmax()), len(takers))
-        other = int(others[column - num_members]) if column >= num_members else -1
-        place = line, column
-        return Step(float(value[place]), int(cost[place]), int(rows[line]), int(takers[column]), other)
+        value, taker = value[lines, columns], takers[columns]
+        owner = self.owner[rows[lines]]
+        cost = (owner == giver).astype(np.int64) - (owner == taker)
+        swapped = columns >= len(movers)
+        if swapped.any():
+            other_owner = self.owner[others[columns[swapped] - len(movers)]]
+            cost[swapped] += (other_owner == taker[swapped]).astype(np.int64) - (other_owner == giver)
+        weighed = np.where(
+            cost <= self.limits.budget, (ratio - value) / np.maximum(cost, 0.5) ** self.thrift, 0.0
+        )
+        best = int(weighed.argmax())
+        if weighed[best] <= 0:
+            return None
+        other = int(others[columns[best] - len(movers)]) if swapped[best] else -1
+        return Step(float(value[best]), int(cost[best]), int(rows[lines[best]]), int(taker[best]), other)
+
+    def _columns(
+        self, giver: int, rows: NDArray[np.int64], viable: NDArray[np.bool_], most_back: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return members to move to, rows to swap with, and which pairs are allowed; None for all.
+
+        Parameters
+        ----------
+        viable
+            bool [M], who has room.
+        most_back
+            A row as heavy as this, or more, would give back too much.
+        """
+        if len(self.eligible) == 1:
+            movable, swappable = self._allowed_to_all(giver)
+            # The last place is what -1, nobody, looks up.
+            holds = np.append(swappable & viable, False)
+            exchanged = holds[self.assignment]
+            exchanged &= self.load < most_back
+            if self.has_pins:
+                exchanged &= ~self.pinned
+            return np.flatnonzero(movable & viable), np.flatnonzero(exchanged), None
+        others = np.flatnonzero((self.assignment >= 0) & (self.assignment != giver) & ~self.pinned)
+        others = others[viable[self.assignment[others]] & (self.load[others] < most_back)]
+        others = others[self.eligible[self.row_class[others], giver]]
+        members = np.flatnonzero(viable)
+        allowed = self._allowed(giver, rows, others)
+        kept = np.concatenate([members, len(self.loads) + np.arange(len(others))])
+        return members, others, allowed[:, kept]
+
+    def _allowed_to_all(self, giver: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """As `_allowed`, where all rows are of one class: bool [M], who may take one more, who may swap."""
+        gap, counts, eligible = self.limits.gap, self.counts, self.eligible[0]
+        more = counts - (int(np.where(eligible, counts, _MANY).min()) + gap)
+        most = int(counts.max()) if eligible[giver] else 0
+        held = int(counts[giver])
+        shifts = np.maximum(counts + 1, most) <= gap + held - 1
+        shifts |= counts < held
+        shifts[giver] = False
+        swaps = eligible & (more <= 0)
+        swaps = swaps if swaps[giver] else np.zeros_like(swaps)
+        swaps[giver] = False
+        return eligible & (more < 0) & shifts, swaps
 
     def _allowed(self, giver: int, rows: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which moves and swaps subscriptions and counts allow: bool [rows, M + others]."""

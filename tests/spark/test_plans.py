@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from assignor_core.hint import HintPayload, plan_id
 from spark_jobs.policy_file import parse_policy
+from spark_jobs.session import LARGE_LOCAL_CONF, sized_session
 from spark_jobs.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
+from spark_jobs.transforms.bundles import pack_groups, read_sizes
 from spark_jobs.transforms.plan_rows import PlanContext
 from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
 from tests.spark.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, member
@@ -154,3 +157,30 @@ def test_static_members_stand_in_the_hint_by_their_instance_ids(spark: SparkSess
     planned = plan(spark, lag_rows([900, 800, 10, 10], EVEN), members)
     keys = {row.owner_after: row.owner_after_key for row in select_assignments(planned, context()).collect()}
     assert keys == {"m-1": "i:pod-0", "m-2": "i:pod-1"}
+
+
+def test_plans_are_the_same_in_bundles_and_in_any_number_of_partitions(spark: SparkSession) -> None:
+    names = [f"g-{number}" for number in range(6)]
+    lags = [row for name in names for row in lag_rows([900, 800, 10, len(name)], EVEN, group=name)]
+    members = [row for name in names for row in members_of(EVEN, group=name)]
+    lag, people = frame(spark, LAG, lags), frame(spark, MEMBERS, members)
+    group_ids, sizes = read_sizes(lag, people)
+    # Partitions and members.
+    assert (group_ids, sizes.tolist()) == (names, [6] * 6)
+    few = build_plans(lag, people, context(), (group_ids, pack_groups(sizes, cores=2)))
+    many = build_plans(lag, people, context(), (group_ids, np.arange(6, dtype=np.int32)))
+    assert many.rdd.getNumPartitions() == 6
+    spread = build_plans(lag.repartition(5), people, context())
+    expected = sorted(spread.collect(), key=repr)
+    assert len(expected) == 6 * (1 + 1 + 4)
+    assert sorted(few.collect(), key=repr) == expected
+    assert sorted(many.collect(), key=repr) == expected
+
+
+def test_a_session_is_set_for_many_rows_and_set_back(spark: SparkSession) -> None:
+    before = {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF}
+    with sized_session(spark, 1_000):
+        assert {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF} == before
+    with sized_session(spark, 1_000_000):
+        assert {key: spark.conf.get(key) for key in LARGE_LOCAL_CONF} == LARGE_LOCAL_CONF
+    assert {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF} == before

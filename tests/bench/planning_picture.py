@@ -1,0 +1,46 @@
+"""The picture of planning's results: seconds beside those of a job that only reads and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["draw"]
+
+_BARS = {
+    "write_all_s": ("only read, and write all rows", "#bbbbbb"),
+    "auto_s": ("plan in mode auto: all rows written", "#0072b2"),
+    "write_moved_s": ("only read, and write the moved rows", "#dddddd"),
+    "shadow_s": ("plan in mode shadow: moved rows written", "#56b4e9"),
+}
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Draw a bar for each of four jobs, case by case."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "evenlag"})
+    from matplotlib import pyplot as plt
+
+    cases = {**results.get("shapes", {}), **results.get("scale", {})}
+    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.75 * len(cases)))
+    for place, row in enumerate(cases.values()):
+        for step, (key, (_, colour)) in enumerate(_BARS.items()):
+            axes.barh(place + 0.2 * step, row[key], height=0.18, color=colour)
+            axes.text(row[key], place + 0.2 * step, f" {row[key]:g} s", va="center", fontsize=7)
+    for label, colour in _BARS.values():
+        axes.barh(0, 0, color=colour, label=label)
+    axes.set_yticks([place + 0.3 for place in range(len(cases))], list(cases), fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds, logarithmic", fontsize=8)
+    axes.set_title("Planning all groups of a cluster", loc="left")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8, frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
