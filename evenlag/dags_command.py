@@ -23,6 +23,17 @@ def _dags() -> None:
     pass
 
 
+def dag_texts() -> dict[str, str]:
+    """The DAG files as they are installed: text by path below the package, sorted."""
+    root = bundle_root() / "dags"
+    return {
+        str(file.relative_to(root)): file.read_text(encoding="utf-8").replace(
+            "from dags.", f"from {PACKAGE}."
+        )
+        for file in sorted(root.rglob("*.py"))
+    }
+
+
 @app.command("install")
 def install(
     folder: Annotated[Path, typer.Argument(help="Airflow's DAG folder.")], *, as_json: JsonOption = False
@@ -36,13 +47,12 @@ def install(
     fresh = folder / f".{PACKAGE}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(bundle_root() / "dags", fresh, ignore=shutil.ignore_patterns("__pycache__"))
-    files = sorted(fresh.rglob("*.py"))
-    for file in files:
-        text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace("from dags.", f"from {PACKAGE}."), encoding="utf-8")
+    texts = dag_texts()
+    for name, text in texts.items():
+        (fresh / name).write_text(text, encoding="utf-8")
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
-    installed = [str(target / file.relative_to(fresh)) for file in files]
+    installed = [str(target / name) for name in texts]
     if as_json:
         print_json({"folder": str(target), "files": installed})
         return

@@ -1,4 +1,4 @@
-"""`evenlag doctor`: is all well? For probes outside Airflow: needs neither a JVM nor Airflow."""
+"""`evenlag doctor`: is all well, and what is to be done where it is not? Needs neither a JVM nor Airflow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from evenlag.doctor.model import Verdict
 from evenlag.options import (
     ClusterOption,
     ConfigOption,
@@ -33,9 +34,30 @@ NOT_WELL = 1
 
 def doctor(
     *,
-    fresh: Annotated[  # noqa: ARG001  # the only check there is yet; named, so that a probe stays what it is
-        bool, typer.Option("--fresh", help="Check that every cluster has a fresh snapshot.")
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Only check that every cluster has a fresh snapshot, for probes.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", help="An area (brokers) or a check (brokers.clock); may be given several times."
+        ),
+    ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", help="An area or a check to leave out; likewise.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Also try to write to hint topic and lake; it is taken back at once."),
+    ] = False,
+    airflow_url: Annotated[
+        str | None,
+        typer.Option("--airflow-url", help="Ask this Airflow too, with the token in EVENLAG_AIRFLOW_TOKEN."),
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, help="How long all may take, in s; one check a third of it.")
+    ] = 60.0,
     max_age_s: Annotated[
         int | None,
         typer.Option("--max-age", min=1, help="How old a snapshot may be, in s; else the schedule decides."),
@@ -45,11 +67,37 @@ def doctor(
     lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that all is well; ends with 0 when it is and with 1 when it is not.
+    """Check policy, brokers, permissions, topics, groups, lake, Spark, Airflow and freshness; say what to do.
+
+    Ends with 0 when nothing failed and with 1 when something did. Nothing is written without --write.
 
     By a cluster's schedule, the newest run may still be going on, and the one before it must have left its
     snapshot. A cluster without a schedule needs any snapshot at all, or one within --max-age.
     """
+    if fresh:
+        _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
+        return
+    from evenlag.doctor.gather import Request, gather_lanes, select_lanes
+    from evenlag.doctor.run import run_lanes
+    from evenlag.doctor.show import as_plain, show
+
+    per_check_s = timeout_s / 3
+    request = Request(config, lake, cluster, airflow_url, max_age_s, write, per_check_s)
+    lanes = select_lanes(gather_lanes(request), only or (), skip or ())
+    results = run_lanes(lanes, check_timeout_s=per_check_s, timeout_s=timeout_s)
+    worst = max((result.verdict.rank for result in results), default=0)
+    is_well = worst < (Verdict.WARNING.rank if strict else Verdict.FAILED.rank)
+    if as_json:
+        print_json({"well": is_well, "checks": as_plain(results)})
+    else:
+        show(results, console())
+    if not is_well:
+        raise typer.Exit(NOT_WELL)
+
+
+def _only_freshness(
+    config: Path | None, cluster: str | None, lake: str | None, max_age_s: int | None, *, as_json: bool
+) -> None:
     reader, schedules = _lake_and_schedules(lake, config, cluster, max_age_s)
     found = _freshness(reader, schedules, max_age_s)
     is_well = all(one.is_fresh for one in found)

@@ -1,0 +1,259 @@
+"""Checks of an Airflow: by its environment where this is one of its machines, else by its REST interface."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.spark_checks import CONNECTION_VARIABLE
+from spark_jobs.cron import last_due
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from evenlag.doctor.model import Finding
+    from spark_jobs.settings import Policy
+
+TOKEN_VARIABLE: Final = "EVENLAG_AIRFLOW_TOKEN"  # noqa: S105  # the variable's name
+_TIMEOUT_S: Final = 5.0
+_HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
+_HEARTBEAT_DEFAULT_S: Final = 300.0
+_NEEDED_PARTS: Final = ("metadatabase", "scheduler", "dag_processor")
+
+
+def airflow_checks(
+    policy: Policy | None, url: str | None, environ: Mapping[str, str] | None = None
+) -> list[Check]:
+    """The checks; those by REST only when there is an address."""
+    given = os.environ if environ is None else environ
+    rest = None if url is None else _Rest(url, given.get(TOKEN_VARIABLE))
+    return [
+        Check("airflow", "connection", lambda: check_connection(given)),
+        Check("airflow", "dag_files", lambda: check_dag_files(given)),
+        Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
+        Check("airflow", "health", _by_rest(rest, lambda: judge_health(_ask(rest, "monitor/health")))),
+        Check(
+            "airflow", "imports", _by_rest(rest, lambda: judge_imports(_ask(rest, "importErrors?limit=100")))
+        ),
+        Check("airflow", "dags", _by_rest(rest, lambda: _check_dags(rest, policy))),
+    ]
+
+
+def check_connection(environ: Mapping[str, str]) -> list[Finding]:
+    """The Spark connection, where the environment gives it, is JSON: a URI means YARN without a word."""
+    value = environ.get(CONNECTION_VARIABLE)
+    example = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
+    todo = f"set {CONNECTION_VARIABLE} to JSON: {example}"
+    if not value:
+        return [
+            skipped(f"{CONNECTION_VARIABLE} is not set here: the connection may be in Airflow's database")
+        ]
+    try:
+        connection = json.loads(value)
+    except ValueError:
+        return [failed("the connection spark_default is no JSON: the provider would submit to YARN", todo)]
+    if (
+        not isinstance(connection, dict)
+        or connection.get("conn_type") != "spark"
+        or not connection.get("host")
+    ):
+        return [failed("the connection spark_default has no conn_type spark, or names no master", todo)]
+    return [ok(f"spark_default: {connection['host']}")]
+
+
+def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
+    """The DAG files that Airflow parses are those of the installed evenlag."""
+    from evenlag.dags_command import PACKAGE, dag_texts
+
+    folder = _dags_folder(environ)
+    if folder is None:
+        return [skipped("neither AIRFLOW_HOME nor AIRFLOW__CORE__DAGS_FOLDER is set here")]
+    installed = folder / PACKAGE
+    if not installed.is_dir():
+        if (folder / "dag_support").is_dir():
+            return [ok(f"{folder} is a checkout's own folder")]
+        return [failed(f"{folder} holds no {PACKAGE}", f"evenlag dags install {folder}")]
+    wanted = dag_texts()
+    present = {str(file.relative_to(installed)): file for file in installed.rglob("*.py")}
+    stale = sorted(
+        name
+        for name in wanted.keys() | present.keys()
+        if name not in wanted
+        or name not in present
+        or present[name].read_text(encoding="utf-8") != wanted[name]
+    )
+    if stale:
+        told = f"{len(stale)} files in {installed} are of another version: {', '.join(stale[:3])}"
+        return [failed(told, f"evenlag dags install {folder}")]
+    return [ok(f"{len(wanted)} files in {installed} are this version's")]
+
+
+def _dags_folder(environ: Mapping[str, str]) -> Path | None:
+    if given := environ.get("AIRFLOW__CORE__DAGS_FOLDER"):
+        return Path(given)
+    home = environ.get("AIRFLOW_HOME")
+    if home is None:
+        return None
+    told = _config(home, "core", "dags_folder")
+    return Path(told) if told else Path(home) / "dags"
+
+
+def _config(home: str, section: str, key: str) -> str | None:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read(Path(home) / "airflow.cfg", encoding="utf-8")
+    except configparser.Error:
+        return None
+    return parser.get(section, key, fallback=None)
+
+
+def _check_heartbeat(policy: Policy | None, environ: Mapping[str, str]) -> list[Finding]:
+    home = environ.get("AIRFLOW_HOME")
+    given = environ.get(f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}")
+    if policy is None or (home is None and given is None):
+        return [skipped("this is no machine of Airflow's, or there is no policy")]
+    told = given or (_config(home, "scheduler", _HEARTBEAT_KEY) if home else None)
+    schedules = [cluster.schedule for cluster in policy.clusters.values() if cluster.schedule]
+    return judge_heartbeat(float(told or _HEARTBEAT_DEFAULT_S), schedules, datetime.now(UTC))
+
+
+def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -> list[Finding]:
+    """A killed scheduler's task holds up its DAG for the timeout: it should not cost more than a run."""
+    widths = []
+    for schedule in schedules:
+        try:
+            newest, before = last_due(schedule, now, 2)
+        except (ValueError, IndexError):
+            continue
+        widths.append(abs((newest - before).total_seconds()))
+    if not widths:
+        return [skipped("no cluster has a schedule to hold it against")]
+    told = f"{_HEARTBEAT_KEY} is {timeout_s:g} s, the shortest schedule {min(widths):g} s"
+    if timeout_s > min(widths):
+        todo = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(min(widths) // 2))}"
+        return [warning(f"{told}: a killed worker stands in the way of more than one run", todo)]
+    return [ok(told)]
+
+
+def judge_health(answer: Mapping[str, Any]) -> list[Finding]:
+    """Database, scheduler and DAG processor are healthy; a part that is not run is told as none."""
+    found: list[Finding] = []
+    for part in _NEEDED_PARTS:
+        state = (answer.get(part) or {}).get("status")
+        if state != "healthy":
+            found.append(
+                failed(f"{part} is {state or 'not there'}", f"look at its log: airflow {_command(part)}")
+            )
+    return found or [ok("database, scheduler and DAG processor are healthy")]
+
+
+def _command(part: str) -> str:
+    return {"metadatabase": "db check", "dag_processor": "dag-processor"}.get(part, part)
+
+
+def judge_imports(answer: Mapping[str, Any]) -> list[Finding]:
+    """No DAG file fails to import."""
+    errors = answer.get("import_errors") or []
+    found: list[Finding] = [
+        failed(f"{error['filename']}: {_last_line(error.get('stack_trace'))}", "evenlag policy check")
+        for error in errors
+    ]
+    return found or [ok("every DAG file imports")]
+
+
+def _last_line(text: str | None) -> str:
+    return (text or "").strip().rpartition("\n")[2]
+
+
+def _check_dags(rest: _Rest | None, policy: Policy | None) -> list[Finding]:
+    if policy is None:
+        return [skipped("without a policy it is not known which DAGs there should be")]
+    wanted = [f"lag_rebalance__{name}" for name in policy.clusters] + ["assignment_audit", "plan_approval"]
+    states: dict[str, bool | None] = {}
+    for dag_id in wanted:
+        try:
+            states[dag_id] = bool(_ask(rest, f"dags/{quote(dag_id)}").get("is_paused"))
+        except _NotThereError:
+            states[dag_id] = None
+    return judge_dags(states)
+
+
+def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
+    """Judge DAGs by whether they are paused; None: not there."""
+    found: list[Finding] = [
+        failed(f"{dag_id} is not there", "see airflow.imports; EVENLAG_CONFIG of the DAG processor")
+        for dag_id, paused in states.items()
+        if paused is None
+    ]
+    found += [
+        warning(f"{dag_id} is paused", f"airflow dags unpause {dag_id}")
+        for dag_id, paused in states.items()
+        if paused
+    ]
+    return found or [ok(f"{len(states)} DAGs are there and not paused")]
+
+
+class _NotThereError(Exception):
+    """Airflow knows no such thing."""
+
+
+class _RestError(Exception):
+    """Airflow did not answer as it should; the message says what to do."""
+
+
+class _Rest:
+    """Airflow's REST interface, read only."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._token = token
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Ask for a thing."""
+        if not self._url.startswith(("http://", "https://")):
+            raise _RestError(f"{self._url} is no address: give --airflow-url http://HOST:PORT")
+        request = urllib.request.Request(f"{self._url}/api/v2/{path}")  # noqa: S310  # http(s), see above
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # as above
+                content: dict[str, Any] = json.load(answer)
+                return content
+        except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.NOT_FOUND:
+                raise _NotThereError(path) from error
+            if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+                raise _RestError(
+                    f"Airflow wants a login ({error.code}): put a token of POST /auth/token "
+                    f"into {TOKEN_VARIABLE}"
+                ) from error
+            raise _RestError(f"Airflow answers {error.code} to {path}") from error
+        except (OSError, ValueError) as error:
+            raise _RestError(f"no Airflow answers at {self._url}: {error}") from error
+
+
+def _ask(rest: _Rest | None, path: str) -> dict[str, Any]:
+    if rest is None:
+        raise _NotThereError(path)
+    return rest.get(path)
+
+
+def _by_rest(rest: _Rest | None, look: Callable[[], Sequence[Finding]]) -> Callable[[], Sequence[Finding]]:
+    def look_or_skip() -> Sequence[Finding]:
+        if rest is None:
+            return [skipped("no --airflow-url was given")]
+        try:
+            return look()
+        except _RestError as error:
+            return [failed(str(error), "start it, or correct --airflow-url")]
+
+    return look_or_skip

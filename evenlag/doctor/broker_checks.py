@@ -1,0 +1,175 @@
+"""Checks of a cluster's brokers: they answer, let evenlag in, and are the ones that the lake knows."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.doctor.kafka_view import NotConnectedError
+from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.network import look_at_certificate, why_unreachable
+from spark_jobs.tables import SNAPSHOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from evenlag.doctor.kafka_view import KafkaView
+    from evenlag.doctor.model import Finding
+
+# What evenlag sends, and since which version of it and of Kafka it says what evenlag needs.
+_NEEDED_VERSIONS: Final = {
+    "Metadata": (10, "topic ids, Kafka 2.8"),
+    "OffsetFetch": (8, "offsets of many groups, Kafka 3.0"),
+    "ListOffsets": (2, "the last stable offset, Kafka 0.11"),
+    "DescribeGroups": (4, "static members, Kafka 2.3"),
+    "DescribeCluster": (0, "the cluster's id, Kafka 2.8"),
+    "DescribeConfigs": (1, "the hint topic's settings, Kafka 1.1"),
+    "InitProducerId": (0, "the publisher's transactions, Kafka 0.11"),
+}
+# Hints carry moments of the publisher's clock, consumers judge them by theirs.
+_CLOCK_WARNING_S: Final = 5.0
+_CLOCK_FAILED_S: Final = 60.0
+
+
+def broker_checks(view: KafkaView) -> list[Check]:
+    """The checks of one cluster's brokers; the connection that they make serves the checks after them."""
+    return [
+        Check("brokers", "answer", lambda: check_answer(view.servers)),
+        Check("brokers", "certificate", lambda: check_certificate(view)),
+        Check("brokers", "login", lambda: _check_login(view)),
+        Check("brokers", "cluster_id", connected(lambda: _check_cluster_id(view))),
+        Check("brokers", "versions", connected(lambda: check_versions(_versions(view)))),
+        Check("brokers", "clock", connected(lambda: _check_clock(view))),
+    ]
+
+
+def connected(look: Callable[[], Sequence[Finding]]) -> Callable[[], Sequence[Finding]]:
+    """Let a check be skipped when there is no connection: `brokers.login` has told why."""
+
+    def look_or_skip() -> Sequence[Finding]:
+        try:
+            return look()
+        except NotConnectedError:
+            return [skipped("there is no connection: see brokers.login")]
+
+    return look_or_skip
+
+
+def check_answer(servers: Sequence[str]) -> list[Finding]:
+    """Each broker takes connections; every dead one is named."""
+    with ThreadPoolExecutor(min(len(servers), 16)) as pool:
+        reasons = dict(zip(servers, pool.map(why_unreachable, servers), strict=True))
+    dead = {server: reason for server, reason in reasons.items() if reason is not None}
+    todo = "start it, correct bootstrap_servers, or open the way to it"
+    if len(dead) == len(servers):
+        return [failed(f"{server}: {reason}", todo) for server, reason in dead.items()]
+    found = [warning(f"{server}: {reason}", todo) for server, reason in dead.items()]
+    return [*found, ok(f"{len(servers) - len(dead)} of {len(servers)} bootstrap servers take connections")]
+
+
+def check_certificate(view: KafkaView) -> list[Finding]:
+    """Each broker's certificate is accepted and lasts a while."""
+    from spark_jobs.secret_refs import SecretRef
+
+    kafka = view.settings.kafka
+    protocol = str(kafka.get("security_protocol", "PLAINTEXT"))
+    if "SSL" not in protocol:
+        return [skipped(f"security_protocol is {protocol}: there is no TLS")]
+    password = kafka.get("ssl_password")
+    resolved = password.resolve() if isinstance(password, SecretRef) else None
+    return [look_at_certificate(server, kafka, resolved) for server in view.servers]
+
+
+def _check_login(view: KafkaView) -> list[Finding]:
+    view.connect()
+    protocol = view.settings.kafka.get("security_protocol", "PLAINTEXT")
+    brokers = view.cluster["brokers"]
+    told = [f"{broker['host']}:{broker['port']}" for broker in brokers if not broker.get("is_fenced")]
+    return [
+        ok(f"let in over {protocol}; {len(told)} brokers"),
+        *(
+            failed(
+                f"the cluster names a broker {server}, which cannot be reached from here: {reason}",
+                "correct the broker's advertised.listeners, or open the way to it",
+            )
+            for server in told
+            if server not in view.servers and (reason := why_unreachable(server))
+        ),
+    ]
+
+
+def _check_cluster_id(view: KafkaView) -> list[Finding]:
+    told = str(view.cluster["cluster_id"])
+    rows = view.reader.read(SNAPSHOTS, columns=["kafka_cluster_id"], filters=[("cluster", "=", view.name)])
+    return check_cluster_id(told, set(rows["kafka_cluster_id"].to_pylist()))
+
+
+def check_cluster_id(told: str, known: set[str]) -> list[Finding]:
+    """The brokers are the cluster that the lake has under this name."""
+    if not known:
+        return [ok(f"{told}; the lake has no reading of it yet")]
+    if known == {told}:
+        return [ok(f"{told}, as in the lake")]
+    others = ", ".join(sorted(known - {told}))
+    return [
+        failed(
+            f"the brokers say they are {told}, the lake has {others} under this name",
+            "correct bootstrap_servers, or give the new cluster a new name in the policy",
+        )
+    ]
+
+
+def check_versions(versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
+    """The broker speaks what evenlag asks; `versions` are lowest and highest by the request's name."""
+    found: list[Finding] = [
+        failed(
+            f"{name} is offered up to version {versions[name][1] if name in versions else 'none'}; "
+            f"version {lowest} is needed ({why})",
+            "update the brokers",
+        )
+        for name, (lowest, why) in _NEEDED_VERSIONS.items()
+        if name not in versions or versions[name][1] < lowest
+    ]
+    return found or [ok(f"all {len(_NEEDED_VERSIONS)} kinds of request are spoken")]
+
+
+def check_clock(difference_s: float) -> list[Finding]:
+    """How far the cluster's clock is from this machine's; above 0: it is ahead."""
+    side = "ahead of" if difference_s > 0 else "behind"
+    told = f"the cluster's clock is {abs(difference_s):.1f} s {side} this machine's"
+    todo = "set both by NTP: hints expire by the clocks of publisher and consumers"
+    if abs(difference_s) >= _CLOCK_FAILED_S:
+        return [failed(told, todo)]
+    return [warning(told, todo) if abs(difference_s) >= _CLOCK_WARNING_S else ok(told)]
+
+
+def _check_clock(view: KafkaView) -> list[Finding]:
+    """Ask the quorum's leader when it last heard of itself: that is its clock's present moment."""
+    import kafka.errors
+
+    before = time.time()
+    try:
+        quorum = view.client.describe_metadata_quorum()
+    except kafka.errors.ClusterAuthorizationFailedError:
+        return [skipped("only who may Describe the cluster is told; see permissions.cluster")]
+    except kafka.errors.KafkaError as error:
+        return [skipped(f"the cluster does not tell its time ({type(error).__name__})")]
+    here_ms = 1000 * (before + time.time()) / 2
+    told_ms = _leader_time_ms(quorum)
+    if told_ms is None or told_ms < 0:
+        return [skipped("the cluster does not tell its time")]
+    return check_clock((told_ms - here_ms) / 1000)
+
+
+def _leader_time_ms(quorum: Mapping[str, Any]) -> int | None:
+    partition = quorum["topics"][0]["partitions"][0]
+    voters = {voter["replica_id"]: voter for voter in partition["current_voters"]}
+    leader = voters.get(partition["leader_id"], {})
+    told = leader.get("last_caught_up_timestamp")
+    return None if told is None else int(told)
+
+
+def _versions(view: KafkaView) -> dict[str, tuple[int, int]]:
+    offered = view.client.api_versions()
+    return {getattr(key, "name", str(key)): (low, high) for key, (low, high) in offered.items()}

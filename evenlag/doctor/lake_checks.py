@@ -1,0 +1,236 @@
+"""Checks of the lake: it can be read and written, has room, and its tables are what evenlag expects."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from spark_jobs.tables import OFFSETS, SNAPSHOTS, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from evenlag.doctor.model import Finding
+    from spark_jobs.lake_reader import LakeReader
+    from spark_jobs.settings import Policy
+    from spark_jobs.tables import Table
+
+_LITTLE_ROOM: Final = 0.10
+_MOUNTS: Final = Path("/proc/self/mounts")
+# File systems between machines: a lock of this machine's kernel says nothing to another one.
+_SHARED_KINDS: Final = ("nfs", "cifs", "smb", "9p", "fuse.", "glusterfs", "ceph", "lustre", "afs", "gpfs")
+_READER_VERSION: Final = 1
+_WRITER_VERSION: Final = 2
+# A reading takes minutes; what has no marker after this will never have one.
+_UNFINISHED_AFTER: Final = timedelta(hours=1)
+
+
+def lake_checks(reader: LakeReader, policy: Policy | None, *, write: bool) -> list[Check]:
+    """The checks of one lake; `write`: also write a small file, and take it away again."""
+    return [
+        Check("lake", "log_store", lambda: _check_log_store(reader, policy)),
+        Check("lake", "readable", lambda: _check_readable(reader)),
+        Check("lake", "writable", lambda: check_writable(reader, write=write)),
+        Check("lake", "space", lambda: _check_space(reader)),
+        Check("lake", "filesystem", lambda: _check_filesystem(reader)),
+        Check("lake", "tables", lambda: check_tables(reader)),
+        Check("lake", "unfinished", lambda: check_unfinished(reader, datetime.now(UTC))),
+    ]
+
+
+def _check_log_store(reader: LakeReader, policy: Policy | None) -> list[Finding]:
+    from spark_jobs.log_store import log_store_problem, spark_defaults, writing_drivers
+
+    if policy is None:
+        return [skipped("without a policy it is not known how many drivers write")]
+    drivers = writing_drivers(policy)
+    problem = log_store_problem(reader.paths.root, spark_defaults(), num_drivers=len(drivers))
+    if problem is not None:
+        return [failed(problem, "do not run evenlag on this lake before that: commits would be lost")]
+    return [ok(f"{len(drivers)} drivers may write to {reader.paths.root}")]
+
+
+def _check_readable(reader: LakeReader) -> list[Finding]:
+    if not reader.exists(SNAPSHOTS):
+        return [
+            warning(f"{reader.paths.root} holds no snapshot yet", "evenlag run, or wait for the first cycle")
+        ]
+    rows = reader.read(SNAPSHOTS, columns=["cluster"])
+    return [ok(f"{reader.paths.root}: {rows.num_rows:,} snapshots")]
+
+
+def check_writable(reader: LakeReader, *, write: bool) -> list[Finding]:
+    """A local lake's folder may be written; another one's is only known by trying."""
+    if not reader.paths.is_local:
+        return [skipped("not a local folder: the next cycle tells")]
+    root = reader.paths.local_root
+    # Before the first cycle the folder is not there: whoever may make it, may.
+    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+    places = [nearest, *(root / table.name for table in TABLES.values() if (root / table.name).is_dir())]
+    closed = [str(place) for place in places if not os.access(place, os.W_OK | os.X_OK)]
+    if closed:
+        return [
+            failed(f"may not be written: {', '.join(closed[:3])}", "give the user of the jobs the right to")
+        ]
+    if write and root.is_dir():
+        try:
+            with tempfile.NamedTemporaryFile(dir=root, prefix=".doctor-"):
+                return [ok("a file was written and taken away")]
+        except OSError as error:
+            return [failed(f"a file could not be written: {error.strerror}", "see lake.space and the mount")]
+    return [ok(f"{nearest} may be written")]
+
+
+def _check_space(reader: LakeReader) -> list[Finding]:
+    if not reader.paths.is_local:
+        return [skipped("not a local folder")]
+    root = reader.paths.local_root
+    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+    usage = shutil.disk_usage(nearest)
+    return judge_space(usage.free, usage.total)
+
+
+def judge_space(free_bytes: int, total_bytes: int) -> list[Finding]:
+    """Judge how full a disk is."""
+    share = free_bytes / total_bytes if total_bytes else 0.0
+    told = f"{free_bytes / 1e9:,.1f} GB of {total_bytes / 1e9:,.1f} GB are free ({share:.0%})"
+    todo = "shorten raw_days, let table_maintenance run, or give it more room (docs/runbook.md)"
+    if free_bytes < 1e8:  # noqa: PLR2004  # not enough for one cycle of a large cluster
+        return [failed(told, todo)]
+    return [warning(told, todo) if share < _LITTLE_ROOM else ok(told)]
+
+
+def _check_filesystem(reader: LakeReader) -> list[Finding]:
+    if not reader.paths.is_local:
+        return [skipped("not a local folder")]
+    if not _MOUNTS.exists():
+        return [skipped("this system does not tell its mounts")]
+    return judge_filesystem(str(reader.paths.local_root), _MOUNTS.read_text(encoding="utf-8"))
+
+
+def judge_filesystem(root: str, mounts: str) -> list[Finding]:
+    """Judge what kind of file system a folder is on, by the text of ``/proc/mounts``."""
+    found = ("", "")
+    for line in mounts.splitlines():
+        _, place, kind, *_ = line.split()
+        inside = root == place or root.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= len(found[0]):
+            found = (place, kind)
+    place, kind = found
+    if kind.startswith(_SHARED_KINDS):
+        return [
+            warning(
+                f"{root} is on {kind} ({place}): locks keep the writers of one machine apart only",
+                "let one machine write, or use HDFS or an object store",
+            )
+        ]
+    return [ok(f"{kind or 'unknown'}, mounted at {place or '?'}")]
+
+
+def check_tables(reader: LakeReader) -> list[Finding]:
+    """Each table is one that this version reads and writes: its protocol, and its columns by the contract."""
+    import deltalake
+
+    from spark_jobs.arrow_schema import arrow_schema
+
+    found: list[Finding] = []
+    present = 0
+    for table in TABLES.values():
+        if not reader.exists(table):
+            continue
+        present += 1
+        delta = deltalake.DeltaTable(reader.paths.table(table))
+        protocol = delta.protocol()
+        versions = (protocol.min_reader_version, protocol.min_writer_version)
+        columns = {field.name: str(field.type) for field in _arrow_fields(delta)}
+        wanted = {field.name: str(field.type) for field in arrow_schema(table)}
+        found += judge_table(table.name, versions, columns, wanted)
+    return found or [ok(f"{present} of {len(TABLES)} tables are there, each as this version writes it")]
+
+
+def judge_table(
+    name: str, versions: tuple[int, int], columns: Mapping[str, str], wanted: Mapping[str, str]
+) -> list[Finding]:
+    """Judge one table.
+
+    Parameters
+    ----------
+    versions
+        Lowest reader and writer version.
+    columns, wanted
+        Types by column, as they are and as the contract has them.
+    """
+    found: list[Finding] = []
+    if versions[0] > _READER_VERSION or versions[1] > _WRITER_VERSION:
+        told = f"{name}: its protocol is reader {versions[0]}, writer {versions[1]}"
+        found.append(
+            failed(
+                told,
+                "somebody has turned a table feature on; evenlag reads 1 and writes 2: restore the table",
+            )
+        )
+    other = sorted(c for c in columns.keys() & wanted.keys() if _plain(columns[c]) != _plain(wanted[c]))
+    if other:
+        told = f"{name}: {other[0]} is {columns[other[0]]}, {wanted[other[0]]} is expected"
+        found.append(failed(told, "another program wrote it: restore the table (docs/runbook.md)"))
+    if foreign := sorted(columns.keys() - wanted.keys()):
+        found.append(
+            warning(
+                f"{name}: columns that this version does not know: {', '.join(foreign)}",
+                "a newer evenlag has written it: update this one",
+            )
+        )
+    if missing := sorted(wanted.keys() - columns.keys()):
+        told = f"{name}: written by an older version, without {', '.join(missing)}: read as null"
+        found.append(warning(told, "the next write, or table_maintenance, adds them (docs/upgrade.md)"))
+    return found
+
+
+def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
+    """Attempts to read that were never finished leave rows that nobody sees, and that take room."""
+    if not reader.exists(OFFSETS):
+        return [skipped("nothing has been read yet")]
+    attempts = _attempts(reader, OFFSETS)
+    finished = set(reader.read(SNAPSHOTS, columns=["snapshot_id"])["snapshot_id"].to_pylist())
+    return judge_unfinished(attempts - finished, now)
+
+
+def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
+    """Judge attempts without a marker, by their ids; one that is young may still be going on."""
+    limit = f"{now.astimezone(UTC) - _UNFINISHED_AFTER:%Y%m%dT%H%M%S}"
+    old = sorted(snapshot_id for snapshot_id in unfinished if snapshot_id[: len(limit)] < limit)
+    if not old:
+        return [ok("no attempt to read was left unfinished")]
+    return [
+        warning(
+            f"{len(old)} attempts to read were never finished, the last one {old[-1]}: runs were killed",
+            "table_maintenance takes their rows away; look why in the logs of observe",
+        )
+    ]
+
+
+def _attempts(reader: LakeReader, table: Table) -> set[str]:
+    """The snapshot ids that a table's files name in their statistics: no row is read."""
+    import deltalake
+    import pyarrow as pa
+
+    actions: Any = deltalake.DeltaTable(reader.paths.table(table)).get_add_actions(flatten=True)
+    files = pa.table(actions)
+    names = [name for name in ("min.snapshot_id", "max.snapshot_id") if name in files.column_names]
+    return {value for name in names for value in files[name].to_pylist() if value is not None}
+
+
+def _arrow_fields(delta: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.schema(delta.schema().to_arrow())
+
+
+def _plain(type_name: str) -> str:
+    """A type as far as it matters: libraries differ in how wide a string's offsets are, not in its kind."""
+    return type_name.replace("large_", "").replace("string_view", "string").replace("element", "item")

@@ -1,0 +1,96 @@
+"""Knocking at ports, and looking at certificates."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.doctor.model import failed, ok, skipped, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evenlag.doctor.model import Finding
+
+PROBE_TIMEOUT_S: Final = 3.0
+SOON_DAYS: Final = 30
+_DAY_S: Final = 86_400
+
+
+def split_server(server: str) -> tuple[str, int]:
+    """Host and port of ``host:port``, ``[v6]:port`` or ``NAME://host:port``.
+
+    Raises
+    ------
+    ValueError
+        When there is no port.
+    """
+    host, _, port = server.rpartition("://")[2].rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def why_unreachable(server: str, timeout_s: float = PROBE_TIMEOUT_S) -> str | None:
+    """Why nobody takes a connection there; None when somebody does."""
+    try:
+        with socket.create_connection(split_server(server), timeout=timeout_s):
+            return None
+    except ValueError:
+        return "it has no port: write host:port"
+    except socket.gaierror:
+        return "its name is not known here"
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | None) -> Finding:
+    """Make a TLS connection as kafka-python would, and tell how long the broker's certificate lasts."""
+    context = ssl.create_default_context(cafile=kafka.get("ssl_cafile"))
+    context.check_hostname = bool(kafka.get("ssl_check_hostname", True))
+    host, port = split_server(server)
+    try:
+        if certfile := kafka.get("ssl_certfile"):
+            context.load_cert_chain(certfile, kafka.get("ssl_keyfile"), password)
+        with (
+            socket.create_connection((host, port), timeout=PROBE_TIMEOUT_S) as raw,
+            context.wrap_socket(raw, server_hostname=host) as secure,
+        ):
+            return judge_expiry(server, secure.getpeercert(), datetime.now(UTC))
+    except ssl.SSLCertVerificationError as error:
+        return failed(
+            f"{server}: its certificate is refused: {error.verify_message}",
+            "ssl_cafile must hold the authority that signed it, and the certificate this host's name",
+        )
+    except ssl.SSLError as error:
+        return failed(
+            f"{server}: no TLS: {error.reason or error}",
+            "is security_protocol right for this port, and ssl_certfile accepted?",
+        )
+    except OSError as error:
+        return skipped(f"{server}: {error.strerror or error}: see brokers.answer")
+
+
+def judge_expiry(server: str, certificate: Mapping[str, Any] | None, now: datetime) -> Finding:
+    """Tell how long a certificate lasts.
+
+    Parameters
+    ----------
+    server
+        Who showed it.
+    certificate
+        As ``SSLSocket.getpeercert`` gives it.
+    now
+        The moment to judge at.
+    """
+    until = (certificate or {}).get("notAfter")
+    if until is None:
+        return warning(f"{server}: its certificate does not say how long it lasts", "look at it with openssl")
+    ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(until)), UTC)
+    days = (ends - now).total_seconds() / _DAY_S
+    told = f"{server}: its certificate lasts until {ends:%Y-%m-%d} ({days:.0f} days)"
+    if days < 0:
+        return failed(told, "renew it: clients refuse it by now")
+    return warning(told, "renew it") if days < SOON_DAYS else ok(told)

@@ -1,0 +1,195 @@
+"""Checks of what Kafka lets evenlag do, by asking what is allowed: nothing is changed.
+
+Kafka tells the operations that are allowed on what one describes. Of transactional ids it does not: whether
+one may be described shows; whether it may be written only an attempt tells, which would fence a publisher.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.doctor.broker_checks import connected
+from evenlag.doctor.model import Check, failed, ok, skipped, warning
+
+if TYPE_CHECKING:
+    from evenlag.doctor.kafka_view import KafkaView
+    from evenlag.doctor.model import Finding
+
+_NOT_THERE: Final = 3
+_NOT_ALLOWED: Final = 29
+_HINT_TOPIC_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
+_NAMES: Final = {
+    "READ": "Read",
+    "WRITE": "Write",
+    "CREATE": "Create",
+    "DESCRIBE": "Describe",
+    "DESCRIBE_CONFIGS": "DescribeConfigs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Writes the ``kafka-acls`` line that grants what is missing."""
+
+    servers: tuple[str, ...]
+    principal: str
+
+    def line(self, operations: tuple[str, ...], resource: str) -> str:
+        """The line for operations on a resource, e.g. ``--topic evenlag-hints``."""
+        wanted = " ".join(f"--operation {_NAMES[operation]}" for operation in operations)
+        return (
+            f"kafka-acls.sh --bootstrap-server {','.join(self.servers)} --add "
+            f"--allow-principal '{self.principal}' {wanted} {resource}"
+        )
+
+
+def permission_checks(view: KafkaView) -> list[Check]:
+    """The checks of one cluster."""
+    return [
+        Check("permissions", "cluster", connected(lambda: _check_cluster(view))),
+        Check("permissions", "topics", connected(lambda: _check_topics(view))),
+        Check("permissions", "groups", connected(lambda: _check_groups(view))),
+        Check("permissions", "hint_topic", connected(lambda: _check_hint_topic(view))),
+        Check("permissions", "transactional_id", connected(lambda: _check_transactional_id(view))),
+    ]
+
+
+def grants_of(view: KafkaView) -> Grants:
+    """Who evenlag is to this cluster, as far as the policy says."""
+    user = view.settings.kafka.get("sasl_plain_username")
+    named = isinstance(user, str)
+    return Grants(view.servers, f"User:{user}" if named else "User:NAME-OF-EVENLAG")
+
+
+def missing_operations(allowed: list[str] | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Which of the wanted operations are not allowed; all when Kafka tells none."""
+    return tuple(operation for operation in wanted if operation not in (allowed or ()))
+
+
+def _check_cluster(view: KafkaView) -> list[Finding]:
+    missing = missing_operations(view.cluster.get("authorized_operations"), ("DESCRIBE",))
+    if missing:
+        return [
+            failed(
+                "evenlag may not describe the cluster: it sees no group that it was not granted by name",
+                grants_of(view).line(missing, "--cluster"),
+            )
+        ]
+    return [ok("the cluster may be described")]
+
+
+def _check_topics(view: KafkaView) -> list[Finding]:
+    """What groups take and evenlag cannot see: a topic that may not be described is not in the metadata."""
+    seen = {row["name"] for row in view.client.describe_topics() if not row.get("error_code")}
+    taken = {topic for group in view.groups.values() for topic in _subscribed(group)}
+    hidden = sorted(taken - seen)
+    if not hidden:
+        return [ok(f"{len(seen)} topics may be described, among them all that groups take")]
+    shown = ", ".join(hidden[:5]) + (f" and {len(hidden) - 5} more" if len(hidden) > 5 else "")  # noqa: PLR2004
+    return [
+        warning(
+            f"{len(hidden)} topics that groups take do not show, so their lag is not seen: {shown}",
+            "if they are there: " + grants_of(view).line(("DESCRIBE",), "--topic '*'"),
+        )
+    ]
+
+
+def _check_groups(view: KafkaView) -> list[Finding]:
+    import kafka.errors
+
+    todo = grants_of(view).line(("DESCRIBE",), "--group '*'")
+    try:
+        groups = view.groups
+    except kafka.errors.GroupAuthorizationFailedError:
+        return [failed("groups may not be described", todo)]
+    refused = sorted(
+        name for name, group in groups.items() if "AuthorizationFailed" in str(group.get("error") or "")
+    )
+    if refused:
+        return [failed(f"{len(refused)} groups may not be described, e.g. {refused[0]}", todo)]
+    if not groups:
+        return [skipped("no group shows, so nothing could be tried")]
+    blind = sorted(
+        name
+        for name, group in groups.items()
+        if group.get("authorized_operations") is not None
+        and missing_operations(group["authorized_operations"], ("DESCRIBE",))
+    )
+    if blind:
+        return [failed(f"offsets of {len(blind)} groups may not be read, e.g. {blind[0]}", todo)]
+    return [ok(f"{len(groups)} groups may be described")]
+
+
+def _check_hint_topic(view: KafkaView) -> list[Finding]:
+    name = view.settings.hint_topic
+    if not view.publishes:
+        return [skipped("no rule of the policy lets hints be published here")]
+    grants, code = grants_of(view), view.hint_topic.get("error_code")
+    resource = f"--topic {name}"
+    if code == _NOT_THERE:
+        return _may_create(view, grants)
+    if code == _NOT_ALLOWED:
+        return [
+            failed(
+                f"the topic {name} may not be seen, or is not there and may not be made",
+                grants.line(("CREATE", *_HINT_TOPIC_OPERATIONS), resource),
+            )
+        ]
+    missing = missing_operations(view.hint_topic.get("authorized_operations"), _HINT_TOPIC_OPERATIONS)
+    if missing:
+        told = ", ".join(_NAMES[operation] for operation in missing)
+        return [failed(f"on the topic {name} evenlag lacks {told}", grants.line(missing, resource))]
+    return [ok(f"the topic {name} may be read and written")]
+
+
+def _may_create(view: KafkaView, grants: Grants) -> list[Finding]:
+    """Ask the broker whether it would make the topic; it makes none."""
+    import kafka.errors
+
+    name, settings = view.settings.hint_topic, view.settings
+    wanted = {
+        "num_partitions": settings.hint_topic_partitions,
+        "replication_factor": settings.hint_topic_replication_factor,
+        "configs": {"cleanup.policy": "compact"},
+    }
+    try:
+        view.client.create_topics({name: wanted}, validate_only=True)
+    except kafka.errors.AuthorizationError:
+        line = grants.line(("CREATE", *_HINT_TOPIC_OPERATIONS), f"--topic {name}")
+        return [failed(f"the topic {name} is not there and evenlag may not make it", line)]
+    except kafka.errors.KafkaError as error:
+        return [
+            failed(
+                f"the topic {name} is not there, and the brokers would not make it: {type(error).__name__}",
+                "correct hint_topic_partitions and hint_topic_replication_factor, or make it by hand",
+            )
+        ]
+    return [ok(f"the topic {name} is not there; the first publishing may make it")]
+
+
+def _check_transactional_id(view: KafkaView) -> list[Finding]:
+    import kafka.errors
+
+    if not view.publishes:
+        return [skipped("no rule of the policy lets hints be published here")]
+    name = f"evenlag-publisher-{view.name}"
+    try:
+        view.client.describe_transactions([name])
+    except kafka.errors.AuthorizationError:
+        line = grants_of(view).line(("WRITE", "DESCRIBE"), f"--transactional-id {name}")
+        return [failed(f"evenlag may not use the transactional id {name}", line)]
+    except kafka.errors.CoordinatorNotAvailableError:
+        return [skipped("no producer has used transactions on this cluster yet, so it cannot be told")]
+    except kafka.errors.TransactionalIdNotFoundError:
+        pass
+    return [ok(f"the transactional id {name} may be described; whether written, --write tries")]
+
+
+def _subscribed(group: dict[str, Any]) -> list[str]:
+    topics: list[str] = []
+    for member in group.get("members") or ():
+        metadata = member.get("member_metadata")
+        if isinstance(metadata, dict):
+            topics += metadata["topics"]
+    return topics

@@ -1,0 +1,88 @@
+"""Checks of the policy: it holds together, its secrets are there, and each rule can hold for some group."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Any
+
+from evenlag.doctor.model import Check, failed, ok, warning
+from spark_jobs.choices import matches_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evenlag.doctor.model import Finding
+    from spark_jobs.policy_file import LoadedPolicy
+    from spark_jobs.secret_refs import SecretRef
+    from spark_jobs.settings import GroupRule, Policy
+
+_ALL = ("*", "/.*/")
+
+
+def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) -> list[Check]:
+    """The checks of one policy, for the clusters that are looked at."""
+    policy = loaded.policy
+    return [
+        Check("policy", "valid", lambda: [ok(f"{origin}; clusters: {', '.join(policy.clusters)}")]),
+        Check("policy", "secrets", lambda: check_secrets(policy, clusters)),
+        Check("policy", "rules", lambda: check_rules(loaded)),
+    ]
+
+
+def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
+    """Every secret that the policy refers to is there, and a file of one is not for everybody to read."""
+    from spark_jobs.errors import SecretError
+
+    found: list[Finding] = []
+    references = [pair for name in clusters for pair in _references(name, policy.clusters[name])]
+    for place, reference in references:
+        try:
+            reference.resolve()
+        except SecretError as error:
+            found.append(failed(f"{place}: {error}", "set it where this command and the workers run"))
+            continue
+        if reference.file is not None and reference.file.stat().st_mode & stat.S_IROTH:
+            found.append(
+                warning(
+                    f"{place}: every user of this machine can read {reference.file}",
+                    f"chmod o-r {reference.file}",
+                )
+            )
+    return found or [ok(f"{len(references)} secrets are there")]
+
+
+def check_rules(loaded: LoadedPolicy) -> list[Finding]:
+    """Each rule can hold for some group: none stands behind one that matches all that it matches."""
+    found: list[Finding] = []
+    rules = loaded.policy.groups
+    names = set(loaded.policy.clusters)
+    for number, rule in enumerate(rules):
+        shadow = next((n for n in range(number) if _covers(rules[n], rule, names)), None)
+        if shadow is not None:
+            line = loaded.line_of("groups", number)
+            where = f" (line {line})" if line else ""
+            told = (
+                f"rule {number + 1}, {rule.match!r}{where}, never holds: rule {shadow + 1}, "
+                f"{rules[shadow].match!r}, comes first and matches all of it"
+            )
+            found.append(warning(told, f"put it before rule {shadow + 1}, or take it out"))
+    return found or [ok(f"{len(rules)} rules, each of which can hold")]
+
+
+def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
+    """Whether `first` matches all that `second` does, as far as the two patterns tell."""
+    if not set(second.clusters or names) <= set(first.clusters or names):
+        return False
+    if first.match in _ALL or first.match == second.match:
+        return True
+    is_name = not any(letter in second.match for letter in "*?[") and not second.match.startswith("/")
+    return is_name and matches_pattern(first.match, second.match)
+
+
+def _references(name: str, cluster: Any) -> list[tuple[str, SecretRef]]:
+    """Where the cluster refers to a secret, and the reference."""
+    from spark_jobs.secret_refs import SecretRef
+
+    places = {f"clusters.{name}.kafka.{key}": value for key, value in cluster.kafka.items()}
+    places[f"clusters.{name}.hint_signing_key"] = cluster.hint_signing_key
+    return [(place, value) for place, value in places.items() if isinstance(value, SecretRef)]

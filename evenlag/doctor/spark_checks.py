@@ -1,0 +1,184 @@
+"""Checks of what a Spark driver needs on this machine; no JVM but ``java -version`` is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.network import why_unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from evenlag.doctor.model import Finding
+
+_OLDEST_JAVA: Final = 17
+_PROCESS_TIMEOUT_S: Final = 15.0
+CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
+_JAR: Final = re.compile(r"delta-spark(?:_\d+\.\d+)?_\d+\.\d+-(?P<version>[0-9.]+)\.jar$")
+
+
+def spark_checks(environ: Mapping[str, str] | None = None) -> list[Check]:
+    """The checks of this machine."""
+    given = os.environ if environ is None else environ
+    return [
+        Check("spark", "java", lambda: _check_java(given)),
+        Check("spark", "submit", check_submit),
+        Check("spark", "packages", lambda: check_packages(_versions())),
+        Check("spark", "jars", _check_jars),
+        Check("spark", "python", lambda: _check_python(given)),
+        Check("spark", "master", lambda: check_master(given)),
+    ]
+
+
+def _check_java(environ: Mapping[str, str]) -> list[Finding]:
+    home = environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    todo = "install Java 17 or newer, and point JAVA_HOME to it"
+    if java is None:
+        return [failed("there is no java on the PATH, and no JAVA_HOME", todo)]
+    try:
+        told = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=_PROCESS_TIMEOUT_S
+        )
+    except OSError as error:
+        return [failed(f"{java} does not start: {error.strerror}", todo)]
+    except subprocess.TimeoutExpired:
+        return [failed(f"{java} does not answer", todo)]
+    return judge_java(java, told.stderr + told.stdout)
+
+
+def judge_java(java: str, text: str) -> list[Finding]:
+    """Judge a Java by what ``java -version`` prints; before Java 9 the number stood second."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    if match is None:
+        return [failed(f"{java} does not tell its version", "install Java 17 or newer")]
+    version = int(match.group(1))
+    if version < _OLDEST_JAVA:
+        return [failed(f"{java} is Java {version}, Spark needs {_OLDEST_JAVA} or newer", "set JAVA_HOME")]
+    return [ok(f"Java {version}: {java}")]
+
+
+def check_submit() -> list[Finding]:
+    """`spark-submit` is on the PATH: Airflow's operator calls it by name."""
+    found = shutil.which("spark-submit")
+    if found is None:
+        beside = Path(sys.executable).parent
+        return [
+            failed("spark-submit is not on the PATH", f"add the folder of PySpark's scripts, e.g. {beside}")
+        ]
+    return [ok(found)]
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in ("pyspark", "pyspark-client", "delta-spark"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def check_packages(versions: Mapping[str, str | None]) -> list[Finding]:
+    """PySpark and pyspark-client, which write the same files, are of one version."""
+    pyspark, client, delta = (versions.get(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
+    if pyspark is None or delta is None:
+        return [skipped("PySpark and delta-spark are not installed here: drivers run elsewhere")]
+    if client is not None and client != pyspark:
+        return [
+            failed(
+                f"pyspark {pyspark} and pyspark-client {client} overwrite each other's files",
+                f"pip install --force-reinstall pyspark=={pyspark} pyspark-client=={pyspark}",
+            )
+        ]
+    return [ok(f"pyspark {pyspark}, delta-spark {delta}")]
+
+
+def _check_jars() -> list[Finding]:
+    from spark_jobs.session import delta_jars, jars_folder
+
+    return judge_jars(
+        [Path(jar).name for jar in delta_jars()], str(jars_folder()), _versions()["delta-spark"]
+    )
+
+
+def judge_jars(names: Sequence[str], folder: str, wanted: str | None) -> list[Finding]:
+    """Judge Delta's jars by their file names; `wanted` is the installed delta-spark's version."""
+    todo = (
+        f"put delta-spark and delta-storage {wanted or ''} into {folder}/spark (EVENLAG_JARS), or on Spark's"
+    )
+    if not names:
+        return [warning(f"no Delta jars in {folder}/spark", f"{todo} own class path")]
+    versions = {match["version"] for name in names if (match := _JAR.search(name))}
+    if not versions:
+        return [failed(f"{folder}/spark holds no delta-spark jar", f"{todo} own class path")]
+    if not any(name.startswith("delta-storage-") for name in names):
+        return [failed(f"{folder}/spark holds no delta-storage jar", f"{todo} own class path")]
+    if len(versions) > 1 or (wanted is not None and versions != {wanted}):
+        told = f"delta-spark's jar is {', '.join(sorted(versions))}, its package {wanted}"
+        return [failed(told, "keep the jar of the package's version only")]
+    return [ok(f"delta-spark {versions.pop()} in {folder}/spark")]
+
+
+def _check_python(environ: Mapping[str, str]) -> list[Finding]:
+    given = environ.get("PYSPARK_PYTHON")
+    if given is None:
+        return [ok(f"PYSPARK_PYTHON is not set: an embedded session's workers run {sys.executable}")]
+    command = shutil.which(given)
+    if command is None:
+        if (master := find_master(environ)) is not None and not master.startswith("local"):
+            return [skipped(f"{given} is not on this machine; the workers of {master} may have it")]
+        return [failed(f"PYSPARK_PYTHON names {given}, which is not there", "correct it, or take it away")]
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    told = subprocess.run(
+        [command, "-c", code], capture_output=True, text=True, check=False, timeout=_PROCESS_TIMEOUT_S
+    )
+    return judge_python(given, told.stdout.strip(), f"{sys.version_info[0]}.{sys.version_info[1]}")
+
+
+def judge_python(executor: str, executor_version: str, driver_version: str) -> list[Finding]:
+    """Driver and executors run the same Python: Spark refuses others only when the first task runs."""
+    if executor_version != driver_version:
+        told = f"executors run Python {executor_version or '?'} ({executor}), the driver {driver_version}"
+        return [failed(told, "set PYSPARK_PYTHON to a Python of the driver's version")]
+    return [ok(f"driver and executors run Python {driver_version}")]
+
+
+def find_master(environ: Mapping[str, str]) -> str | None:
+    """The Spark master that is set: of Airflow's connection, else of ``EVENLAG_SPARK_MASTER``."""
+    try:
+        connection = json.loads(environ.get(CONNECTION_VARIABLE) or "{}")
+    except ValueError:
+        connection = {}
+    host = connection.get("host") if isinstance(connection, dict) else None
+    if host:
+        port = connection.get("port")
+        return f"{host}:{port}" if port else str(host)
+    return environ.get("EVENLAG_SPARK_MASTER") or None
+
+
+def check_master(environ: Mapping[str, str]) -> list[Finding]:
+    """A standalone master takes connections; of several, the one that leads is enough."""
+    master = find_master(environ)
+    if master is None:
+        return [skipped(f"neither {CONNECTION_VARIABLE} nor EVENLAG_SPARK_MASTER is set here")]
+    if not master.startswith("spark://"):
+        return [ok(f"{master}: there is no port to knock at")]
+    servers = master.removeprefix("spark://").split(",")
+    reasons = {server: why_unreachable(server) for server in servers}
+    dead = [f"{server}: {reason}" for server, reason in reasons.items() if reason is not None]
+    if len(dead) == len(servers):
+        return [
+            failed(f"no Spark master takes connections ({'; '.join(dead)})", "start it, or correct the host")
+        ]
+    found: list[Finding] = [warning(one, "start it: it stands by for the other") for one in dead]
+    return [*found, ok(f"{master} takes connections")]

@@ -1,0 +1,177 @@
+"""Checks of a cluster's hint topic and of its brokers' settings that matter to evenlag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.doctor.broker_checks import connected
+from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from spark_jobs.tables import PLANS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evenlag.doctor.kafka_view import KafkaView
+    from evenlag.doctor.model import Finding
+
+_TOPIC_SETTINGS: Final = ("cleanup.policy", "min.insync.replicas", "max.message.bytes")
+# What the envelope, the key and Kafka's heads add to a plan's payload, at most.
+_ENVELOPE_BYTES: Final = 1_000
+_AUTO_CREATE: Final = "auto.create.topics.enable"
+
+
+def topic_checks(view: KafkaView, *, write: bool) -> list[Check]:
+    """The checks of one cluster; `write`: also try to publish, by a transaction that is taken back."""
+    checks = [
+        Check("topics", "hint_topic", connected(lambda: _check_hint_topic(view))),
+        Check("topics", "stop", connected(lambda: _check_stop(view))),
+        Check("topics", "auto_create", connected(lambda: _check_auto_create(view))),
+    ]
+    if write:
+        checks.append(Check("topics", "publish", connected(lambda: _try_to_publish(view))))
+    return checks
+
+
+def judge_hint_topic(
+    settings: Mapping[str, str | None],
+    *,
+    replication_factor: int,
+    num_brokers: int,
+    largest_plan_bytes: int | None,
+) -> list[Finding]:
+    """Judge the hint topic by its settings.
+
+    Parameters
+    ----------
+    settings
+        ``cleanup.policy``, ``min.insync.replicas`` and ``max.message.bytes``; None: not shown.
+    replication_factor
+        The smallest of its partitions.
+    num_brokers
+        Of the cluster.
+    largest_plan_bytes
+        The largest plan's payload in the lake; None when there is none.
+    """
+    found: list[Finding] = []
+    policy = settings.get("cleanup.policy")
+    if policy is not None and "compact" not in policy:
+        found.append(
+            failed(
+                f"it is not compacted (cleanup.policy={policy}): hints are lost by retention",
+                "kafka-configs.sh --alter --add-config cleanup.policy=compact, or another hint_topic",
+            )
+        )
+    if replication_factor == 1 and num_brokers > 1:
+        found.append(
+            warning(
+                f"it has one replica on {num_brokers} brokers: without that broker nothing is published",
+                "give it three by kafka-reassign-partitions.sh",
+            )
+        )
+    in_sync = int(settings.get("min.insync.replicas") or 1)
+    if in_sync >= replication_factor > 1:
+        found.append(
+            warning(
+                f"min.insync.replicas={in_sync} of {replication_factor} replicas: no broker may be missing",
+                f"set it to {replication_factor - 1}",
+            )
+        )
+    limit = settings.get("max.message.bytes")
+    if (
+        limit is not None
+        and largest_plan_bytes is not None
+        and largest_plan_bytes + _ENVELOPE_BYTES > int(limit)
+    ):
+        found.append(
+            failed(
+                f"the lake's largest plan has {largest_plan_bytes:,} bytes, a record holds {int(limit):,}",
+                f"raise its max.message.bytes to {2 * (largest_plan_bytes + _ENVELOPE_BYTES):,}",
+            )
+        )
+    return found
+
+
+def _check_hint_topic(view: KafkaView) -> list[Finding]:
+    name, topic = view.settings.hint_topic, view.hint_topic
+    if topic.get("error_code"):
+        return [skipped(f"the topic {name} is not there, or may not be seen: see permissions.hint_topic")]
+    settings = view.settings_of_topic(_TOPIC_SETTINGS)
+    partitions = topic["partitions"]
+    replicas = min(len(part["replica_nodes"]) for part in partitions)
+    found = judge_hint_topic(
+        settings,
+        replication_factor=replicas,
+        num_brokers=len(view.cluster["brokers"]),
+        largest_plan_bytes=_largest_plan(view),
+    )
+    leaderless = [part["partition_index"] for part in partitions if part["leader_id"] < 0]
+    if leaderless:
+        found.append(failed(f"partitions {leaderless} have no leader", "bring its brokers back"))
+    told = f"{name}: {len(partitions)} partitions, {replicas} replicas"
+    planned = view.settings.hint_topic_partitions
+    if len(partitions) != planned:
+        told += f" (the policy's {planned} count only when it is made)"
+    if settings["cleanup.policy"] is None:
+        found.append(skipped("its settings do not show: DescribeConfigs is not allowed"))
+    return [*found, ok(told)]
+
+
+def _largest_plan(view: KafkaView) -> int | None:
+    import pyarrow.compute as pc
+
+    rows = view.reader.read(PLANS, columns=["payload_bytes"], filters=[("cluster", "=", view.name)])
+    largest: int | None = pc.max(rows["payload_bytes"]).as_py()
+    return largest
+
+
+def _check_stop(view: KafkaView) -> list[Finding]:
+    from spark_jobs.hint_topic import read_hint_topic
+
+    if view.hint_topic.get("error_code"):
+        return [skipped("there is no hint topic to look at")]
+    state = read_hint_topic(view.settings)
+    if not state.stopped:
+        return [ok(f"{len(state.hints)} hints stand, nothing is stopped")]
+    if len(state.stopped_partitions) < state.num_partitions:
+        return [
+            warning(
+                f"hints are stopped in {len(state.stopped_partitions)} of {state.num_partitions} partitions",
+                "evenlag hints stop-all again, or evenlag hints resume",
+            )
+        ]
+    return [ok("all hints are stopped: nothing is published until evenlag hints resume")]
+
+
+def _check_auto_create(view: KafkaView) -> list[Finding]:
+    import kafka.errors
+
+    try:
+        value = view.settings_of_broker((_AUTO_CREATE,))[_AUTO_CREATE]
+    except kafka.errors.KafkaError as error:
+        return [skipped(f"the brokers' settings do not show ({type(error).__name__})")]
+    return judge_auto_create(value, hint_topic=view.settings.hint_topic)
+
+
+def judge_auto_create(value: Any, *, hint_topic: str) -> list[Finding]:
+    """Whether any client that names a topic makes it: then somebody may make the hint topic, uncompacted."""
+    if value is None:
+        return [skipped("the brokers' settings do not show: DescribeConfigs on the cluster is not allowed")]
+    if str(value).lower() != "true":
+        return [ok(f"{_AUTO_CREATE}={value}")]
+    return [
+        warning(
+            f"{_AUTO_CREATE}=true: whoever names the topic {hint_topic} first makes it, uncompacted",
+            f"set it to false, or make the topic {hint_topic} by hand before consumers ask for it",
+        )
+    ]
+
+
+def _try_to_publish(view: KafkaView) -> list[Finding]:
+    """Open a transaction as the publisher and take it back: readers of committed records see nothing."""
+    from spark_jobs.hint_topic import hint_publisher
+
+    if view.hint_topic.get("error_code"):
+        return [skipped("there is no hint topic to write to")]
+    with hint_publisher(view.name, view.settings) as publisher:
+        publisher.check_fence()
+    return [ok("a transaction on the hint topic was opened and taken back")]
