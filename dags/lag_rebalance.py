@@ -35,6 +35,7 @@ from dags.dag_support.alerting import emit_metrics, load_notifier, notify
 from dags.dag_support.approval import approval_run_id
 from dags.dag_support.defaults import DEFAULT_ARGS, MAX_NEW_APPROVALS, PUBLISH_TIMEOUT, RUN_TIMEOUT, Tag
 from dags.dag_support.job_errors import fail_or_try_again
+from dags.dag_support.lineage import with_lineage
 from dags.dag_support.policy import read_dag_policy
 from dags.dag_support.spark_task import spark_step
 
@@ -135,7 +136,9 @@ def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: boo
         observe = spark_step("observe", config=config, cluster=cluster)
         decide = spark_step("decide", config=config, cluster=cluster)
         # publish and report are both last, so that a run that failed stays one whatever could be reported.
-        observe >> decide >> [publish(str(config), cluster), report(str(config), cluster)]
+        published = publish(str(config), cluster)
+        with_lineage(published, "publish", str(config), cluster)
+        observe >> decide >> [published, report(str(config), cluster)]
         if asks:
             waiting = find_waiting(str(config), cluster)
             TriggerDagRunOperator.partial(

@@ -11,6 +11,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from dags.dag_support.defaults import COMPARE_TIMEOUT, SPARK_TIMEOUT
+from dags.dag_support.lineage import with_lineage
 from spark_jobs.session import delta_jars
 
 if TYPE_CHECKING:
@@ -104,31 +105,39 @@ def spark_step(step: str, *, config: Path, cluster: str) -> SparkJobOperator:
         The cluster's name in the policy.
     """
     arguments = [step, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID]
-    return _submit(step, f"evenlag-{step}-{cluster}", "cycle.py", arguments)
+    made = _submit(step, f"evenlag-{step}-{cluster}", "cycle.py", arguments)
+    with_lineage(made, step, str(config), cluster)
+    return made
 
 
 def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
     """Make the task that builds a cluster's Data Docs; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster]
-    return _submit(f"data_docs__{cluster}", f"evenlag-data-docs-{cluster}", "data_docs.py", arguments)
+    made = _submit(f"data_docs__{cluster}", f"evenlag-data-docs-{cluster}", "data_docs.py", arguments)
+    with_lineage(made, "data_docs", str(config), cluster)
+    return made
 
 
 def audit_step(*, config: Path, cluster: str) -> SparkJobOperator:
     """Make the task that audits a cluster; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster]
-    return _submit(f"audit__{cluster}", f"evenlag-audit-{cluster}", "audit_assignments.py", arguments)
+    made = _submit(f"audit__{cluster}", f"evenlag-audit-{cluster}", "audit_assignments.py", arguments)
+    with_lineage(made, "audit", str(config), cluster)
+    return made
 
 
 def compare_step(*, config: Path, cluster: str) -> SparkJobOperator:
     """Make the task that compares a cluster's policies for the run's day; as :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster, "--day", DAY]
-    return _submit(
+    made = _submit(
         f"compare__{cluster}",
         f"evenlag-compare-{cluster}",
         "compare_plans.py",
         arguments,
         timeout=COMPARE_TIMEOUT,
     )
+    with_lineage(made, "compare", str(config), cluster)
+    return made
 
 
 def _submit(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evenlag.doctor.kafka_view import KafkaView
     from evenlag.doctor.model import Finding
 
+_TRANSACTIONS: Final = "__transaction_state"
 _NOT_THERE: Final = 3
 _NOT_ALLOWED: Final = 29
 _HINT_TOPIC_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
@@ -174,13 +175,15 @@ def _check_transactional_id(view: KafkaView) -> list[Finding]:
     if not view.publishes:
         return [skipped("no rule of the policy lets hints be published here")]
     name = f"evenlag-publisher-{view.name}"
+    [state] = view.client.describe_topics([_TRANSACTIONS])
+    if state.get("error_code") == _NOT_THERE:
+        # Asking for a transaction's coordinator would make Kafka's own topic.
+        return [skipped("no producer has used transactions on this cluster yet, so it cannot be told")]
     try:
         view.client.describe_transactions([name])
     except kafka.errors.AuthorizationError:
         line = grants_of(view).line(("WRITE", "DESCRIBE"), f"--transactional-id {name}")
         return [failed(f"evenlag may not use the transactional id {name}", line)]
-    except kafka.errors.CoordinatorNotAvailableError:
-        return [skipped("no producer has used transactions on this cluster yet, so it cannot be told")]
     except kafka.errors.TransactionalIdNotFoundError:
         pass
     return [ok(f"the transactional id {name} may be described; whether written, --write tries")]

@@ -16,6 +16,8 @@ from kafka.admin import (
     ResourceType,
 )
 
+from evenlag.doctor.gather import Request, gather_lanes, select_lanes
+from evenlag.doctor.run import run_lanes
 from sandbox.broker import Broker
 from tests.hints import Cluster, Runner, is_settled, wait_until
 
@@ -49,6 +51,7 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
                     allow(ResourceType.TOPIC, "hints", ACLOperation.READ),
                 ]
             )
+            _doctor_names_what_is_missing(broker, cluster, tmp_path)
             runners = [Runner(cluster, **{"group_instance_id": f"pod-{i}", **secure}) for i in range(2)]
             for runner in runners:
                 runner.consumer.hint_watcher._forget_after_s = 3.0
@@ -80,3 +83,51 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
             finally:
                 for runner in runners:
                     runner.close()
+
+
+def _doctor_names_what_is_missing(broker: Broker, cluster: Cluster, folder: Path) -> None:
+    """What evenlag lacks is named with the line that grants it; granted by that line, nothing is missing."""
+    secure = broker.sasl_ssl
+    assert secure is not None
+    secret = folder / "password"
+    secret.write_text(secure.password, encoding="utf-8")
+    secret.chmod(0o600)
+    text = f"""\
+lake: {folder / "lake"}
+clusters:
+  acl:
+    bootstrap_servers: "{secure.bootstrap_servers}"
+    hint_topic: hints
+    kafka: {{security_protocol: SASL_SSL, ssl_cafile: "{secure.ca_file}", sasl_mechanism: PLAIN,
+      sasl_plain_username: {secure.username}, sasl_plain_password: {{file: "{secret}"}}}}
+groups: [{{match: "*", mode: auto}}]
+"""
+    (folder / "policy.yaml").write_text(text, encoding="utf-8")
+
+    def todos() -> dict[str, str]:
+        lanes = gather_lanes(Request(config=folder / "policy.yaml", check_timeout_s=60))
+        wanted = select_lanes(lanes, ["permissions"], [])
+        results = run_lanes(wanted, check_timeout_s=60, timeout_s=240)
+        return {result.check: one.todo for result in results for one in result.findings if one.todo}
+
+    line = f"kafka-acls.sh --bootstrap-server {secure.bootstrap_servers} --add --allow-principal '{WHO}' "
+    missing = todos()
+    assert missing == {
+        "permissions.cluster": f"{line}--operation Describe --cluster",
+        # Read, as every consumer has it, includes Describe.
+        "permissions.hint_topic": f"{line}--operation Write --operation DescribeConfigs --topic hints",
+        "permissions.transactional_id": (
+            f"{line}--operation Write --operation Describe --transactional-id evenlag-publisher-acl"
+        ),
+    }
+    name = "evenlag-publisher-acl"
+    cluster.admin.create_acls(
+        [
+            allow(ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE),
+            allow(ResourceType.TOPIC, "hints", ACLOperation.WRITE),
+            allow(ResourceType.TOPIC, "hints", ACLOperation.DESCRIBE_CONFIGS),
+            allow(ResourceType.TRANSACTIONAL_ID, name, ACLOperation.WRITE),
+            allow(ResourceType.TRANSACTIONAL_ID, name, ACLOperation.DESCRIBE),
+        ]
+    )
+    wait_until(lambda: todos() == {}, timeout_s=120)

@@ -1,0 +1,149 @@
+"""What each step reads and writes, as OpenLineage names it; Airflow's provider asks where it is set up.
+
+Nothing of OpenLineage is imported before the provider asks, and nobody asks where it is not installed. What
+is told are names: of tables in the lake, of topics, and the columns of the contracts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlparse
+
+from spark_jobs.policy_file import load_policy
+from spark_jobs.tables import TABLES
+
+if TYPE_CHECKING:
+    from spark_jobs.settings import ClusterSettings
+    from spark_jobs.tables import Table
+
+# Where Kafka keeps what a reading asks for: the groups' commits.
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+# Names of topics stand between slashes here, all others are tables of the lake.
+_COMMITS: Final = "/commits/"
+_HINTS: Final = "/hints/"
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a step reads and writes: names of tables, and of topics in their form above."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+_BRONZE: Final = ("snapshots", "offsets", "commits", "members")
+_EVENTS: Final = ("plan_events", "control_events")
+
+STEPS: Final = {
+    "observe": Reads(
+        (_COMMITS, "snapshots", "lag", "plans", "plan_assignments", *_EVENTS, "outcomes"),
+        (*_BRONZE, "lag", "outcomes", "scores", "plan_events", "runs"),
+    ),
+    "decide": Reads(
+        ("snapshots", "members", "lag", "decisions", "scores", *_EVENTS),
+        ("plan_assignments", "plans", "decisions", "gate_results", "plan_events", "policies", "runs"),
+    ),
+    "publish": Reads(
+        (_HINTS, "plans", "plan_assignments", *_EVENTS, "gate_results"), (_HINTS, "control_events")
+    ),
+    "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
+    "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
+    "data_docs": Reads(("gate_results", "plans", "runs"), ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset by OpenLineage's naming: https://openlineage.io/docs/spec/naming."""
+
+    namespace: str
+    name: str
+    table: Table | None = None
+
+
+def table_dataset(lake: str, table: Table) -> Dataset:
+    """A table of a lake.
+
+    Examples
+    --------
+    >>> found = table_dataset("s3a://bucket/lake/", TABLES["lag"])
+    >>> found.namespace, found.name
+    ('s3://bucket', 'lake/lag')
+    >>> found = table_dataset("/srv/lake", TABLES["lag"])
+    >>> found.namespace, found.name
+    ('file', '/srv/lake/lag')
+    """
+    parsed = urlparse(lake)
+    path = f"{parsed.path.rstrip('/')}/{table.name}"
+    if parsed.scheme in {"", "file"}:
+        return Dataset("file", path, table)
+    if parsed.scheme in {"s3", "s3a", "s3n"}:
+        return Dataset(f"s3://{parsed.netloc}", path.lstrip("/"), table)
+    if parsed.scheme == "hdfs":
+        return Dataset(f"hdfs://{parsed.netloc}", path, table)
+    return Dataset(f"{parsed.scheme}://{parsed.netloc}", path.lstrip("/"), table)
+
+
+def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
+    """A topic of a cluster, which goes by the first of its bootstrap servers."""
+    server = cluster.bootstrap_servers[0].rpartition("://")[2]
+    return Dataset(f"kafka://{server}", topic)
+
+
+def step_datasets(step: str, config: str, cluster: str) -> tuple[list[Dataset], list[Dataset]]:
+    """What a step of a cluster reads and writes.
+
+    Parameters
+    ----------
+    step
+        A key of :data:`STEPS`.
+    config
+        The policy file. Of it only the lake, the brokers and the hint topic's name are told.
+    cluster
+        The cluster's name in the policy.
+    """
+    policy = load_policy(config).policy
+    settings = policy.clusters[cluster]
+    topics = {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}
+
+    def named(name: str) -> Dataset:
+        if name in topics:
+            return topic_dataset(settings, topics[name])
+        return table_dataset(policy.lake, TABLES[name])
+
+    reads = STEPS[step]
+    return [named(name) for name in reads.inputs], [named(name) for name in reads.outputs]
+
+
+def operator_lineage(step: str, config: str, cluster: str) -> Any:
+    """The same as the provider's ``OperatorLineage``, with the tables' columns."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    inputs, outputs = step_datasets(step, config, cluster)
+    return OperatorLineage(inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs)))
+
+
+def with_lineage(task: Any, step: str, config: str, cluster: str) -> None:
+    """Have a task, an operator's or a function's, answer the provider's question."""
+    # A decorated function gives what it will return; its operator stands behind that.
+    operator = getattr(task, "operator", task)
+
+    def on_complete(_task_instance: Any) -> Any:
+        return operator_lineage(step, config, cluster)
+
+    vars(operator)["get_openlineage_facets_on_complete"] = on_complete
+
+
+def _openlineage(dataset: Dataset) -> Any:
+    from openlineage.client.event_v2 import Dataset as OpenLineageDataset
+    from openlineage.client.facet_v2 import schema_dataset
+
+    facets: dict[str, Any] = {}
+    if dataset.table is not None:
+        columns = [
+            schema_dataset.SchemaDatasetFacetFields(name=one.name, type=one.type, description=one.doc)
+            for one in dataset.table.columns
+        ]
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=columns)
+    return OpenLineageDataset(namespace=dataset.namespace, name=dataset.name, facets=facets)

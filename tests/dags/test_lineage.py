@@ -1,0 +1,124 @@
+"""What OpenLineage is told, by Airflow's own runner and provider; and nothing where it is not set up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dags.dag_support.lineage import STEPS, Dataset, step_datasets
+from spark_jobs.tables import TABLES
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# A spark-submit that does nothing: what a job does is tested elsewhere, here it is what is told of it.
+_SUBMIT = "#!/bin/sh\nexit 0\n"
+_RUN = """
+import sys
+from dags import lag_rebalance
+dag = lag_rebalance.lag_rebalance__orders
+run = dag.test(mark_success_pattern="find_waiting|ask|report")
+print("RUN", run.run_id, run.state)
+"""
+
+
+def test_every_step_names_tables_that_there_are() -> None:
+    named = {name for reads in STEPS.values() for name in (*reads.inputs, *reads.outputs)}
+    assert {name for name in named if not name.startswith("/")} <= set(TABLES)
+
+
+def test_a_cluster_s_topics_go_by_its_first_broker(policy_file: Path) -> None:
+    inputs, outputs = step_datasets("publish", str(policy_file), "orders")
+    assert Dataset("kafka://broker-1:9092", "evenlag-hints") in inputs
+    assert outputs[0] == Dataset("kafka://broker-1:9092", "evenlag-hints")
+    assert [(one.namespace, Path(one.name).name) for one in outputs[1:]] == [("file", "control_events")]
+
+
+def test_nothing_of_openlineage_is_loaded_by_the_dag_files(dag_bag: DagBag, policy_file: Path) -> None:
+    assert hasattr(
+        dag_bag.dags["lag_rebalance__orders"].get_task("publish"), "get_openlineage_facets_on_complete"
+    )
+    code = (
+        "import sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.startswith(('openlineage', 'airflow.providers.openlineage')):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "from dags import lag_rebalance, assignment_audit, plan_comparison, table_maintenance\n"
+    )
+    answer = _python(code, {"EVENLAG_CONFIG": str(policy_file)})
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.airflow
+def test_airflow_tells_what_each_task_reads_and_writes(tmp_path: Path, policy_file: Path) -> None:
+    events, submit = tmp_path / "events.jsonl", tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(_SUBMIT, encoding="utf-8")
+    submit.chmod(0o755)
+    environment = {
+        "PATH": f"{submit.parent}:{os.environ['PATH']}",
+        "AIRFLOW_HOME": str(tmp_path / "home"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+        "AIRFLOW__OPENLINEAGE__NAMESPACE": "evenlag-test",
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+            {"type": "file", "log_file_path": str(events), "append": True}
+        ),
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[*]"}',
+        "EVENLAG_CONFIG": str(policy_file),
+        "ORDERS_PASSWORD": "s3cret-orders-password",
+        "ORDERS_SIGNING_KEY": "s3cret-signing-key",
+    }
+    migrated = _python("from airflow.utils.db import initdb; initdb()", environment)
+    assert migrated.returncode == 0, migrated.stderr[-2_000:]
+    ran = _python(_RUN, environment)
+    assert "DagRunState.SUCCESS" in ran.stdout or " success" in ran.stdout, (ran.stdout + ran.stderr)[-4_000:]
+    run_id = next(line.split()[1] for line in ran.stdout.splitlines() if line.startswith("RUN "))
+
+    text = events.read_text(encoding="utf-8")
+    assert "s3cret" not in text
+    assert "ORDERS_PASSWORD" not in text
+    told = [json.loads(line) for line in text.splitlines()]
+    by_job = {
+        event["job"]["name"].rpartition(".")[2]: event
+        for event in told
+        if event["eventType"] == "COMPLETE" and ".{" not in event["job"]["name"]
+    }
+    for step in ("observe", "decide", "publish"):
+        inputs, outputs = step_datasets(step, str(policy_file), "orders")
+        event = by_job[step]
+        assert _names(event["inputs"]) == _names(inputs), step
+        assert _names(event["outputs"]) == _names(outputs), step
+        assert event["run"]["facets"]["airflow"]["dagRun"]["run_id"] == run_id
+        assert event["job"]["namespace"] == "evenlag-test"
+    lag = next(one for one in by_job["observe"]["outputs"] if one["name"].endswith("/lag"))
+    columns = [field["name"] for field in lag["facets"]["schema"]["fields"]]
+    assert columns == list(TABLES["lag"].column_names)
+
+
+def _names(datasets: list[Any]) -> set[tuple[str, str]]:
+    return {
+        (one.namespace, one.name) if isinstance(one, Dataset) else (one["namespace"], one["name"])
+        for one in datasets
+    }
+
+
+def _python(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
