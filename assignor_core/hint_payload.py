@@ -172,17 +172,24 @@ def _encode_topics(by_topic: Mapping[str, Sequence[int]]) -> dict[str, str]:
 
 
 def _encode_ranges(partitions: Iterable[int]) -> str:
-    runs: list[list[int]] = []
-    for number in sorted(int(partition) for partition in partitions):
+    numbers = sorted(map(int, partitions))
+    for number in (*numbers[:1], *numbers[-1:]):
         if not 0 <= number <= _MAX_PARTITION:
             raise HintFormatError(f"{number} is no partition number")
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        elif runs and number == runs[-1][1]:
+    texts: list[str] = []
+    first = last = -2
+    for number in numbers:
+        if number == last + 1:
+            last = number
+            continue
+        if number == last:
             raise HintFormatError(f"partition {number} stands twice")
-        else:
-            runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+        if last >= 0:
+            texts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = number
+    if last >= 0:
+        texts.append(str(first) if first == last else f"{first}-{last}")
+    return ",".join(texts)
 
 
 def _decode_assignment(content: object) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -271,7 +271,7 @@ class LoadSearch:
             exchanged &= self.load < most_back
             if self.has_pins:
                 exchanged &= ~self.pinned
-            return np.flatnonzero(movable & viable), np.flatnonzero(exchanged), None
+            return (movable & viable).nonzero()[0], exchanged.nonzero()[0], None
         others = np.flatnonzero((self.assignment >= 0) & (self.assignment != giver) & ~self.pinned)
         others = others[viable[self.assignment[others]] & (self.load[others] < most_back)]
         others = others[self.eligible[self.row_class[others], giver]]
@@ -454,4 +454,5 @@ class LoadSearch:
         kept = self.rows[giver]
         self.rows[giver] = kept[kept != row]
         place = int(np.searchsorted(self.load[self.rows[taker]], self.load[row]))
-        self.rows[taker] = np.insert(self.rows[taker], place, row)
+        taken = self.rows[taker]
+        self.rows[taker] = np.concatenate((taken[:place], [row], taken[place:]))
