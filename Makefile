@@ -55,8 +55,10 @@ soak: $(STAMP) ## Run the tests that take minutes each: a group of fifty members
 	@$(BIN)/python -m pytest -m soak
 
 .PHONY: chaos
-chaos: $(STAMP) ## Let faults loose on a group of real processes, and judge their logs (10 minutes)
+chaos: $(STAMP) ## Let faults loose on consumers, on Spark and on Airflow, and judge what is left (30 minutes)
 	@$(BIN)/python -m tests.chaos.run $(CHAOS_ARGS)
+	@$(BIN)/python -m tests.chaos.spark_faults
+	@$(BIN)/python -m tests.chaos.scheduler_faults
 
 .PHONY: bench
 bench: $(STAMP) ## Time the assignors beside Kafka's own and measure plans (15 minutes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -102,6 +103,20 @@ class Airflow:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
+    def kill_scheduler(self) -> None:
+        """Kill the scheduler, and the tasks that it runs, as a machine that loses its power."""
+        keeper = self._processes.pop("scheduler")
+        children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text(encoding="ascii")
+        for child in children.split():
+            os.kill(int(child), signal.SIGKILL)
+        # It kills what the scheduler has left behind, and ends.
+        keeper.wait(_START_TIMEOUT_S)
+
+    def start_scheduler(self) -> None:
+        """Start a scheduler again after :meth:`kill_scheduler`."""
+        # One machine: the page reads the logs from the folder, and nothing else has to listen.
+        self._start("scheduler", "scheduler", "--skip-serve-logs")
+
     def stop(self) -> None:
         """End every part and all that they started, running tasks and their JVMs included."""
         for process in self._processes.values():
@@ -168,8 +183,7 @@ class Airflow:
     def _launch(self) -> None:
         self._start("api-server", "api-server")
         self._start("dag-processor", "dag-processor")
-        # One machine: the page reads the logs from the folder, and nothing else has to listen.
-        self._start("scheduler", "scheduler", "--skip-serve-logs")
+        self.start_scheduler()
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             for name, process in self._processes.items():

@@ -133,13 +133,13 @@ def main(argv: list[str] | None = None) -> int:
                 for step in STEPS:
                     faults.driver_killed(step)
                     faults.worker_killed(step)
-                    keep(faults.seen, arguments.seed)
+                    keep("spark", faults.seen, arguments.seed)
                 faults.broker_down()
-                keep(faults.seen, arguments.seed)
+                keep("spark", faults.seen, arguments.seed)
     return int(any(entry["violations"] for entries in faults.seen.values() for entry in entries))
 
 
-def keep(seen: dict[str, list[dict[str, Any]]], seed: int) -> None:
+def keep(kind: str, seen: dict[str, list[dict[str, Any]]], seed: int) -> None:
     """Write what was seen so far beside what other faults have left there."""
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     told = {
@@ -153,7 +153,7 @@ def keep(seen: dict[str, list[dict[str, Any]]], seed: int) -> None:
         }
         for fault, entries in seen.items()
     }
-    results |= {"spark": {"seed": seed, "groups": NUM_GROUPS, "faults": told}}
+    results |= {kind: {"seed": seed, "groups": NUM_GROUPS, "faults": told}}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.broker import Broker
@@ -27,6 +28,8 @@ from tests.spark_cluster_runs import ROOT, driver_environment
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 CLUSTER = "faults"
 NUM_GROUPS = 8
@@ -55,7 +58,7 @@ class World:
     Attributes
     ----------
     broker, cluster
-        What faults are done to.
+        What faults are done to; without workers there is no cluster.
     """
 
     def __init__(self, directory: Path, *, num_workers: int = 2) -> None:
@@ -66,18 +69,15 @@ class World:
         text = POLICY.format(lake=directory / "lake", cluster=CLUSTER, servers=self.broker.bootstrap_servers)
         self.policy.write_text(text, encoding="utf-8")
         try:
-            self.cluster = self._stack.enter_context(
-                SparkCluster.start(directory / "spark", num_workers=num_workers)
-            )
+            if num_workers:
+                started = SparkCluster.start(directory / "spark", num_workers=num_workers)
+                self.cluster = self._stack.enter_context(started)
             self._fill()
             specs = {f"g{number}": GroupSpec((_TOPIC,)) for number in range(NUM_GROUPS)}
             groups = self._stack.enter_context(ManyGroups(self.broker.bootstrap_servers, specs))
             groups.wait_until_owned(timeout_s=240)
             for name in specs:
                 groups.commit(name, {(_TOPIC, number): 0 for number in range(_PARTITIONS)})
-            # The cycles beside the faults: on one machine, as another evenlag on the same lake would be.
-            self.spark = build_session("evenlag faults")
-            self._stack.callback(self.spark.stop)
         except BaseException:
             self._stack.close()
             raise
@@ -87,6 +87,13 @@ class World:
 
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """Where the cycles beside the faults run: on one machine, as another evenlag on the same lake."""
+        session = build_session("evenlag faults")
+        self._stack.callback(session.stop)
+        return session
 
     @property
     def loaded(self) -> LoadedPolicy:

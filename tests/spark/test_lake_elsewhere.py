@@ -1,0 +1,74 @@
+"""A lake on a Hadoop file system that is not the machine's own: Hadoop's viewfs over a local folder."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.collect_offsets import new_snapshot_id, slot_ms
+from spark_jobs.lake import Lake
+from spark_jobs.lake_paths import LakePaths
+from spark_jobs.lake_reader import LakeReader
+from spark_jobs.tables import COMPARISONS, OFFSETS, SNAPSHOTS, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.jvm
+
+SLOT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MOUNT = "fs.viewfs.mounttable.evenlag.link./srv"
+
+
+@pytest.fixture
+def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "store").mkdir()
+    spark.conf.set(MOUNT, (tmp_path / "store").as_uri())
+    yield "viewfs://evenlag/srv/lake"
+    spark.conf.unset(MOUNT)
+
+
+def rows(lake: Lake, table: Table, **columns: object) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    frame = lake.spark.range(1)
+    return frame.select(
+        *(sf.lit(columns.get(column.name)).cast(column.type).alias(column.name) for column in table.columns)
+    )
+
+
+def test_what_the_jobs_do_with_a_lake_works_on_another_file_system(
+    spark: SparkSession, mounted: str, tmp_path: Path
+) -> None:
+    lake, snapshot = Lake(spark, mounted), new_snapshot_id(SLOT)
+    head = {"cluster": "c", "day": SLOT.date(), "snapshot_id": snapshot}
+    offsets = rows(lake, OFFSETS, **head, topic_id="t", topic="orders", partition=0)
+    for _ in range(2):
+        lake.append(OFFSETS, offsets, "a/repeat")
+    marker = rows(lake, SNAPSHOTS, **head, slot=SLOT)
+    for _ in range(2):
+        lake.insert_missing(SNAPSHOTS, marker, ("cluster", "day", "slot"), "observe/c")
+    compared = rows(lake, COMPARISONS, **head, group_id="g", policy="range")
+    for _ in range(2):
+        lake.replace_days(COMPARISONS, compared, "c", [date(2026, 3, 1)])
+
+    assert lake.find_snapshot("c", slot_ms(SLOT)) == snapshot
+    assert [lake.read(table).count() for table in (OFFSETS, SNAPSHOTS, COMPARISONS)] == [1, 1, 1]
+    # It lies where the mount says, and needs no lock of ours.
+    beneath = LakeReader(str(tmp_path / "store" / "lake"))
+    assert beneath.read(OFFSETS)["topic"].to_pylist() == ["orders"]
+    assert not (tmp_path / "store" / "lake" / ".locks").exists()
+
+
+def test_a_file_uri_is_the_folder_that_it_names(tmp_path: Path) -> None:
+    paths = LakePaths((tmp_path / "a lake").as_uri())
+    assert paths.is_local
+    assert paths.table(OFFSETS) == str(tmp_path / "a lake" / "offsets")
+    elsewhere = LakePaths("s3a://bucket/lake/")
+    assert not elsewhere.is_local
+    assert elsewhere.table(OFFSETS) == "s3a://bucket/lake/offsets"
