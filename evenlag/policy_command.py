@@ -136,6 +136,6 @@ def _resolve_secrets(policy: Any) -> None:
     from spark_jobs.secret_refs import SecretRef
 
     for cluster in policy.clusters.values():
-        for value in (*cluster.kafka.values(), cluster.hint_signing_key):
+        for value in (*cluster.kafka.values(), cluster.hint_signing_key, cluster.privacy.key):
             if isinstance(value, SecretRef):
                 value.resolve()

@@ -41,6 +41,14 @@ class IsolationLevel(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+class Disclosure(StrEnum):
+    """What becomes of a value that may tell of a person, before it is written."""
+
+    KEEP = "keep"
+    HASH = "hash"
+    DROP = "drop"
+
+
 class Load(StrEnum):
     """What adds up to a member's load, and is evened out."""
 

@@ -19,6 +19,7 @@ from spark_jobs.errors import ClusterMismatchError
 from spark_jobs.hint_topic import read_max_bytes
 from spark_jobs.kafka_connection import admin_client
 from spark_jobs.kafka_reader import ClusterReader, ClusterReading
+from spark_jobs.privacy import hide_members
 from spark_jobs.side_by_side import run_side_by_side
 from spark_jobs.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS, Table
 
@@ -108,6 +109,7 @@ def collect_offsets(
         )
         reading = reader.read(progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
+    reading.members = hide_members(reading.members, cluster.privacy)
     _check_cluster_id(lake, name, reading.kafka_cluster_id)
     snapshot_id = new_snapshot_id(slot)
     _write_reading(lake, name, slot, snapshot_id, reading, run_id, max_bytes)

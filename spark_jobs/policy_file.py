@@ -26,6 +26,7 @@ from spark_jobs.settings import (
     GroupRule,
     Pauses,
     Policy,
+    PrivacySettings,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _KNOWN_KEYS: Final = sorted(
             BackOff,
             ComparisonSettings,
             Pauses,
+            PrivacySettings,
         )
         for key in model.model_fields
     }

@@ -22,6 +22,7 @@ from pydantic import (
 
 from spark_jobs.choices import (
     DEFAULT_ASSIGNOR,
+    Disclosure,
     IsolationLevel,
     Load,
     Mode,
@@ -105,6 +106,23 @@ class ReadingSettings(_Settings):
     )
 
 
+class PrivacySettings(_Settings):
+    """What is written of what a reading sees that may tell of a person or a machine: docs/privacy.md."""
+
+    hosts: Disclosure = Field(default=Disclosure.KEEP, description="client_host of members")
+    client_ids: Disclosure = Field(default=Disclosure.KEEP, description="client_id of members")
+    key: SecretRef | None = Field(default=None, description="what is hashed is hashed with this secret")
+
+    @model_validator(mode="after")
+    def _hashes_have_a_key(self) -> Self:
+        if Disclosure.HASH in {self.hosts, self.client_ids} and self.key is None:
+            raise ValueError(
+                "hash needs a key, as {env: NAME} or {file: PATH}: there are so few hosts that anybody could "
+                "try them all"
+            )
+        return self
+
+
 class ClusterSettings(_Settings):
     """One Kafka cluster: how to reach it, when to run, where its hints go."""
 
@@ -119,6 +137,7 @@ class ClusterSettings(_Settings):
     hint_topic_partitions: int = Field(default=12, ge=1, le=10_000)
     hint_topic_replication_factor: int = Field(default=-1, ge=-1, description="-1: the broker's default")
     hint_signing_key: SecretRef | None = None
+    privacy: PrivacySettings = PrivacySettings()
     request_timeout_ms: int = Field(default=30_000, ge=1_000, le=600_000)
     history_window_s: int = Field(
         default=3_600, ge=60, le=604_800, description="how far back rates and time lag look"

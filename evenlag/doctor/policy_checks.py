@@ -85,4 +85,5 @@ def _references(name: str, cluster: Any) -> list[tuple[str, SecretRef]]:
 
     places = {f"clusters.{name}.kafka.{key}": value for key, value in cluster.kafka.items()}
     places[f"clusters.{name}.hint_signing_key"] = cluster.hint_signing_key
+    places[f"clusters.{name}.privacy.key"] = cluster.privacy.key
     return [(place, value) for place, value in places.items() if isinstance(value, SecretRef)]

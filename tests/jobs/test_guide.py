@@ -19,6 +19,7 @@ from spark_jobs.settings import (
     MaintenanceSettings,
     Pauses,
     Policy,
+    PrivacySettings,
     ReadingSettings,
 )
 from spark_jobs.transforms.events import EVENT_RANK
@@ -31,6 +32,7 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text(en
 HEADINGS: dict[type[BaseModel], str] = {
     Policy: "## The policy file",
     ClusterSettings: "### A cluster: `clusters.<name>`",
+    PrivacySettings: "### What is written of members: `privacy` of `clusters.<name>`",
     ReadingSettings: "### Reading a cluster: `reading` of `clusters.<name>`",
     GroupRule: "### A rule: an entry of `groups`",
     CapacityRule: "### Capacities",
