@@ -1,8 +1,8 @@
 """Time planning on two standalone Spark workers of one core beside one: ``python -m tests.bench.workers``.
 
-1,000 groups of 1,000 partitions, in a warm session each; results go to docs/bench/workers.json with the number
-of the machine's cores. Driver and workers share them: with two cores there is none for the driver, so a ratio
-that says something of two workers takes four or more. ``--quick`` runs a tenth of it and writes nothing.
+1,000 groups of 1,000 partitions, in a warm session each; results go to docs/bench/workers.json with the
+number of the machine's cores. Driver and workers share them: with two cores there is none for the driver, so
+a ratio that says something of two workers takes four or more. ``--quick`` runs a tenth and writes nothing.
 """
 
 from __future__ import annotations

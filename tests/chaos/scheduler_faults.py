@@ -1,8 +1,8 @@
 """Airflow's scheduler killed during a cycle: ``python -m tests.chaos.scheduler_faults [--tries N]``.
 
 The scheduler goes with the task that it runs, and comes back. Airflow takes the task for dead when its
-heartbeats have been missing for ``task_instance_heartbeat_timeout`` and tries it again: the run has to end well
-by itself, and so has the next one. What was seen goes to docs/bench/faults.json.
+heartbeats have been missing for ``task_instance_heartbeat_timeout`` and tries it again: the run has to end
+well by itself, and so has the next one. What was seen goes to docs/bench/faults.json.
 """
 
 from __future__ import annotations

@@ -79,6 +79,7 @@ class Faults:
                 return self.world.finish(driver)
             finally:
                 self.world.broker.restart()
+                self.world.wait_until_stable()
 
         self._try("broker down in observe", "observe", kill)
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
+
+from kafka.errors import KafkaError
 
 from sandbox.broker import Broker
 from sandbox.processes import kill_process, start_process
 from sandbox.spark_cluster import SparkCluster
 from sandbox.topics import create_topic
 from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.errors import JobError
 from spark_jobs.hint_topic import read_hint_topic
+from spark_jobs.kafka_connection import admin_client
 from spark_jobs.lake_reader import LakeReader
+from spark_jobs.live_groups import read_live_groups
 from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.publish_hints import publish_hints
 from spark_jobs.session import build_session, delta_jars
@@ -38,6 +43,7 @@ _PARTITIONS = 6
 # Members hold the first and the second half of the partitions: one has all of the backlog.
 _BACKLOG = (900, 700, 500)
 _STEP_TIMEOUT_S = 420.0
+_SETTLE_TIMEOUT_S = 240.0
 POLICY = """
 lake: {lake}
 clusters:
@@ -104,6 +110,26 @@ class World:
     def lake(self) -> LakeReader:
         """The lake, without a JVM."""
         return LakeReader(self.loaded.policy.lake)
+
+    def wait_until_stable(self) -> None:
+        """Wait until every group has settled again, after the broker was away.
+
+        Raises
+        ------
+        TimeoutError
+            After four minutes.
+        """
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        names = [f"g{number}" for number in range(NUM_GROUPS)]
+        states: dict[str, str] = {}
+        while time.monotonic() < deadline:
+            # What a broker that has just come back answers is an error now and then.
+            with suppress(JobError, KafkaError), admin_client(self.loaded.policy.clusters[CLUSTER]) as client:
+                states = {name: group.state for name, group in read_live_groups(client, names).items()}
+                if set(states.values()) == {"Stable"}:
+                    return
+            time.sleep(1)
+        raise TimeoutError(f"the groups did not settle: {states}")
 
     def observe(self, slot: datetime) -> None:
         """Observe a slot, undisturbed."""
