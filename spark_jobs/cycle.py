@@ -20,7 +20,7 @@ from spark_jobs.compute_lag import compute_lag
 from spark_jobs.errors import JobError, SnapshotNotFoundError
 from spark_jobs.group_history import read_history
 from spark_jobs.lake import Lake
-from spark_jobs.logs import log_fields, set_up_logging
+from spark_jobs.logs import WorkerLog, log_fields, set_up_logging
 from spark_jobs.plan_assignments import plan_assignments
 from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.read_outcomes import find_pending, read_outcomes
@@ -205,6 +205,7 @@ def _plan_context(
         slot=slot,
         day=slot.date(),
         run_id=run_id,
+        log=WorkerLog.of_driver(),
         history=read_history(lake, loaded.policy, cluster, slot),
     )
     # Every group on every partition at the most; only where that may be much is it worth a look.

@@ -6,6 +6,7 @@ cannot be planned, whatever the reason, takes no other with it.
 
 from __future__ import annotations
 
+import logging
 import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from assignor_core.model import Group
     from spark_jobs.core_bridge import GroupPlan
     from spark_jobs.group_bundle import GroupBundle
+    from spark_jobs.logs import WorkerLog
     from spark_jobs.settings import GroupSettings, Policy
     from spark_jobs.transforms.hintable import GroupReading
+
+_LOG = logging.getLogger(__name__)
 
 # What one Arrow call answers: what was decided (one row), the plan's head (at most one) and its partitions,
 # told apart by `kind`.
@@ -109,6 +113,8 @@ class PlanContext:
         The run.
     history
         What is known of groups from before; a group that is not in it has none.
+    log
+        How executors log, and about what; None: they do not.
     """
 
     policy: Policy
@@ -120,6 +126,7 @@ class PlanContext:
     day: date
     run_id: str
     history: Mapping[str, GroupHistory] = field(default_factory=dict)
+    log: WorkerLog | None = None
 
 
 def plan_groups(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
@@ -202,6 +209,7 @@ class _Answer:
         try:
             self._decide(bundle, number, reading, (settings, settings_text))
         except AssignorError as error:
+            self._log(group_id, str(error))
             self._add(group_id, settings, FAILED, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one group's bug is told, and is not the end of all others
             self.fail(group_id, settings, error)
@@ -233,12 +241,20 @@ class _Answer:
 
     def fail(self, group_id: str, settings: GroupSettings, error: Exception) -> None:
         """Tell of what should not happen: a reason for the table, a traceback for the log."""
+        self._log(group_id, str(error), error)
         told = "".join(traceback.format_exception(error))
         reason = (
             f"unexpected {type(error).__name__}: {error}; this is a fault of evenlag, and the log of decide "
             "has its traceback"
         )
         self._add(group_id, settings, FAILED, reason=reason, traceback=told)
+
+    def _log(self, group_id: str, reason: str, error: Exception | None = None) -> None:
+        """Tell it in the executor's own log too, about the same run."""
+        if self.context.log is None:
+            return
+        with self.context.log.about(group_id=group_id, snapshot_id=self.context.snapshot_id):
+            _LOG.warning("the group could not be planned: %s", reason, exc_info=error)
 
     def _propose(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
 import pytest
 
 from spark_jobs.arrow_schema import arrow_schema
+from spark_jobs.logs import JsonFormatter, WorkerLog, log_fields
 from spark_jobs.policy_file import parse_policy
 from spark_jobs.tables import LAG, MEMBERS
 from spark_jobs.transforms.plan_rows import GroupHistory, PlanContext, plan_groups
@@ -195,6 +198,29 @@ def test_a_row_whose_load_is_not_known_is_planned_around() -> None:
         lag([9, 8, 1, 1], [None, 40.0, 1.0, 1.0]), members(), context(", load: rate, min_gain: 0")
     )
     assert plan is None or (owners[0] == "m-1" and plan["num_unknown_partitions"] == 1)
+
+
+def test_an_executor_logs_a_group_that_failed_with_the_ids_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("nobody foresaw it")
+
+    monkeypatch.setattr("spark_jobs.core_bridge.plan_group", fail)
+    told = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(json.loads(JsonFormatter().format(record)))  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        with log_fields(run_id="r", cluster="c", step="decide"):
+            log = WorkerLog.of_driver()
+        plan_groups(SKEWED, members(), replace(context(), log=log))
+    finally:
+        logging.getLogger().removeHandler(handler)
+    [record] = told
+    about = {"run_id": "r", "cluster": "c", "step": "decide", "group_id": "g", "snapshot_id": SNAPSHOT}
+    assert about.items() <= record.items()
+    assert "KeyError: 'nobody foresaw it'" in record["exception"]
 
 
 def test_a_group_nobody_asked_for_gets_no_row() -> None:
