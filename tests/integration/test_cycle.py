@@ -26,6 +26,7 @@ from spark_jobs.tables import (
     DECISIONS,
     GATE_RESULTS,
     LAG,
+    MEMBERS,
     OUTCOMES,
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
@@ -54,6 +55,7 @@ clusters:
     bootstrap_servers: {servers}
     hint_topic: {hint_topic}
     hint_signing_key: {{env: TEST_HINT_KEY}}
+    privacy: {{hosts: hash, client_ids: drop, key: {{env: TEST_SASL_PASSWORD}}}}
     kafka:
       security_protocol: SASL_SSL
       ssl_cafile: {ca_file}
@@ -221,6 +223,9 @@ def assert_no_secret(setting: Setting, secrets: tuple[str, str], output: Any) ->
     for secret in secrets:
         assert not any(secret in text for text in texts)
     assert any("TEST_SASL_PASSWORD" in text for text in texts)
+    members = [row for row in setting.rows(MEMBERS) if row["member_id"] is not None]
+    assert {row["client_id"] for row in members} == {None}
+    assert all(row["client_host"].startswith("~") for row in members)
 
 
 def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, spark: SparkSession) -> None:
