@@ -47,6 +47,7 @@ def test_looking_at_the_lake_loads_nothing_of_spark_or_airflow(lake: Path) -> No
     unwanted = set(JVM_SIDE) - {"pandas"}
     assert _loaded("lag", "--lake", lake) & unwanted == set()
     assert _loaded("plans", "--lake", lake) & unwanted == set()
+    assert _loaded("doctor", "--lake", lake, "--only", "lake", "--only", "spark.packages") & unwanted == set()
 
 
 def test_help_takes_well_under_a_second_of_work() -> None:

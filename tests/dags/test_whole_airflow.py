@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.doctor.airflow_checks import TOKEN_VARIABLE, airflow_checks
 from sandbox.airflow_rest import AirflowError, DagRun
+from spark_jobs.policy_file import load_policy
 from tests.hints import wait_until
 
 if TYPE_CHECKING:
@@ -90,3 +92,23 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     rest.wait(asked, timeout_s=240)
     assert asked.task_states["publish"] == "skipped"
     assert live.events(plan)["REJECTED"]["reason"] == "not today"
+
+
+def test_doctor_asks_a_whole_airflow_with_a_token_and_is_told_to_bring_one(
+    airflow: Airflow, live_group: LiveGroup
+) -> None:
+    airflow.rest.wait_for_dag("plan_approval")
+    airflow.rest.wait_for_dag(f"lag_rebalance__{live_group.name}")
+    airflow.rest.wait_for_dag("assignment_audit")
+    policy = load_policy(live_group.config).policy
+
+    def verdicts(token: str | None) -> dict[str, str]:
+        environ = {TOKEN_VARIABLE: token} if token else {}
+        checks = airflow_checks(policy, airflow.url, environ)
+        return {check.name: max(one.verdict.value for one in check.look()) for check in checks}
+
+    wait_until(lambda: verdicts(airflow.rest._token)["health"] == "ok", timeout_s=120, what="not healthy")
+    told = verdicts(airflow.rest._token)
+    assert (told["imports"], told["dags"]) == ("ok", "ok")
+    without = verdicts(None)
+    assert (without["health"], without["imports"], without["dags"]) == ("ok", "failed", "failed")
