@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from evenlag.doctor.kafka_view import NotConnectedError
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from evenlag.doctor.kafka_view import KafkaView
     from evenlag.doctor.model import Finding
+
+_Told = TypeVar("_Told")
 
 # What evenlag sends, and since which version of it and of Kafka it says what evenlag needs.
 _NEEDED_VERSIONS: Final = {
@@ -30,6 +32,7 @@ _NEEDED_VERSIONS: Final = {
 # Hints carry moments of the publisher's clock, consumers judge them by theirs.
 _CLOCK_WARNING_S: Final = 5.0
 _CLOCK_FAILED_S: Final = 60.0
+_AT_ONCE: Final = 16
 
 
 def broker_checks(view: KafkaView) -> list[Check]:
@@ -58,14 +61,19 @@ def connected(look: Callable[[], Sequence[Finding]]) -> Callable[[], Sequence[Fi
 
 def check_answer(servers: Sequence[str]) -> list[Finding]:
     """Each broker takes connections; every dead one is named."""
-    with ThreadPoolExecutor(min(len(servers), 16)) as pool:
-        reasons = dict(zip(servers, pool.map(why_unreachable, servers), strict=True))
+    reasons = _each(why_unreachable, servers)
     dead = {server: reason for server, reason in reasons.items() if reason is not None}
     todo = "start it, correct bootstrap_servers, or open the way to it"
     if len(dead) == len(servers):
         return [failed(f"{server}: {reason}", todo) for server, reason in dead.items()]
     found = [warning(f"{server}: {reason}", todo) for server, reason in dead.items()]
     return [*found, ok(f"{len(servers) - len(dead)} of {len(servers)} bootstrap servers take connections")]
+
+
+def _each(look: Callable[[str], _Told], servers: Sequence[str]) -> dict[str, _Told]:
+    """Look at servers side by side, since one that is dead takes seconds; what was told by server."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(servers, pool.map(look, servers), strict=True))
 
 
 def check_certificate(view: KafkaView) -> list[Finding]:
@@ -78,7 +86,8 @@ def check_certificate(view: KafkaView) -> list[Finding]:
         return [skipped(f"security_protocol is {protocol}: there is no TLS")]
     password = kafka.get("ssl_password")
     resolved = password.resolve() if isinstance(password, SecretRef) else None
-    return [look_at_certificate(server, kafka, resolved) for server in view.servers]
+    found = _each(lambda server: look_at_certificate(server, kafka, resolved), view.servers)
+    return list(found.values())
 
 
 def _check_login(view: KafkaView) -> list[Finding]:
@@ -86,6 +95,7 @@ def _check_login(view: KafkaView) -> list[Finding]:
     protocol = view.settings.kafka.get("security_protocol", "PLAINTEXT")
     brokers = view.cluster["brokers"]
     told = [f"{broker['host']}:{broker['port']}" for broker in brokers if not broker.get("is_fenced")]
+    reasons = _each(why_unreachable, [server for server in told if server not in view.servers])
     return [
         ok(f"let in over {protocol}; {len(told)} brokers"),
         *(
@@ -93,8 +103,8 @@ def _check_login(view: KafkaView) -> list[Finding]:
                 f"the cluster names a broker {server}, which cannot be reached from here: {reason}",
                 "correct the broker's advertised.listeners, or open the way to it",
             )
-            for server in told
-            if server not in view.servers and (reason := why_unreachable(server))
+            for server, reason in reasons.items()
+            if reason is not None
         ),
     ]
 
