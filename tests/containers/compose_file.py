@@ -64,9 +64,10 @@ class Service:
     @property
     def health(self) -> list[str]:
         """The health check's command; empty for a service that has none."""
-        test = (self.raw.get("healthcheck") or {}).get("test")
+        check = self.raw.get("healthcheck") or {}
+        test = check.get("test")
         if test is None:
-            return list(self.image.health)
+            return [] if check.get("disable") else list(self.image.health)
         if test[0] != "CMD":
             raise ValueError(f"{self.name}: a health check of kind {test[0]}, which these tests do not know")
         return list(test[1:])
