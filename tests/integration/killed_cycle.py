@@ -1,16 +1,20 @@
-"""A cycle that is killed (-9) right after the n-th write of one table: run as a process of its own by tests.
+"""Cycles that are killed (-9) right after the n-th write of one table: a program of the tests.
 
-Arguments: policy file, cluster, slot, the step to begin with, table, n. The publisher is killed between its
-hint and its event when the table is ``control_events``. The driver attaches to the JVM of the tests' session,
-whose gateway stands in the environment: a death costs seconds then. What another thread of it was writing may
-still come to its end there, as in a driver that died a moment later.
+It reads a line of JSON for each, ``[policy file, cluster, slot, first step, table, n]``, runs it in a fork
+of its own, and answers with the fork's status: all that a driver imports is there already, so a death costs
+seconds less. The publisher is killed between its hint and its event when the table is ``control_events``. The
+driver attaches to the JVM of the tests' session, whose gateway stands in the environment. What another thread
+of it was writing may still come to its end there, as in a driver that died a moment later.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+import threading
+import traceback
 from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -64,21 +68,46 @@ def attach_session() -> SparkSession:
     return SparkSession(SparkContext(gateway=gateway, jsc=java_context, conf=conf))
 
 
-def main(argv: list[str]) -> None:
+def run(config: str, cluster: str, slot_text: str, first_step: str, table_name: str, nth: int) -> None:
     """Run until killed; a run that gets to its end has missed its death."""
-    config, cluster, slot_text, first_step, table_name, nth = argv
     loaded, slot = load_policy(config), datetime.fromisoformat(slot_text)
     if table_name == "control_events":
         # Before the event: what the publisher calls to write it is its end.
         setattr(publish_hints, "append_control_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
         publish_hints.publish_hints(loaded, cluster, slot, RUN_ID)
         return
-    kill_after_write(table_name, int(nth))
+    kill_after_write(table_name, nth)
     spark = attach_session()
     if first_step == "observe":
         run_observe(spark, loaded, cluster, slot, RUN_ID)
     run_decide(spark, loaded, cluster, slot, RUN_ID)
 
 
+def run_in_fork(arguments: list[Any]) -> int:
+    """Run in a process of its own; returns its status, negative when a signal ended it."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        run(*arguments)
+    except BaseException:  # noqa: BLE001  # a fork never returns into its parent's loop
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    # What a cycle imports while it runs.
+    import great_expectations  # noqa: F401
+    import pandas  # noqa: F401, ICN001
+    import pyspark.sql.functions  # noqa: F401
+
+    for line in sys.stdin:
+        # A lock that another thread held at the fork would stay locked in the child.
+        assert threading.active_count() == 1, threading.enumerate()
+        sys.stdout.write(f"{run_in_fork(json.loads(line))}\n")
+        sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -5,6 +5,8 @@ Then the same slot killed (-9) after each table: a repeat puts it right, and not
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
 
 CLUSTER = "sandbox"
-KILLED = Path(__file__).with_name("killed_cycle.py")
+REPOSITORY = Path(__file__).resolve().parents[2]
 POLICY = """
 lake: {lake}
 clusters:
@@ -70,8 +72,8 @@ groups:
 class Setting:
     """A group with skewed lag on the session's broker, and a policy that reaches it by SASL_SSL."""
 
-    def __init__(self, workload: Workload, config: Path) -> None:
-        self.workload, self.config = workload, config
+    def __init__(self, workload: Workload, config: Path, killer: Killer) -> None:
+        self.workload, self.config, self._killer = workload, config, killer
         self.group = workload.group_id
 
     @property
@@ -100,19 +102,46 @@ class Setting:
 
         `step` is what it begins with: decide alone is enough when observe has come to its end.
         """
-        from pyspark import SparkContext
+        status = self._killer.ask([str(self.config), CLUSTER, slot.isoformat(), step, table, nth])
+        assert status == -9, self._killer.log.read_text(encoding="utf-8")[-3000:]
 
-        gateway = SparkContext._gateway
+
+class Killer:
+    """A process that has all that a driver imports, and forks drivers which are killed (`killed_cycle`)."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        gateway = spark.sparkContext._gateway
         assert gateway is not None
         parameters = gateway.gateway_parameters
         environ = os.environ | {
             "PYSPARK_GATEWAY_PORT": str(parameters.port),
             "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
+            "PYTHONPATH": str(REPOSITORY),
         }
-        where = [CLUSTER, slot.isoformat(), step, table, str(nth)]
-        command = [sys.executable, str(KILLED), str(self.config), *where]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environ)
-        assert done.returncode == -9, done.stderr[-3000:]
+        self.log = folder / "killed.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.integration.killed_cycle"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environ,
+                text=True,
+            )
+
+    def ask(self, arguments: list[Any]) -> int:
+        """Run a cycle that is to be killed; returns how it ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(arguments), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, self.log.read_text(encoding="utf-8")[-3000:]
+        return int(answer)
+
+    def close(self) -> None:
+        """End the process; the drivers that it forked have ended."""
+        self._process.kill()
+        self._process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +156,7 @@ def secrets(broker: Broker) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def setting(
-    broker: Broker, secrets: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
+    broker: Broker, secrets: tuple[str, str], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Setting]:
     from assignor_core.hint import derive_group_key
 
@@ -147,20 +176,23 @@ def setting(
             group=group,
         )
     )
-    with Workload(
-        {"bootstrap_servers": broker.bootstrap_servers},
-        folder / "workload",
-        topic=f"orders-{group}",
-        num_partitions=6,
-        group_id=group,
-        hint_topic=f"hints-{group}",
-        consumer={"records_per_s": 20, "hint_key_hex": key.hex()},
-    ) as workload:
+    with (
+        contextlib.closing(Killer(spark, folder)) as killer,
+        Workload(
+            {"bootstrap_servers": broker.bootstrap_servers},
+            folder / "workload",
+            topic=f"orders-{group}",
+            num_partitions=6,
+            group_id=group,
+            hint_topic=f"hints-{group}",
+            consumer={"records_per_s": 20, "hint_key_hex": key.hex()},
+        ) as workload,
+    ):
         workload.start_consumers(2)
         workload.wait_until_owned()
         heavy = sorted(next(iter(workload.owners().values())))
         workload.fill({heavy[0]: 3000, heavy[1]: 2500, heavy[2]: 2000})
-        yield Setting(workload, config)
+        yield Setting(workload, config, killer)
 
 
 def duplicate_keys(rows: list[dict[str, Any]], key: tuple[str, ...]) -> list[Any]:
