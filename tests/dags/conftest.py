@@ -19,6 +19,9 @@ atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 os.environ["AIRFLOW_HOME"] = _HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
+# Half a minute for a file, and less than one for a parse, is what a busy machine may take.
+os.environ["AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"] = "300"
+os.environ["AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT"] = "300"
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEEPER = REPOSITORY / "sandbox" / "keeper.py"
+# How long the keeper waits for the deaf.
+PATIENCE = {"EVENLAG_KEEPER_PATIENCE_S": "1"}
 
 # A grandchild in a session of its own, deaf to SIGTERM, whose parent is gone: as a task's JVM may be.
 DEAF = """
@@ -98,7 +100,7 @@ def test_the_keeper_ends_even_what_left_its_process_group(how: signal.Signals, t
     arguments = [str(KEEPER), str(scripts["starter"]), str(scripts["deaf"]), marker]
     process = subprocess.Popen(
         [sys.executable, str(scripts["parent"]), *arguments],
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | PATIENCE | {"PYTHONPATH": str(REPOSITORY)},
     )
     try:
         deadline = time.monotonic() + 90
@@ -124,7 +126,8 @@ def test_the_keeper_cleans_up_however_often_it_is_asked(tmp_path: Path) -> None:
     for name, text in (("deaf", DEAF), ("starter", STARTER)):
         scripts[name].write_text(text, encoding="utf-8")
     keeper = subprocess.Popen(
-        [sys.executable, str(KEEPER), sys.executable, str(scripts["starter"]), str(scripts["deaf"]), marker]
+        [sys.executable, str(KEEPER), sys.executable, str(scripts["starter"]), str(scripts["deaf"]), marker],
+        env=os.environ | PATIENCE,
     )
     try:
         deadline = time.monotonic() + 90
