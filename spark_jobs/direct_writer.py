@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.errors import LakeError
+from spark_jobs.errors import LakeConflictError, LakeError
 from spark_jobs.lake_reader import LakeReader
+from spark_jobs.retention import DEFAULT_VACUUM_DAYS, retention
+from spark_jobs.table_schema import missing_columns, type_of_log
 from spark_jobs.tables import CLUSTER_AND_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date
 
     from spark_jobs.lake_reader import Filter
     from spark_jobs.tables import Table
@@ -42,21 +46,89 @@ class DirectWriter:
 
         Raises
         ------
+        SchemaError
+            When the table in the lake has a column in another type, or lacks one that every row has.
         LakeError
             When the table cannot be written.
         """
         import pyarrow as pa
-        from deltalake import write_deltalake
-        from deltalake.exceptions import DeltaError
+        from deltalake import DeltaTable, write_deltalake
 
         if not rows:
             return
         data = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self._table))
         path = self.lake.paths.table(self._table)
+        with self._as_lake_error():
+            # Its own columns are added, those of a newer evenlag stay null; other types are refused before.
+            is_there = DeltaTable.is_deltatable(path)
+            if is_there:
+                missing_columns(self._table, self._types())
+            write_deltalake(
+                path,
+                data,
+                mode="append",
+                partition_by=list(CLUSTER_AND_DAY),
+                schema_mode="merge" if is_there else None,
+                configuration=None if is_there else retention(DEFAULT_VACUUM_DAYS),
+            )
+
+    def compact(self, cluster: str, day: date, target_bytes: int) -> None:
+        """Bring the files of a (cluster, day) to a size; a cycle that wants to write waits meanwhile.
+
+        Raises
+        ------
+        LakeError
+            When the table cannot be written.
+        """
+        with self._as_lake_error():
+            filters = [("cluster", "=", cluster), ("day", "=", day.isoformat())]
+            self._table_now().optimize.compact(partition_filters=filters, target_size=target_bytes)
+
+    def vacuum(self, days: int) -> None:
+        """Delete files that were replaced longer ago, write a checkpoint and drop the log before it.
+
+        Raises
+        ------
+        LakeError
+            When the table cannot be written.
+        """
+        with self._as_lake_error():
+            delta = self._table_now()
+            delta.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=True)
+            delta.create_checkpoint()
+            delta.cleanup_metadata()
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the table.
+
+        Raises
+        ------
+        LakeError
+            When the table cannot be written.
+        """
+        with self._as_lake_error():
+            self._table_now().alter.set_table_properties(dict(properties))
+
+    def _table_now(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.lake.paths.table(self._table))
+
+    def _types(self) -> dict[str, str]:
+        fields = json.loads(self._table_now().schema().to_json())["fields"]
+        return {field["name"]: type_of_log(field["type"]) for field in fields}
+
+    @contextmanager
+    def _as_lake_error(self) -> Iterator[None]:
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        message = f"table {self._table.name} of {self.lake.paths.root} cannot be written"
         try:
-            write_deltalake(path, data, mode="append", partition_by=list(CLUSTER_AND_DAY))
+            yield
+        except CommitFailedError as error:
+            raise LakeConflictError(f"{message}: {error}") from error
         except (DeltaError, OSError) as error:
-            raise LakeError(f"table {self._table.name} cannot be written: {error}") from error
+            raise LakeError(f"{message}: {error}") from error
 
 
 @contextmanager

@@ -55,6 +55,17 @@ class LakeError(JobError):
     exit_code = 3
 
 
+class LakeConflictError(LakeError):
+    """Raised when another writer's commit came in between; nothing was written."""
+
+
+class SchemaError(LakeError):
+    """Raised when a table in the lake, or rows for it, are not what its contract says."""
+
+    retriable = False
+    exit_code = 2
+
+
 class SnapshotNotFoundError(JobError):
     """Raised when a slot has no finished snapshot."""
 

@@ -7,15 +7,18 @@ the version is constant, because one id with a growing version drops what arrive
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import LakeError
 from spark_jobs.lake_paths import LakePaths
+from spark_jobs.retention import DEFAULT_VACUUM_DAYS, retention
+from spark_jobs.spark_errors import write_again_on_conflict
+from spark_jobs.table_schema import check_types, missing_columns, refuse_unknown
 from spark_jobs.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection
     from datetime import date
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,11 +26,10 @@ if TYPE_CHECKING:
 _TXN_VERSION: Final = 1
 
 # Readers of any age (deltalake included) can read reader 1 / writer 2.
-_TABLE_PROPERTIES: Final = {
+TABLE_PROPERTIES: Final = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
-    "delta.logRetentionDuration": "interval 7 days",
-    "delta.deletedFileRetentionDuration": "interval 7 days",
+    **retention(DEFAULT_VACUUM_DAYS),
 }
 
 
@@ -46,6 +48,7 @@ class Lake:
         self.spark = spark
         self.paths = LakePaths(root)
         self._existing: set[str] = set()
+        self._checked: set[str] = set()
 
     def exists(self, table: Table) -> bool:
         """Whether a table has been written yet."""
@@ -56,13 +59,20 @@ class Lake:
         return table.name in self._existing
 
     def read(self, table: Table) -> DataFrame:
-        """Read a table by its contract: a table not yet written is empty, a column not yet there is null."""
+        """Read a table by its contract: a table not yet written is empty, a column not yet there is null.
+
+        Raises
+        ------
+        SchemaError
+            When a column has another type in the lake than in the contract.
+        """
         from pyspark.sql import functions as sf
 
         if not self.exists(table):
             return self.spark.createDataFrame([], table.ddl)
         frame = self.spark.read.format("delta").load(self.paths.table(table))
-        present = set(frame.columns)
+        present = dict(frame.dtypes)
+        check_types(table, present)
         return frame.select(
             *(
                 sf.col(column.name)
@@ -114,16 +124,17 @@ class Lake:
 
         Raises
         ------
+        SchemaError
+            When the rows have a column that the contract does not know, or the table in the lake lacks one
+            that every row must have, or has it in another type.
         LakeError
             When the table belongs to another kind of writer, or the write failed.
         """
-        if table.writer != "spark":
-            raise LakeError(f"table {table.name} is not written by Spark")
+        refuse_unknown(table, frame.columns)
         rows = conform(frame, table).coalesce(files)
         if sort_by:
             rows = rows.sortWithinPartitions(*sort_by)
-        with self.paths.lock(table), _as_lake_error(f"table {table.name} cannot be written"):
-            self._append(table, rows, app_id)
+        self.write(table, partial(self._append, table, rows, app_id))
 
     def insert_missing(self, table: Table, frame: DataFrame, key: tuple[str, ...], app_id: str) -> None:
         """Insert the rows whose ``key`` is not there yet, atomically: of two writers one wins.
@@ -135,21 +146,9 @@ class Lake:
         app_id
             As in :meth:`append`, for the write that makes the table.
         """
-        from delta.tables import DeltaTable
-
-        match = " AND ".join(f"old.{name} <=> new.{name}" for name in key)
-        with self.paths.lock(table), _as_lake_error(f"table {table.name} cannot be written"):
-            rows = conform(frame, table).coalesce(1)
-            if not self.exists(table):
-                self._append(table, rows, app_id)
-                return
-            (
-                DeltaTable.forPath(self.spark, self.paths.table(table))
-                .alias("old")
-                .merge(rows.alias("new"), match)
-                .whenNotMatchedInsertAll()
-                .execute()
-            )
+        refuse_unknown(table, frame.columns)
+        rows = conform(frame, table).coalesce(1)
+        self.write(table, partial(self._insert_missing, table, rows, key, app_id))
 
     def replace_days(
         self,
@@ -175,23 +174,52 @@ class Lake:
 
         Raises
         ------
-        LakeError
-            When the table belongs to another kind of writer, or the write failed.
+        SchemaError, LakeError
+            As in :meth:`append`.
         """
-        if table.writer != "spark":
-            raise LakeError(f"table {table.name} is not written by Spark")
+        refuse_unknown(table, frame.columns)
         if not days:
             return
         # A file a day: whole partitions are replaced, so nothing is left over to be compacted.
         rows = conform(frame, table).repartition("day").sortWithinPartitions("day", *sort_by)
         listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
         name = cluster.replace("\\", "\\\\").replace("'", "\\'")
-        with self.paths.lock(table), _as_lake_error(f"table {table.name} cannot be written"):
-            writer = rows.write.format("delta").mode("overwrite").partitionBy(*CLUSTER_AND_DAY)
-            writer = writer.option("replaceWhere", f"cluster = '{name}' AND day IN ({listed})")
-            if not self.exists(table):
-                writer = writer.options(**_TABLE_PROPERTIES)
-            writer.save(self.paths.table(table))
+        condition = f"cluster = '{name}' AND day IN ({listed})"
+        self.write(table, partial(self._replace, table, rows, condition))
+
+    def write(self, table: Table, work: Callable[[], object]) -> None:
+        """Do one piece of writing to a table: alone on a local lake, again after a conflict on others.
+
+        A table that an older evenlag made is first given the columns that it lacks.
+
+        Parameters
+        ----------
+        work
+            The whole of it; it may be called several times.
+
+        Raises
+        ------
+        SchemaError
+            When the table in the lake is not what its contract says.
+        LakeConflictError
+            When other writers' commits kept coming in between.
+        LakeError
+            When the table belongs to another kind of writer, or the write failed.
+        """
+        if table.writer != "spark":
+            raise LakeError(f"table {table.name} is not written by Spark")
+
+        def attempt() -> None:
+            self._evolve(table)
+            work()
+
+        with self.paths.lock(table):
+            write_again_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
+
+    def sql_name(self, table: Table) -> str:
+        """A table as Spark SQL names it."""
+        path = self.paths.table(table).replace("`", "``")
+        return f"delta.`{path}`"
 
     def find_snapshot(self, cluster: str, slot_ms: int) -> str | None:
         """The id of the finished snapshot of a slot, None when there is none."""
@@ -205,13 +233,48 @@ class Lake:
         )
         return str(rows[0].snapshot_id) if rows else None
 
+    def _evolve(self, table: Table) -> None:
+        """Add the columns that a table of an older evenlag lacks; looked at once per table and lake."""
+        if table.name in self._checked or not self.exists(table):
+            return
+        actual = dict(self.spark.read.format("delta").load(self.paths.table(table)).dtypes)
+        added = missing_columns(table, actual)
+        if added:
+            columns = ", ".join(f"`{column.name}` {column.type}" for column in added)
+            self.spark.sql(f"ALTER TABLE {self.sql_name(table)} ADD COLUMNS ({columns})")
+        self._checked.add(table.name)
+
+    def _insert_missing(self, table: Table, rows: DataFrame, key: tuple[str, ...], app_id: str) -> None:
+        from delta.tables import DeltaTable
+
+        if not self.exists(table):
+            self._append(table, rows, app_id)
+            return
+        match = " AND ".join(f"old.{name} <=> new.{name}" for name in key)
+        # By name: the table may have columns of a newer evenlag, which stay null.
+        values: dict[str, str | Column] = {f"`{name}`": f"new.`{name}`" for name in table.column_names}
+        (
+            DeltaTable.forPath(self.spark, self.paths.table(table))
+            .alias("old")
+            .merge(rows.alias("new"), match)
+            .whenNotMatchedInsert(values=values)
+            .execute()
+        )
+
+    def _replace(self, table: Table, rows: DataFrame, condition: str) -> None:
+        writer = rows.write.format("delta").mode("overwrite").partitionBy(*CLUSTER_AND_DAY)
+        writer = writer.option("replaceWhere", condition)
+        if not self.exists(table):
+            writer = writer.options(**TABLE_PROPERTIES)
+        writer.save(self.paths.table(table))
+
     def _append(self, table: Table, rows: DataFrame, app_id: str | None) -> None:
         """Append; the first write makes the table, with its properties, in the same commit."""
         writer = rows.write.format("delta").mode("append").partitionBy(*CLUSTER_AND_DAY)
         if app_id is not None:
             writer = writer.option("txnAppId", f"{app_id}/{table.name}").option("txnVersion", _TXN_VERSION)
         if not self.exists(table):
-            writer = writer.options(**_TABLE_PROPERTIES)
+            writer = writer.options(**TABLE_PROPERTIES)
         writer.save(self.paths.table(table))
 
 
@@ -236,16 +299,3 @@ def timestamp_of_ms(epoch_ms: int) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.timestamp_millis(sf.lit(epoch_ms))
-
-
-@contextmanager
-def _as_lake_error(message: str) -> Iterator[None]:
-    """Turn what Spark raises while writing into one error that names the table."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        first_line = str(error).strip().splitlines()[0]
-        raise LakeError(f"{message}: {first_line}") from error

@@ -1,0 +1,1 @@
+"""The steps of the lake's upkeep, each of which may be killed anywhere and repeated."""
