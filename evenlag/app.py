@@ -21,6 +21,7 @@ from evenlag import (
     plans_command,
     policy_command,
     report_command,
+    upkeep_commands,
 )
 from evenlag import run_command as run_module
 from evenlag.output import print_error
@@ -94,6 +95,8 @@ def _root(
 
 app.command("run")(run_module.run)
 app.command("lag")(lag_command.lag)
+app.command("tables")(upkeep_commands.tables)
+app.command("maintain")(upkeep_commands.maintain)
 app.command("report")(report_command.report)
 app.command("doctor")(doctor_command.doctor)
 app.command("demo")(demo_command.demo)

@@ -18,6 +18,7 @@ from spark_jobs.hot_partitions import find_hot_partitions
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.publishable_plans import PUBLISHING_MODES
 from spark_jobs.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
+from spark_jobs.upkeep.health import newest_faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,15 @@ INCOMPLETE_SNAPSHOT: Final = "INCOMPLETE_SNAPSHOT"
 PLAN_REJECTED: Final = "PLAN_REJECTED"
 HINT_NOT_FOLLOWED: Final = "HINT_NOT_FOLLOWED"
 HOT_PARTITION: Final = "HOT_PARTITION"
-KINDS: Final = (STALE_SNAPSHOT, INCOMPLETE_SNAPSHOT, PLAN_REJECTED, HINT_NOT_FOLLOWED, HOT_PARTITION)
+UNHEALTHY_TABLE: Final = "UNHEALTHY_TABLE"
+KINDS: Final = (
+    STALE_SNAPSHOT,
+    INCOMPLETE_SNAPSHOT,
+    PLAN_REJECTED,
+    HINT_NOT_FOLLOWED,
+    HOT_PARTITION,
+    UNHEALTHY_TABLE,
+)
 
 RAISED: Final = "RAISED"
 CLEARED: Final = "CLEARED"
@@ -55,7 +64,7 @@ class Fault:
     kind
         One of :data:`KINDS`.
     subject
-        The group, or the cluster.
+        The group, the table, or the cluster.
     message
         In plain words.
     """
@@ -149,6 +158,10 @@ def _find_faults(
     else:
         told.add(STALE_SNAPSHOT)
         faults += [] if freshness.is_fresh else [Fault(STALE_SNAPSHOT, cluster, freshness.reason)]
+    unhealthy = newest_faults(reader, cluster)
+    if unhealthy is not None:
+        told.add(UNHEALTHY_TABLE)
+        faults += [Fault(UNHEALTHY_TABLE, name, message) for name, message in unhealthy.items()]
     snapshot = reader.latest_snapshot(cluster)
     if snapshot is None:
         return faults, told

@@ -16,12 +16,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import JobError
-from spark_jobs.lake import Lake
+from spark_jobs.lake import Lake, conform
 from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
 from spark_jobs.policy_file import load_policy
 from spark_jobs.session import build_session
 from spark_jobs.side_by_side import run_side_by_side
-from spark_jobs.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, SNAPSHOTS, Table
+from spark_jobs.tables import (
+    AUDITED_SNAPSHOTS,
+    MEMBERS,
+    MEMBERSHIPS,
+    OFFSETS,
+    OWNERSHIP,
+    SNAPSHOTS,
+    THINNED_DAYS,
+    Table,
+)
 from spark_jobs.transforms.memberships import build_memberships
 from spark_jobs.transforms.ownership import build_ownership
 from spark_jobs.transforms.stretches import number_readings
@@ -47,7 +56,8 @@ class Audited:
     days
         UTC days that were made anew, oldest first.
     kept_days
-        Days with readings that are gone since: kept as they were, though other readings came.
+        Days with readings that are gone since: kept as they were, though other readings came. Days that
+        maintenance has thinned are left alone without a word.
     """
 
     days: tuple[date, ...]
@@ -86,7 +96,8 @@ def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Aud
     if not changed and not markers.take(1):
         # No error: a cluster may be in the policy long before its first reading.
         _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", cluster)
-    kept = tuple(sorted(row.day for row in changed if row.is_trimmed))
+    thinned = _thinned_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
+    kept = tuple(sorted(row.day for row in changed if row.is_trimmed and not thinned.issuperset(row.slot_days)))
     if kept:
         _LOG.warning("%s: %d days have lost readings since they were audited, and stay", cluster, len(kept))
     days = sorted((row for row in changed if not row.is_trimmed), key=lambda row: row.day)
@@ -115,7 +126,8 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
             partial(lake.replace_days, MEMBERSHIPS, memberships, cluster, days, sort_by=by_group),
             partial(lake.replace_days, OWNERSHIP, ownership, cluster, days, sort_by=by_partition),
         )
-        lake.replace_days(AUDITED_SNAPSHOTS, readings, cluster, days, sort_by=("started_at",))
+        audited = conform(readings, AUDITED_SNAPSHOTS)
+        lake.replace_days(AUDITED_SNAPSHOTS, audited, cluster, days, sort_by=("started_at",))
     finally:
         memberships.unpersist()
         readings.unpersist()
@@ -139,6 +151,14 @@ def _markers(lake: Lake, cluster: str) -> DataFrame:
         )
         .withColumn("day", sf.to_date("started_at"))
     )
+
+
+def _thinned_days(lake: Lake, cluster: str) -> set[date]:
+    """Days of slots whose readings maintenance has thinned: one row a day."""
+    from pyspark.sql import functions as sf
+
+    rows = lake.read(THINNED_DAYS).where(sf.col("cluster") == cluster).select("day").collect()
+    return {row.day for row in rows}
 
 
 def _changed_days(lake: Lake, cluster: str, markers: DataFrame, *, rebuild: bool) -> DataFrame:

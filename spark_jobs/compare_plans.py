@@ -28,7 +28,16 @@ from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.replay.policies import ComparedPolicy, parse_policy_name
 from spark_jobs.session import build_session
 from spark_jobs.settings import ComparisonSettings
-from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, LAG, MEMBERS, REPLAYS, SNAPSHOTS, Table
+from spark_jobs.tables import (
+    COMPARISONS,
+    CONTINUOUS_REPLAYS,
+    LAG,
+    MEMBERS,
+    REPLAYS,
+    SNAPSHOTS,
+    THINNED_DAYS,
+    Table,
+)
 from spark_jobs.transforms.comparisons import (
     ComparisonContext,
     build_comparison,
@@ -78,14 +87,15 @@ def run_compare(lake: Lake, loaded: LoadedPolicy, request: Request) -> dict[str,
     Returns
     -------
     dict
-        ``compared, skipped, empty``: days by what became of them, as ISO texts.
+        ``compared, skipped, empty, thinned``: days by what became of them, as ISO texts. Of a thinned day the
+        readings are gone: what was compared before stands, and is neither made anew nor added to.
 
     Raises
     ------
     PolicyError
         When a policy to compare is not valid.
     SnapshotNotFoundError
-        When no day of the request has a reading.
+        When no day of the request has a reading, or all are thinned and were not compared before.
     LakeError
         When a table cannot be written.
     """
@@ -93,7 +103,7 @@ def run_compare(lake: Lake, loaded: LoadedPolicy, request: Request) -> dict[str,
     settings = loaded.policy.comparison or ComparisonSettings()
     compared = tuple(dict.fromkeys(parse_policy_name(name) for name in request.names or settings.policies))
     days = [request.first + timedelta(days=i) for i in range((request.last - request.first).days + 1)]
-    done: dict[str, list[str]] = {"compared": [], "skipped": [], "empty": []}
+    done: dict[str, list[str]] = {"compared": [], "skipped": [], "empty": [], "thinned": []}
     for part in [days] if request.is_continuous else [[day] for day in days]:
         started = time.monotonic()
         outcome = _compare_days(lake, loaded, request, compared, part)
@@ -102,6 +112,7 @@ def run_compare(lake: Lake, loaded: LoadedPolicy, request: Request) -> dict[str,
     if not done["compared"] and not done["skipped"]:
         raise SnapshotNotFoundError(
             f"{request.cluster} has no reading from {request.first} to {request.last}: nothing to compare"
+            + ("; maintenance has thinned them (raw_days)" if done["thinned"] else "")
         )
     return done
 
@@ -116,6 +127,9 @@ def _compare_days(
     readings = _readings(lake, request.cluster, days)
     if not readings:
         return "empty"
+    if _are_thinned(lake, request.cluster, days):
+        table = CONTINUOUS_REPLAYS if request.is_continuous else REPLAYS
+        return "skipped" if _has_rows(lake, table, request.cluster, days[0]) else "thinned"
     pauses = (loaded.policy.comparison or ComparisonSettings()).pauses
     context = ComparisonContext(
         policy=loaded.policy,
@@ -164,6 +178,21 @@ def _readings(lake: Lake, cluster: str, days: list[date]) -> list[Row]:
         .collect()
     )
     return [row for i, row in enumerate(rows) if i == 0 or row.at_ms > rows[i - 1].at_ms]
+
+
+def _are_thinned(lake: Lake, cluster: str, days: list[date]) -> bool:
+    from pyspark.sql import functions as sf
+
+    thinned = lake.read(THINNED_DAYS).where(
+        (sf.col("cluster") == cluster) & sf.col("day").between(days[0], days[-1])
+    )
+    return bool(thinned.take(1))
+
+
+def _has_rows(lake: Lake, table: Table, cluster: str, day: date) -> bool:
+    from pyspark.sql import functions as sf
+
+    return bool(lake.read(table).where((sf.col("cluster") == cluster) & (sf.col("day") == day)).take(1))
 
 
 def _rows_of(lake: Lake, table: Table, context: ComparisonContext, days: list[date]) -> DataFrame:

@@ -11,9 +11,9 @@ import argparse
 import json
 import logging
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.collect_offsets import collect_offsets, floor_to_ms, slot_ms
 from spark_jobs.compute_lag import compute_lag
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 _LOG = logging.getLogger(__name__)
+# The gate on a snapshot's age allows a day at the most, and maintenance takes the rows of plans that were never
+# finished after three: their transaction would still stand in the table's log, and a repeat would write heads
+# without rows.
+_MAX_DECIDE_AGE: Final = timedelta(days=2)
 
 
 def run_observe(
@@ -115,7 +119,7 @@ def run_decide(
     Raises
     ------
     SnapshotNotFoundError
-        When the slot has not been observed.
+        When the slot has not been observed, or was read more than two days ago.
     JobError
         A subclass that says what is wrong and what to do.
     """
@@ -190,12 +194,21 @@ def _plan_context(
     lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str
 ) -> tuple[PlanContext, int]:
     """What all plans share, and how many rows of lag there may be."""
+    from pyspark.sql import functions as sf
+
     snapshot_id = lake.find_snapshot(cluster, slot_ms(slot))
     if snapshot_id is None:
         raise SnapshotNotFoundError(
             f"slot {slot.isoformat()} of {cluster} has no finished snapshot: run observe for it first"
         )
-    marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).take(1)[0]
+    columns = ("kafka_cluster_id", sf.unix_millis("finished_at").alias("finished_ms"))
+    marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).select(*columns).take(1)[0]
+    age = datetime.now(UTC) - datetime.fromtimestamp(marker.finished_ms / 1000, UTC)
+    if age > _MAX_DECIDE_AGE:
+        raise SnapshotNotFoundError(
+            f"slot {slot.isoformat()} of {cluster} was read {age.days} days ago: nobody decides upon so old a "
+            "reading, and maintenance may have removed what an earlier try left behind"
+        )
     context = PlanContext(
         policy=loaded.policy,
         policy_hash=loaded.policy_hash,

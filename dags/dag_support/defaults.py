@@ -25,6 +25,10 @@ SPARK_TIMEOUT: Final = timedelta(minutes=20)
 # A day of 2,000 groups under four policies.
 COMPARE_TIMEOUT: Final = timedelta(hours=2)
 COMPARE_RUN_TIMEOUT: Final = timedelta(hours=12)
+# The first run on a lake that was never looked after goes over every day of it; what it does not get to, the
+# next one does.
+MAINTENANCE_TIMEOUT: Final = timedelta(hours=6)
+MAINTENANCE_RUN_TIMEOUT: Final = timedelta(hours=8)
 PUBLISH_TIMEOUT: Final = timedelta(minutes=3)
 RUN_TIMEOUT: Final = timedelta(hours=1)
 # Longer than the longest approval_timeout_s, so that the plan's own limit is what ends the waiting.

@@ -32,8 +32,8 @@ class DagPolicy:
         Those where a rule may put a group into mode ``approve``.
     data_docs
         Folder of Great Expectations' pages, None when there shall be none.
-    audit_schedule
-        Cron expression of the audit, None for runs by hand only.
+    audit_schedule, maintenance_schedule
+        Cron expressions of the audit and of the lake's upkeep, None for runs by hand only.
     comparison
         What is compared day by day, None when nothing shall be.
     """
@@ -43,6 +43,7 @@ class DagPolicy:
     asking_clusters: frozenset[str]
     data_docs: str | None
     audit_schedule: str | None
+    maintenance_schedule: str | None
     comparison: ComparisonSettings | None
 
 
@@ -66,5 +67,11 @@ def read_dag_policy() -> DagPolicy:
     asking = [rule.clusters or policy.clusters for rule in policy.groups if rule.mode is Mode.APPROVE]
     asking_clusters = frozenset(name for names in asking for name in names)
     return DagPolicy(
-        path, policy.clusters, asking_clusters, policy.data_docs, policy.audit_schedule, policy.comparison
+        path,
+        policy.clusters,
+        asking_clusters,
+        policy.data_docs,
+        policy.audit_schedule,
+        policy.maintenance.schedule,
+        policy.comparison,
     )

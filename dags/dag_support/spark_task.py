@@ -10,7 +10,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dags.dag_support.defaults import COMPARE_TIMEOUT, SPARK_TIMEOUT
+from dags.dag_support.defaults import COMPARE_TIMEOUT, MAINTENANCE_TIMEOUT, SPARK_TIMEOUT
 from dags.dag_support.lineage import with_lineage
 from spark_jobs.session import delta_jars
 
@@ -116,6 +116,18 @@ def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
     made = _submit(f"data_docs__{cluster}", f"evenlag-data-docs-{cluster}", "data_docs.py", arguments)
     with_lineage(made, "data_docs", str(config), cluster)
     return made
+
+
+def maintain_step(*, config: Path) -> SparkJobOperator:
+    """Make the task that looks after the whole lake; parameters as in :func:`spark_step`."""
+    arguments = ["--config", str(config)]
+    return _submit(
+        "maintain_tables",
+        "evenlag-maintain-tables",
+        "maintain_tables.py",
+        arguments,
+        timeout=MAINTENANCE_TIMEOUT,
+    )
 
 
 def audit_step(*, config: Path, cluster: str) -> SparkJobOperator:
