@@ -97,7 +97,9 @@ def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Aud
         # No error: a cluster may be in the policy long before its first reading.
         _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", cluster)
     thinned = _thinned_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
-    kept = tuple(sorted(row.day for row in changed if row.is_trimmed and not thinned.issuperset(row.slot_days)))
+    kept = tuple(
+        sorted(row.day for row in changed if row.is_trimmed and not thinned.issuperset(row.slot_days))
+    )
     if kept:
         _LOG.warning("%s: %d days have lost readings since they were audited, and stay", cluster, len(kept))
     days = sorted((row for row in changed if not row.is_trimmed), key=lambda row: row.day)

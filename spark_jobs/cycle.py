@@ -201,7 +201,12 @@ def _plan_context(
         raise SnapshotNotFoundError(
             f"slot {slot.isoformat()} of {cluster} has no finished snapshot: run observe for it first"
         )
-    columns = ("kafka_cluster_id", sf.unix_millis("finished_at").alias("finished_ms"))
+    columns = (
+        "kafka_cluster_id",
+        "num_groups",
+        "num_partitions",
+        sf.unix_millis("finished_at").alias("finished_ms"),
+    )
     marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).select(*columns).take(1)[0]
     age = datetime.now(UTC) - datetime.fromtimestamp(marker.finished_ms / 1000, UTC)
     if age > _MAX_DECIDE_AGE:

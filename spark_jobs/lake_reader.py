@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.errors import JobError, LakeError
+from spark_jobs.errors import JobError, LakeError, SchemaError
 from spark_jobs.lake_paths import LakePaths
+from spark_jobs.table_schema import check_types, type_of_log
 from spark_jobs.tables import CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ class LakeReader:
 
         Raises
         ------
+        SchemaError
+            When a column has another type in the lake than in the contract.
         LakeError
             When the table is there but cannot be read.
         """
@@ -68,6 +72,8 @@ class LakeReader:
             return schema.empty_table().select(names)
         try:
             delta = _deltalake().DeltaTable(self.paths.table(table))
+            fields = json.loads(delta.schema().to_json())["fields"]
+            check_types(table, {field["name"]: type_of_log(field["type"]) for field in fields})
             # Data files lack the partition columns, which are constants of their paths: the fragments' own.
             dataset = delta.to_pyarrow_dataset(schema=schema, filesystem=self._filesystem(table))
             condition = None
@@ -75,6 +81,8 @@ class LakeReader:
                 part = _compare(ds.field(column), operator, value)
                 condition = part if condition is None else condition & part
             return dataset.to_table(columns=names, filter=condition)
+        except SchemaError:
+            raise
         except Exception as error:
             raise LakeError(f"table {table.name} of {self.paths.root} cannot be read: {error}") from error
 

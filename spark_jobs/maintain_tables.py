@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import JobError, LakeError
 from spark_jobs.lake import Lake
+from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
 from spark_jobs.policy_file import load_policy
 from spark_jobs.session import build_session
 from spark_jobs.tables import SNAPSHOTS
@@ -148,8 +149,12 @@ def _check(work: Upkeep, policy: Policy, unhealthy: list[str]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Look after a lake from the command line; returns the exit status."""
     arguments = _parse(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    with log_fields(run_id=airflow_run_id(), step="maintenance"):
+        set_up_logging()
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         loaded = load_policy(arguments.config)
         for name in arguments.cluster or ():

@@ -21,10 +21,12 @@ from sandbox.workload import Workload
 from spark_jobs.cycle import run_decide, run_observe
 from spark_jobs.errors import SnapshotNotFoundError
 from spark_jobs.hint_topic import read_hint_topic
+from spark_jobs.lake import Lake
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.publish_hints import publish_hints
 from spark_jobs.tables import (
+    CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
     LAG,
@@ -37,6 +39,7 @@ from spark_jobs.tables import (
     TABLES,
     Table,
 )
+from tests.older_lake import check_nothing_is_lost, write_older_lake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,6 +207,8 @@ def test_the_main_job_from_a_skewed_group_to_an_applied_hint(
     setting: Setting, spark: SparkSession, secrets: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     loaded, slot = setting.loaded, datetime.now(UTC)
+    # The lake of an older evenlag: today's reads it and writes on, and nothing of it is lost.
+    write_older_lake(Lake(spark, loaded.policy.lake))
     with pytest.raises(SnapshotNotFoundError, match="run observe for it first"):
         run_decide(spark, loaded, CLUSTER, slot, "r1")
     run_observe(spark, loaded, CLUSTER, slot, "r1")
@@ -227,6 +232,8 @@ def test_the_main_job_from_a_skewed_group_to_an_applied_hint(
     story = [event for found, event in setting.events() if found == plan_id]
     assert Counter(story) == Counter(["PROPOSED", "APPROVED", "PUBLISHED", "APPLIED"])
     assert sum(map(len, hinted.values())) == 6
+    written = (SNAPSHOTS, LAG, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, CONTROL_EVENTS, GATE_RESULTS, OUTCOMES)
+    check_nothing_is_lost(loaded.policy.lake, *written)
     assert_no_secret(setting, secrets, capfd.readouterr())
 
 

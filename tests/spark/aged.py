@@ -1,4 +1,4 @@
-"""A lake made older than it is: what maintenance deletes by the clock of the machine can be tested at once."""
+"""A lake made older than it is, so that what goes by the clock of the machine can be tested at once."""
 
 from __future__ import annotations
 
