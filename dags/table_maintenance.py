@@ -8,9 +8,9 @@
 4. files that were replaced are deleted (`vacuum_days`),
 5. every table is checked; the verdicts are rows of `table_health`, and alerts go by them.
 
-Then, where the policy names a folder, `data_docs`, for each cluster Great Expectations' Data Docs of the last
-50 runs that decided, from the verdicts in `gate_results`: `<data_docs>/<cluster>/index.html`. The pages load
-their styles from the web; without a network they are plain.
+Then, where the policy names a folder, `data_docs`, for each cluster Great Expectations' Data Docs of the
+last 50 runs that decided, from the verdicts in `gate_results`: `<data_docs>/<cluster>/index.html`. The pages
+load their styles from the web; without a network they are plain.
 
 **Inputs.** The policy file named by `EVENLAG_CONFIG`, the lake, and the Spark connection `spark_default`. The
 folder of the Data Docs is one of the machine that the Spark driver runs on.
@@ -22,7 +22,7 @@ write to at that moment is left for the next run. It may be killed anywhere.
 
 1. Exit code 3, *pieces failed*: the log names each with its table, day and cause; the rest was done.
 2. `evenlag tables` shows what the checks find now.
-3. `data_docs__…`, exit code 1, *holds no Data Docs*: the folder belongs to something else; name another one in
+3. `data_docs__…`, exit code 1, *holds no Data Docs*: the folder is something else's; name another one in
    the policy.
 4. It fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH.
 """

@@ -101,6 +101,11 @@ def _answer(
     if as_json:
         print_json({"rests_on": period.rests_on(), "group_id": period.group_id} | told)
         return True
+    if period.thinned_days:
+        sys.stderr.write(
+            f"note: the readings of {len(period.thinned_days)} days are gone but for one an hour's lag; who held "
+            "what is told from the audit, which had them all\n"
+        )
     if period.num_unaudited:
         sys.stderr.write(
             f"note: {period.num_unaudited} readings of the period are not audited yet: evenlag audit build\n"

@@ -23,9 +23,15 @@ is printed from `spark_jobs/tables/` by `python -m evenlag.tables_doc`; a test c
 - A snapshot's rows count only when `snapshots` has its marker, and a plan's only when `plans` has its head.
   Rows without are left over from a run that was killed.
 - `null: no` is what the jobs keep to. To Spark every column is nullable, so that columns can be added later.
+- `Kept` says for how long, by the policy's `maintenance`: [upkeep of the lake](operations.md#upkeep-of-the-lake).
+- Versions of evenlag add columns that may be null, and change nothing else: [upgrade](upgrade.md).
 - What happened to a plan is the union of `plan_events` and `control_events`, which have the same columns.
 """
 
+_KEPT: Final = {
+    **dict.fromkeys(("offsets", "commits", "members"), "`raw_days`"),
+    **dict.fromkeys(("snapshots", "lag"), "`raw_days`, then the first reading of each hour"),
+}
 _WRITERS: Final = {
     "spark": "Spark jobs",
     "direct": "processes without a JVM, by `deltalake`",
@@ -69,7 +75,10 @@ def _section(table: Table) -> Iterator[str]:
     yield ""
     yield f"One row is {table.doc}."
     yield ""
-    yield f"Key: {', '.join(f'`{name}`' for name in table.key)}. Written by {_WRITERS[table.writer]}."
+    yield (
+        f"Key: {', '.join(f'`{name}`' for name in table.key)}. Written by {_WRITERS[table.writer]}. "
+        f"Kept: {_KEPT.get(table.name, 'for good')}."
+    )
     yield ""
     yield "| column | type | null | meaning |"
     yield "| --- | --- | --- | --- |"

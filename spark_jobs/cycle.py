@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 _LOG = logging.getLogger(__name__)
-# The gate on a snapshot's age allows a day at the most, and maintenance takes the rows of plans that were never
-# finished after three: their transaction would still stand in the table's log, and a repeat would write heads
-# without rows.
+# The gate on a snapshot's age allows a day at the most, and maintenance takes the rows of plans that were
+# never finished after three: their transaction would still stand in the table's log, and a repeat would write
+# heads without rows.
 _MAX_DECIDE_AGE: Final = timedelta(days=2)
 
 
@@ -211,8 +211,8 @@ def _plan_context(
     age = datetime.now(UTC) - datetime.fromtimestamp(marker.finished_ms / 1000, UTC)
     if age > _MAX_DECIDE_AGE:
         raise SnapshotNotFoundError(
-            f"slot {slot.isoformat()} of {cluster} was read {age.days} days ago: nobody decides upon so old a "
-            "reading, and maintenance may have removed what an earlier try left behind"
+            f"slot {slot.isoformat()} of {cluster} was read {age.days} days ago: nobody decides upon "
+            "so old a reading, and maintenance may have removed what an earlier try left behind"
         )
     context = PlanContext(
         policy=loaded.policy,

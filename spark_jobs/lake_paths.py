@@ -70,7 +70,9 @@ class LakePaths:
             folder.mkdir(parents=True, exist_ok=True)
             file = (folder / f"{table.name}.lock").open("a")
         except OSError as error:
-            raise LakeError(f"the lake {self.root} cannot be written: {error.strerror}") from error
+            raise LakeError(
+                f"table {table.name} of {self.root} cannot be written: {error.strerror}"
+            ) from error
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

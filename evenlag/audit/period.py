@@ -43,6 +43,8 @@ class AuditedPeriod:
         Rows of these tables, joined over midnight; see :func:`evenlag.audit.joining.join_days`.
     num_unaudited
         Readings of the period that the audit does not have yet.
+    thinned_days
+        Days of slots whose readings maintenance has thinned: stretches stand, lag is of one reading an hour.
     max_gap_ms
         From this time between two readings on, nothing is claimed of what was in between.
     """
@@ -56,6 +58,7 @@ class AuditedPeriod:
     ownership: pa.Table
     num_unaudited: int
     max_gap_ms: float
+    thinned_days: tuple[date, ...] = ()
 
     def started_us(self) -> np.ndarray:
         """When each of `snapshots` began, in microseconds since the epoch."""
@@ -100,6 +103,7 @@ class AuditedPeriod:
             "last_snapshot_id": ids[-1] if ids else None,
             "num_snapshots_not_audited": self.num_unaudited,
             "max_gap_ms": self.max_gap_ms,
+            "thinned_days": list(self.thinned_days),
             "basis_of_days": [{"day": day, "basis": basis} for day, basis in sorted(days.items())],
         }
 
@@ -170,6 +174,7 @@ def read_period(
         ownership=join_days(ownership, snapshots, OWNERSHIP_KEY),
         num_unaudited=_count_unaudited(reader, cluster, audited, since, until),
         max_gap_ms=1000 * max_gap_s if max_gap_s is not None else _usual_gap_ms(snapshots),
+        thinned_days=_thinned_days(reader, cluster, snapshots),
     )
 
 
@@ -224,6 +229,23 @@ def _count_unaudited(
     )["snapshot_id"]
     is_known = pc.is_in(found, value_set=audited["snapshot_id"].combine_chunks())
     return len(found) - (pc.sum(is_known).as_py() or 0)
+
+
+def _thinned_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tuple[date, ...]:
+    """Days of the readings' slots that maintenance has thinned, or is thinning."""
+    import pyarrow.compute as pc
+
+    from spark_jobs.tables import THINNED_DAYS
+
+    slots = pc.min_max(snapshots["slot"]).as_py()
+    if slots["min"] is None:
+        return ()
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", slots["min"].date()),
+        ("day", "<=", slots["max"].date()),
+    ]
+    return tuple(sorted(reader.read(THINNED_DAYS, columns=["day"], filters=filters)["day"].to_pylist()))
 
 
 def _usual_gap_ms(snapshots: pa.Table) -> float:

@@ -1,4 +1,4 @@
-"""The DAG of maintenance: one Spark task for the lake, then a page of verdicts a cluster where it is asked for."""
+"""The DAG of maintenance: one Spark task for the lake, then pages of verdicts where they are asked for."""
 
 from __future__ import annotations
 
