@@ -158,7 +158,7 @@ def _find_faults(
     else:
         told.add(STALE_SNAPSHOT)
         faults += [] if freshness.is_fresh else [Fault(STALE_SNAPSHOT, cluster, freshness.reason)]
-    unhealthy = newest_faults(reader, cluster)
+    unhealthy = newest_faults(reader, cluster, now)
     if unhealthy is not None:
         told.add(UNHEALTHY_TABLE)
         faults += [Fault(UNHEALTHY_TABLE, name, message) for name, message in unhealthy.items()]

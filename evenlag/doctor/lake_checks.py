@@ -187,7 +187,7 @@ def judge_table(
         )
     if missing := sorted(wanted.keys() - columns.keys()):
         told = f"{name}: written by an older version, without {', '.join(missing)}: read as null"
-        found.append(warning(told, "the next write, or table_maintenance, adds them (docs/upgrade.md)"))
+        found.append(warning(told, "the next write adds them (docs/upgrade.md)"))
     return found
 
 

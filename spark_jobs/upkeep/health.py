@@ -149,12 +149,14 @@ def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime)
         writer.append([head | {name: getattr(check, name) for name in names} for check in checks])
 
 
-def newest_faults(reader: LakeReader, cluster: str) -> dict[str, str] | None:
-    """What the newest checks of a cluster found, by table; None when there were none yet.
+def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, str] | None:
+    """What the newest checks of a cluster found, by table; None when there were none for a week.
 
     A cluster that is no longer read is told by the alert on its newest snapshot, not here.
     """
-    rows = reader.read(TABLE_HEALTH, filters=[("cluster", "=", cluster)]).to_pylist()
+    since = now.astimezone(UTC).date() - timedelta(days=_LOOK_BACK_DAYS)
+    filters = [("cluster", "=", cluster), ("day", ">=", since)]
+    rows = reader.read(TABLE_HEALTH, filters=filters).to_pylist()
     if not rows:
         return None
     newest = max(row["checked_at"] for row in rows)

@@ -100,7 +100,7 @@ def test_the_installed_dag_files_import_by_a_name_of_their_own(evenlag: Evenlag,
            "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
         capture_output=True, text=True, check=True, cwd=tmp_path,
     )  # fmt: skip
-    made = ["assignment_audit", "lag_rebalance__orders", "plan_approval"]
+    made = ["assignment_audit", "lag_rebalance__orders", "plan_approval", "table_maintenance"]
     assert answer_of_airflow.stdout.splitlines()[-1] == f"{{}} {made} False"
 
 

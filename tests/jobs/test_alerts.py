@@ -19,6 +19,7 @@ from spark_jobs.tables import (
     RUNS,
     SNAPSHOTS,
 )
+from spark_jobs.upkeep.health import FRESHNESS, Check, keep_checks
 from tests.cli.conftest import DAY, write_rows
 
 if TYPE_CHECKING:
@@ -117,6 +118,20 @@ def test_what_was_not_recorded_is_told_again(story: Story) -> None:
     story.snapshot(0, completeness=0.99)
     for _ in range(2):
         assert find_changes(story.loaded, "orders", NOW).raised
+
+
+def test_what_maintenance_found_is_told_until_it_finds_it_no_more(story: Story) -> None:
+    story.snapshot(0)
+    root = story.loaded.policy.lake
+    bad = Check("lag", "FILES", is_ok=False, observed="90 on 2026-03-01", allowed="50", message="run it")
+    stale = Check("snapshots", FRESHNESS, is_ok=False, observed="-", allowed="-", message="told elsewhere")
+    keep_checks(root, "orders", [bad, stale], NOW)
+    changes = find_changes(story.loaded, "orders", NOW)
+    assert changes.text == "UNHEALTHY_TABLE lag: 90 on 2026-03-01: run it"
+    assert story.look() == ([("UNHEALTHY_TABLE", "lag")], [])
+    good = Check("lag", "FILES", is_ok=True, observed="1", allowed="50", message="as it should be")
+    keep_checks(root, "orders", [good], NOW + timedelta(seconds=1))
+    assert story.look(NOW + timedelta(seconds=2)) == ([], [("UNHEALTHY_TABLE", "lag")])
 
 
 def test_two_missing_runs_make_the_snapshot_stale(story: Story) -> None:

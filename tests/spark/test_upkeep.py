@@ -325,14 +325,14 @@ def test_checks_are_kept_and_the_newest_of_them_are_told_of(lake: Lake) -> None:
     write_readings(lake, range(60), ())
     first = maintain(lake, "check", target_file_mb=64)
     assert [told.split(":")[0] for told in first.unhealthy] == ["snapshots of c"]
-    reader = LakeReader(lake.paths.root)
-    faults = newest_faults(reader, "c")
+    reader, now = LakeReader(lake.paths.root), datetime.now(UTC)
+    faults = newest_faults(reader, "c", now)
     assert faults is not None
     assert list(faults) == ["snapshots"]
     assert "on 2026-03-01" in faults["snapshots"]
-    assert newest_faults(reader, "other") is None
+    assert newest_faults(reader, "other", now) is None
     assert maintain(lake, "compact", "check", target_file_mb=64).unhealthy == ()
-    assert newest_faults(reader, "c") == {}
+    assert newest_faults(reader, "c", now) == {}
     assert {row["check_name"] for row in rows_of(lake, TABLE_HEALTH)} >= {
         "SCHEMA",
         "PROTOCOL",
