@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from spark_jobs.kafka_connection import Deadline
+    from spark_jobs.kafka_reading.budget import Deadline
 
 _Key = TypeVar("_Key", bound="Hashable")
 

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.errors import ClusterMismatchError
 from spark_jobs.hint_topic import read_max_bytes
-from spark_jobs.kafka_connection import admin_client
-from spark_jobs.kafka_reader import ClusterReader, ClusterReading
-from spark_jobs.privacy import hide_members
+from spark_jobs.kafka_connection import admin_client, kafka_client_settings, reading_limits
+from spark_jobs.kafka_reader import ClusterReader
+from spark_jobs.kafka_reading.rows import problem_rows, with_head
 from spark_jobs.side_by_side import run_side_by_side
-from spark_jobs.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS, Table
+from spark_jobs.spread_reading import Errand, read_spread
+from spark_jobs.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
+    from spark_jobs.kafka_reader import ClusterReading, Survey
+    from spark_jobs.kafka_reading.rows import Problem
     from spark_jobs.lake import Lake
     from spark_jobs.settings import ClusterSettings
 
@@ -57,6 +58,15 @@ class Collected:
     def summary(self) -> dict[str, Any]:
         """The counts, for a run's record."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the marker tells of a reading, wherever it was read."""
+
+    read_times: Mapping[str, datetime]
+    num_unread_partitions: int
+    problems: Sequence[Problem]
 
 
 def new_snapshot_id(slot: datetime) -> str:
@@ -101,25 +111,38 @@ def collect_offsets(
     if found := lake.find_snapshot(name, slot_ms(slot)):
         _LOG.info("slot %s of %s has its snapshot %s", slot.isoformat(), name, found)
         return Collected(found, is_new=False)
+    ignored, limits = frozenset({cluster.hint_topic}), reading_limits(cluster)
+    snapshot_id = new_snapshot_id(slot)
+    head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
     with admin_client(cluster) as client:
         reader = ClusterReader(
-            client,
-            ignored_topics=frozenset({cluster.hint_topic}),
-            timeout_s=4 * cluster.request_timeout_ms / 1000,
+            client, ignored_topics=ignored, limits=limits, known_groups=partial(_known_groups, lake, name)
         )
-        reading = reader.read(progress=progress)
+        survey = reader.survey()
+        is_spread = survey.expected_rows >= cluster.reading.spread_from_rows
+        reading = None if is_spread else reader.read(survey=survey, progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
-    reading.members = hide_members(reading.members, cluster.privacy)
-    _check_cluster_id(lake, name, reading.kafka_cluster_id)
-    snapshot_id = new_snapshot_id(slot)
-    _write_reading(lake, name, slot, snapshot_id, reading, run_id, max_bytes)
+    _check_cluster_id(lake, name, survey.kafka_cluster_id)
+    if reading is None:
+        spread = read_spread(
+            lake,
+            survey,
+            Errand(kafka_client_settings(cluster), limits, head),
+            connections_per_broker=cluster.reading.connections_per_broker,
+            progress=progress,
+        )
+        seen = _Seen(spread.read_times, spread.num_unread_partitions, spread.problems)
+    else:
+        _write_reading(lake, head, reading)
+        seen = _Seen(reading.read_times, reading.num_unread_partitions, reading.problems)
+    _write_marker(lake, head, slot, run_id, survey, seen, max_bytes)
     winner = lake.find_snapshot(name, slot_ms(slot)) or snapshot_id
     return Collected(
         winner,
         is_new=winner == snapshot_id,
-        num_groups=reading.num_groups,
-        num_partitions=len(reading.offsets),
-        num_problems=len(reading.problems),
+        num_groups=len(survey.listed),
+        num_partitions=len(survey.partitions),
+        num_problems=sum(problem.count for problem in seen.problems),
     )
 
 
@@ -151,49 +174,58 @@ def _check_cluster_id(lake: Lake, name: str, kafka_cluster_id: str) -> None:
         )
 
 
-def _write_reading(
-    lake: Lake,
-    name: str,
-    slot: datetime,
-    snapshot_id: str,
-    reading: ClusterReading,
-    run_id: str,
-    hint_topic_max_bytes: int | None,
-) -> None:
-    head = {"cluster": name, "day": slot.astimezone(UTC).date(), "snapshot_id": snapshot_id}
-    app_id = f"observe/{name}/{snapshot_id}"
+def _known_groups(lake: Lake, name: str) -> list[str]:
+    """The groups of the newest snapshot."""
+    from pyspark.sql import functions as sf
+
+    markers = lake.read(SNAPSHOTS).where(sf.col("cluster") == name)
+    newest = markers.orderBy(sf.col("slot").desc()).select("snapshot_id").take(1)
+    if not newest:
+        return []
+    members = lake.read_snapshot(MEMBERS, name, newest[0].snapshot_id)
+    return [row.group_id for row in members.select("group_id").distinct().collect()]
+
+
+def _write_reading(lake: Lake, head: Mapping[str, Any], reading: ClusterReading) -> None:
     parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
     # The id is this attempt's own: nobody repeats these writes.
     run_side_by_side(
-        *(partial(lake.append, table, _frame(lake, table, rows, head), None) for table, rows in parts)
-    )
-    marker = {
-        "slot": slot,
-        "kafka_cluster_id": reading.kafka_cluster_id,
-        "run_id": run_id,
-        **reading.read_times,
-        "num_groups": reading.num_groups,
-        "num_topics": len(reading.topics),
-        "num_partitions": len(reading.offsets),
-        "num_unread_partitions": reading.num_unread_partitions,
-        "completeness": reading.completeness,
-        "problems": reading.problem_rows(),
-        "hint_topic_max_bytes": hint_topic_max_bytes,
-    }
-    lake.insert_missing(
-        SNAPSHOTS, _frame(lake, SNAPSHOTS, [marker], head), ("cluster", "day", "slot"), app_id
+        *(
+            partial(
+                lake.append, table, lake.spark.createDataFrame(with_head(rows, table, head), table.ddl), None
+            )
+            for table, rows in parts
+        )
     )
 
 
-def _frame(lake: Lake, table: Table, rows: Sequence[Mapping[str, Any]], head: Mapping[str, Any]) -> DataFrame:
-    """Rows as a DataFrame of the table's contract, by Arrow; what a row lacks is null."""
+def _write_marker(
+    lake: Lake,
+    head: Mapping[str, Any],
+    slot: datetime,
+    run_id: str,
+    survey: Survey,
+    seen: _Seen,
+    hint_topic_max_bytes: int | None,
+) -> None:
     import pyarrow as pa
 
-    schema = arrow_schema(table)
-    columns = []
-    for column in schema:
-        if column.name in head:
-            columns.append(pa.repeat(pa.scalar(head[column.name], column.type), len(rows)))
-        else:
-            columns.append(pa.array([row.get(column.name) for row in rows], column.type))
-    return lake.spark.createDataFrame(pa.Table.from_arrays(columns, schema=schema), table.ddl)
+    num_partitions = len(survey.partitions)
+    marker = {
+        **head,
+        "slot": slot,
+        "kafka_cluster_id": survey.kafka_cluster_id,
+        "run_id": run_id,
+        **seen.read_times,
+        "num_groups": len(survey.listed),
+        "num_topics": len(survey.partitions.names),
+        "num_partitions": num_partitions,
+        "num_unread_partitions": seen.num_unread_partitions,
+        "completeness": 1.0 - seen.num_unread_partitions / num_partitions if num_partitions else 1.0,
+        "problems": problem_rows(seen.problems),
+        "hint_topic_max_bytes": hint_topic_max_bytes,
+    }
+    row = pa.Table.from_pylist([marker], schema=arrow_schema(SNAPSHOTS))
+    app_id = f"observe/{head['cluster']}/{head['snapshot_id']}"
+    frame = lake.spark.createDataFrame(row, SNAPSHOTS.ddl)
+    lake.insert_missing(SNAPSHOTS, frame, ("cluster", "day", "slot"), app_id)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import JobError, KafkaAuthenticationError, KafkaUnreachableError
+from spark_jobs.kafka_reading.budget import ReadingLimits
+from spark_jobs.kafka_reading.clients import open_admin_client
 from spark_jobs.secret_refs import SecretRef
 
 if TYPE_CHECKING:
@@ -25,6 +26,17 @@ _PROBE_TIMEOUT_S: Final = 2.0
 def request_timeout_s(cluster: ClusterSettings) -> float:
     """How long a request may take, in seconds: as among the settings for kafka-python, else the cluster's."""
     return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: settings.py looks
+
+
+def reading_limits(cluster: ClusterSettings) -> ReadingLimits:
+    """How gently a cluster is read; a reading takes as long as four requests may, and what pacing adds."""
+    timeout_s = request_timeout_s(cluster)
+    return ReadingLimits(
+        requests_per_s=cluster.reading.requests_per_s,
+        request_timeout_s=timeout_s,
+        max_broker_failures=cluster.reading.max_broker_failures,
+        deadline_s=4 * timeout_s,
+    )
 
 
 def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
@@ -100,15 +112,9 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
 @contextmanager
 def admin_client(cluster: ClusterSettings) -> Iterator[Any]:
     """Hold a ``KafkaAdminClient`` of a cluster; errors are those of :func:`kafka_errors`."""
-    from kafka.admin import KafkaAdminClient
-
     settings = kafka_client_settings(cluster)
-    with kafka_errors(cluster):
-        client = KafkaAdminClient(**settings)
-        try:
-            yield client
-        finally:
-            client.close()
+    with kafka_errors(cluster), open_admin_client(settings) as client:
+        yield client
 
 
 def kafka_cluster_id(client: Any) -> str:
@@ -127,15 +133,3 @@ def _accepts_connections(server: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
-
-
-class Deadline:
-    """A moment by which reading must end, so that one slow broker cannot hold up a run for ever."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the moment has passed."""
-        return time.monotonic() >= self._end

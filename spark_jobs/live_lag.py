@@ -14,7 +14,7 @@ from assignor_core.hint import HintPayload
 from spark_jobs.bulk_reads import read_halving
 from spark_jobs.choices import IsolationLevel, ResetPolicy
 from spark_jobs.core_bridge import relative_gain
-from spark_jobs.kafka_connection import Deadline
+from spark_jobs.kafka_reading.budget import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
+COMMITS_STEP = 3
+
 
 @pytest.fixture
 def cluster(broker: Broker) -> ClusterSettings:
@@ -68,12 +70,16 @@ def poll_until_assigned(member: Any, timeout_s: float = 90) -> None:
         member.poll(200)
 
 
-def of_topic(rows: list[dict[str, Any]], topic: str) -> dict[int, dict[str, Any]]:
-    return {row["partition"]: row for row in rows if row["topic"] == topic}
+def of_topic(table: Any, topic: str) -> dict[int, dict[str, Any]]:
+    return {row["partition"]: row for row in table.to_pylist() if row["topic"] == topic}
+
+
+def commits_of(reading: ClusterReading, group: str) -> list[dict[str, Any]]:
+    return [row for row in reading.commits.to_pylist() if row["group_id"] == group]
 
 
 def members_of(reading: ClusterReading, group: str) -> list[dict[str, Any]]:
-    return [row for row in reading.members if row["group_id"] == group]
+    return [row for row in reading.members.to_pylist() if row["group_id"] == group]
 
 
 def test_offsets_commits_and_members_of_a_live_group(
@@ -96,8 +102,10 @@ def test_offsets_commits_and_members_of_a_live_group(
         1: (0, 0),
         2: (0, 5),
     }
-    commits = of_topic([row for row in reading.commits if row["group_id"] == group], topic)
+    commits = {row["partition"]: row for row in commits_of(reading, group)}
     assert {n: row["committed_offset"] for n, row in commits.items()} == {0: 4, 2: 99}
+    for number, commit in commits.items():
+        assert offsets[number]["log_start_read_at"] <= commit["read_at"] <= offsets[number]["end_read_at"]
     (member,) = members_of(reading, group)
     assert (member["group_state"], member["group_type"], member["assignor"]) == ("Stable", "classic", "range")
     assert (member["group_instance_id"], member["subscription"]) == ("pod-0", [topic])
@@ -121,8 +129,8 @@ def test_an_empty_group_and_one_without_commits_have_their_rows(
     reading = ClusterReader(admin).read()
     (row,) = members_of(reading, empty)
     assert (row.get("member_id"), row["group_state"]) == (None, "Empty")
-    assert [row["committed_offset"] for row in reading.commits if row["group_id"] == empty] == [0]
-    assert [row for row in reading.commits if row["group_id"] == fresh] == []
+    assert [row["committed_offset"] for row in commits_of(reading, empty)] == [0]
+    assert commits_of(reading, fresh) == []
     assert members_of(reading, fresh)[0]["assignment"] == [{"topic": topic, "partitions": [0]}]
     member.close()
 
@@ -160,17 +168,14 @@ def test_a_group_that_rebalances_shows_members_without_subscriptions(
         joining.close()
 
 
-class Interfering:
-    """An admin client that does something once, between the log starts and the commits of a reading."""
+def interfering(interfere: Callable[[], None]) -> Callable[[str, int, int], None]:
+    """Return a reading's `progress` that does something between the log starts and the commits."""
 
-    def __init__(self, client: Any, interfere: Callable[[], None]) -> None:
-        self._client, self._interfere = client, interfere
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "list_group_offsets":
-            interfere, self._interfere = self._interfere, lambda: None
+    def report(_step: str, done: int, _total: int) -> None:
+        if done == COMMITS_STEP:
             interfere()
-        return getattr(self._client, name)
+
+    return report
 
 
 def test_a_topic_deleted_while_it_is_read_spoils_nothing_else(
@@ -180,7 +185,7 @@ def test_a_topic_deleted_while_it_is_read_spoils_nothing_else(
     for topic in (doomed, kept):
         make_topic(admin, topic, 2)
     fill(broker, kept, {1: 7})
-    reading = ClusterReader(Interfering(admin, lambda: admin.delete_topics([doomed]))).read()
+    reading = ClusterReader(admin).read(progress=interfering(lambda: admin.delete_topics([doomed])))
     assert all(row["error"] for row in of_topic(reading.offsets, doomed).values())
     good = of_topic(reading.offsets, kept)
     assert {n: (row["high_watermark"], row["error"]) for n, row in good.items()} == {
@@ -188,7 +193,8 @@ def test_a_topic_deleted_while_it_is_read_spoils_nothing_else(
         1: (7, None),
     }
     assert reading.num_unread_partitions >= 2
-    assert 0 < reading.completeness < 1
+    assert reading.num_unread_partitions < len(reading.offsets)
+    assert any(problem.name.startswith(doomed) for problem in reading.problems if problem.kind == "offsets")
 
 
 def test_a_topic_recreated_with_fewer_partitions_while_it_is_read_is_not_one_history(
@@ -206,7 +212,7 @@ def test_a_topic_recreated_with_fewer_partitions_while_it_is_read_is_not_one_his
             time.sleep(0.1)
         make_topic(admin, topic, 2)
 
-    reading = ClusterReader(Interfering(admin, recreate)).read()
+    reading = ClusterReader(admin).read(progress=interfering(recreate))
     rows = of_topic(reading.offsets, topic)
     assert len(rows) == 4
     assert all("created again" in row["error"] or "Unknown" in row["error"] for row in rows.values())
@@ -216,8 +222,8 @@ def test_ignored_and_internal_topics_are_not_read(admin: Any, unique: Callable[[
     hints = unique("hints")
     make_topic(admin, hints, 1)
     reading = ClusterReader(admin, ignored_topics=frozenset({hints})).read()
-    assert hints not in reading.topics
-    assert "__consumer_offsets" not in reading.topics
+    assert hints not in reading.survey.partitions.names
+    assert "__consumer_offsets" not in reading.survey.partitions.names
 
 
 def test_a_broker_that_does_not_answer_is_named_with_what_to_check() -> None:

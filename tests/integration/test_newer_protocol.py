@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import kafka.errors
 import pytest
 
-from spark_jobs.consumer_groups import describe_consumer_groups
 from spark_jobs.kafka_connection import admin_client
 from spark_jobs.kafka_reader import ClusterReader
+from spark_jobs.kafka_reading.broker_calls import BrokerCalls
+from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
+from spark_jobs.kafka_reading.groups import Listed, describe_groups, find_coordinators
 from spark_jobs.settings import ClusterSettings
 from tests.integration.kip848.members import NewerMember
 
@@ -51,7 +52,7 @@ def test_members_of_the_newer_protocol_are_read_with_what_they_take_and_hold(
     members = [NewerMember(admin, group, [topic], instance=name) for name in (None, "pod-1")]
     beat_until_shared(members, 4)
     reading = ClusterReader(admin).read()
-    rows = {row["member_id"]: row for row in reading.members if row["group_id"] == group}
+    rows = {row["member_id"]: row for row in reading.members.to_pylist() if row["group_id"] == group}
     assert set(rows) == {member.member_id for member in members}
     for member in members:
         row = rows[member.member_id]
@@ -69,9 +70,8 @@ def test_members_of_the_newer_protocol_are_read_with_what_they_take_and_hold(
 
 def test_a_group_that_is_not_there_is_an_error_of_its_own(admin: Any, unique: Callable[[str], str]) -> None:
     name = unique("nobody")
-    try:
-        (answer,) = describe_consumer_groups(admin, [name]).values()
-    except kafka.errors.KafkaError as error:
-        pytest.fail(f"one group spoilt the request: {error}")
-    assert answer["members"] == []
-    assert "GroupIdNotFound" in str(answer["error"])
+    calls = BrokerCalls(admin, budget=RequestBudget(100), deadline=Deadline(60), timeout_s=30, max_failures=3)
+    listed = {name: Listed("Stable", "consumer", "consumer")}
+    (row,) = describe_groups(calls, listed, find_coordinators(calls, [name]))
+    assert row.get("member_id") is None
+    assert "GroupIdNotFound" in row["error"]
