@@ -2,7 +2,8 @@
 
 ``python -m sandbox.jars`` fills ``<cache>/spark`` and ``<cache>/kafka``, where the cache is the folder in
 ``EVENLAG_JARS`` or ``.cache/jars`` beside the sources. What belongs there, and its SHA-256, stands in
-``jars.sha256``: a fetched jar with another content is refused.
+``jars.sha256``: a fetched jar with another content is refused. Kafka's own tools, which a bench alone needs,
+are a set of their own (``<cache>/tools``, ``tools.sha256``), fetched when they are first asked for.
 
 Spark's own Ivy does the fetching (it is a jar of the pyspark package), with settings of ours: its default
 chain would look into the user's Maven folder first, where half-downloaded files make it fail.
@@ -37,15 +38,20 @@ _IVY_SETTINGS = """<ivysettings>
 # `master` is the module alone: what delta needs beside delta-storage is already among Spark's jars.
 _IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="evenlag" module="sandbox"/>
-  <configurations><conf name="spark"/><conf name="kafka"/></configurations>
+  <configurations><conf name="spark"/><conf name="kafka"/><conf name="tools"/></configurations>
   <dependencies>
     <dependency org="io.delta" name="delta-spark_4.1_2.13" rev="4.4.0" conf="spark->master"/>
     <dependency org="io.delta" name="delta-storage" rev="4.4.0" conf="spark->master"/>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="4.3.0" conf="kafka->default"/>
     <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="kafka->master"/>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="4.3.0" conf="tools->master"/>
   </dependencies>
 </ivy-module>
 """
+
+
+# Which Ivy configurations a list of jars comes from.
+_SETS = {"jars": ("spark", "kafka"), "tools": ("tools",)}
 
 
 class JarsError(RuntimeError):
@@ -79,6 +85,18 @@ def broker_classpath() -> str:
     return os.pathsep.join(str(path) for path in _jars("kafka"))
 
 
+def tools_classpath() -> str:
+    """Return the class path of Kafka's own tools, which need the broker's jars too; fetches what is missing.
+
+    Raises
+    ------
+    JarsError
+        When they are not there and cannot be fetched.
+    """
+    cache = ensure_jars("tools")
+    return os.pathsep.join([*(str(cache / name) for name in _expected_hashes("tools")), broker_classpath()])
+
+
 def java_command() -> str:
     """Return the ``java`` to run: of ``JAVA_HOME`` when that is set, else the one on the PATH.
 
@@ -95,11 +113,16 @@ def java_command() -> str:
     return found
 
 
-def ensure_jars() -> Path:
+def ensure_jars(which: str = "jars") -> Path:
     """Fetch what is missing and return the cache's folder; does nothing when all jars are there.
 
     Two processes may call it at once: one fetches, the other waits. A run killed half-way leaves no jar in
     its final place, and the next run goes on from the downloads that were complete.
+
+    Parameters
+    ----------
+    which
+        ``jars``, or ``tools`` for Kafka's own.
 
     Raises
     ------
@@ -107,13 +130,13 @@ def ensure_jars() -> Path:
         No Java, no Ivy (pyspark not installed), no network, or a jar with unexpected content.
     """
     cache = cache_dir()
-    expected = _expected_hashes()
+    expected = _expected_hashes(which)
     if not _missing(cache, expected):
         return cache
     cache.mkdir(parents=True, exist_ok=True)
     with _lock(cache / ".lock"):
         if _missing(cache, expected):
-            _fetch(cache, expected)
+            _fetch(cache, which, expected)
     return cache
 
 
@@ -122,9 +145,9 @@ def _jars(kind: str) -> list[Path]:
     return [cache / name for name in _expected_hashes() if name.startswith(f"{kind}/")]
 
 
-def _expected_hashes() -> dict[str, str]:
-    """Return the SHA-256 by jar (``spark/…`` or ``kafka/…``), sorted by name."""
-    lines = (_HERE / "jars.sha256").read_text(encoding="utf-8").splitlines()
+def _expected_hashes(which: str = "jars") -> dict[str, str]:
+    """Return the SHA-256 by jar (``spark/…``, ``kafka/…`` or ``tools/…``), sorted by name."""
+    lines = (_HERE / f"{which}.sha256").read_text(encoding="utf-8").splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
@@ -139,19 +162,19 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(cache: Path, expected: Mapping[str, str]) -> None:
+def _fetch(cache: Path, which: str, expected: Mapping[str, str]) -> None:
     ivy_cache = cache / ".ivy"
     for left in cache.glob(".new-*"):  # by a run that was killed
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as name:
         new = Path(name)
-        _run_ivy(new, ivy_cache, num_jars=len(expected))
+        _run_ivy(new, ivy_cache, _SETS[which], num_jars=len(expected))
         wrong = [jar for jar, digest in expected.items() if _sha256(new / jar) != digest]
         if wrong:
             shutil.rmtree(ivy_cache, ignore_errors=True)
             raise JarsError(
                 f"{len(wrong)} of {len(expected)} fetched jars are missing or differ from "
-                f"sandbox/jars.sha256, first: {wrong[0]}. Try again; "
+                f"sandbox/{which}.sha256, first: {wrong[0]}. Try again; "
                 "if it stays so, the registry serves something else: do not use it."
             )
         for jar in expected:
@@ -161,13 +184,13 @@ def _fetch(cache: Path, expected: Mapping[str, str]) -> None:
     shutil.rmtree(ivy_cache, ignore_errors=True)
 
 
-def _run_ivy(new: Path, ivy_cache: Path, *, num_jars: int) -> None:
+def _run_ivy(new: Path, ivy_cache: Path, confs: tuple[str, ...], *, num_jars: int) -> None:
     (new / "ivysettings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
     (new / "ivy.xml").write_text(_IVY_MODULE, encoding="utf-8")
     command = [
         *(java_command(), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
         *("-settings", str(new / "ivysettings.xml"), "-ivy", str(new / "ivy.xml"), "-cache", str(ivy_cache)),
-        *("-confs", "spark", "kafka", "-types", "jar", "bundle"),
+        *("-confs", *confs, "-types", "jar", "bundle"),
         *("-retrieve", f"{new}/[conf]/[organisation]_[artifact]-[revision].[ext]"),
     ]
     started = time.monotonic()
