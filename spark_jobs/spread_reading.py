@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from spark_jobs.errors import JobError
+from spark_jobs.errors import JobError, KafkaUnreachableError, LakeError
 from spark_jobs.kafka_reader import NUM_STEPS
 from spark_jobs.kafka_reading.broker_calls import BrokerCalls
 from spark_jobs.kafka_reading.budget import Deadline, ReadingLimits, RequestBudget
@@ -228,8 +228,6 @@ class _Spread:
 
     def read_log_starts(self) -> Offsets:
         import pyarrow as pa
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
 
         errand, num_tasks, all_rows = self._errand, len(self._rows), self._rows
         shares = [self._survey.partitions.take(rows) for rows in all_rows]
@@ -252,10 +250,8 @@ class _Spread:
                 }
             )
 
-        try:
+        with _as_unreachable():
             found = self._frame(read, num_tasks, _STARTS_DDL).toArrow()
-        except (PySparkException, Py4JJavaError) as error:
-            raise JobError(f"executors could not read Kafka: {_last_line(error)}") from error
         return self._take_starts(found)
 
     def read_commits(self) -> None:
@@ -336,7 +332,8 @@ class _Spread:
     def _write(self, table: Table, read: Callable[[int], pa.Table], num_tasks: int) -> None:
         # The id is this attempt's own: nobody repeats these writes. A file a task: to gather them would be
         # to read on one executor.
-        self._lake.append(table, self._frame(read, num_tasks, table.ddl), None, files=max(num_tasks, 1))
+        with _as_unreachable():
+            self._lake.append(table, self._frame(read, num_tasks, table.ddl), None, files=max(num_tasks, 1))
 
     def _written(self, table: Table) -> DataFrame:
         head = self._errand.head
@@ -357,9 +354,23 @@ def _sum_up(kind: str, frame: DataFrame, name: Any) -> list[Problem]:
     return [Problem(kind, row["name"], row["error"], row["count"]) for row in rows]
 
 
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
-    return lines[-1] if lines else str(error).splitlines()[0]
+@contextmanager
+def _as_unreachable() -> Iterator[None]:
+    """Tell what Spark raises when its tasks could not reach Kafka as just that."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (LakeError, PySparkException, Py4JJavaError) as error:
+        text = str(error.__cause__ if isinstance(error, LakeError) else error)
+        told = [line.strip() for line in text.splitlines() if line.strip().startswith("kafka.errors.")]
+        if not told:
+            raise
+        raise KafkaUnreachableError(
+            f"executors could not read Kafka: {told[-1]}: they need the way to the brokers, and the "
+            "certificates, that the driver has"
+        ) from error
 
 
 def _now() -> datetime:
