@@ -34,6 +34,7 @@ EXECUTOR_MODULES = (
     "spark_jobs.replay.compare_group",
     "spark_jobs.replay.arrow_rows",
     "spark_jobs.shipped_settings",
+    "spark_jobs.spread_reading",
 )
 WITHOUT = """
 import pickle, sys
