@@ -12,7 +12,9 @@ from kafka.structs import OffsetAndMetadata
 from sandbox.broker import Broker
 from spark_jobs.kafka_connection import admin_client
 from spark_jobs.kafka_reader import ClusterReader
-from spark_jobs.kafka_reading.budget import ReadingLimits, RequestBudget
+from spark_jobs.kafka_reading.broker_calls import BrokerCalls
+from spark_jobs.kafka_reading.budget import Deadline, ReadingLimits, RequestBudget
+from spark_jobs.kafka_reading.groups import find_coordinators
 from spark_jobs.settings import ClusterSettings
 from tests.integration.two_brokers import SecondBroker, StallingProxy
 
@@ -52,21 +54,19 @@ def fill(admin: Any) -> None:
     admin.create_topics({TOPIC: {"assignments": halves}}, wait_for_metadata=True)
     moves = {TopicPartition("__consumer_offsets", number): [1 + number % 2] for number in range(4)}
     admin.alter_partition_reassignments(moves)
-    commits = {
-        TopicPartition(TOPIC, number): OffsetAndMetadata(0, "", -1) for number in range(NUM_PARTITIONS)
-    }
-    deadline = time.monotonic() + 60
+    calls = BrokerCalls(
+        admin, budget=RequestBudget(1_000), deadline=Deadline(90), timeout_s=10, max_failures=90
+    )
+    deadline = time.monotonic() + 90
+    # kafka-python remembers coordinators: it is asked only when they have moved.
+    while set(find_coordinators(calls, GROUPS).values()) != {1, 2}:
+        assert time.monotonic() < deadline, "the coordinators did not move"
+        time.sleep(0.2)
+    commits = {TopicPartition(TOPIC, number): OffsetAndMetadata(0, "", -1) for number in halves}
     for group_id in GROUPS:
         while any(error.errno for error in admin.alter_group_offsets(group_id, commits).values()):
-            assert time.monotonic() < deadline, "the coordinators did not move"
+            assert time.monotonic() < deadline, "the commits are not taken"
             time.sleep(0.2)
-    while len({node for _, node in coordinators(admin).items()}) < 2:
-        assert time.monotonic() < deadline, "one broker coordinates all"
-        time.sleep(0.2)
-
-
-def coordinators(admin: Any) -> dict[str, Any]:
-    return dict(ClusterReader(admin, limits=LIMITS).survey().coordinators)
 
 
 def errors_by_leader(reading: ClusterReading) -> dict[int, set[str | None]]:
