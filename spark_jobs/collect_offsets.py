@@ -20,6 +20,7 @@ from spark_jobs.hint_topic import read_max_bytes
 from spark_jobs.kafka_connection import admin_client, kafka_client_settings, reading_limits
 from spark_jobs.kafka_reader import ClusterReader
 from spark_jobs.kafka_reading.rows import problem_rows, with_head
+from spark_jobs.privacy import Hider
 from spark_jobs.side_by_side import run_side_by_side
 from spark_jobs.spread_reading import Errand, read_spread
 from spark_jobs.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
@@ -111,12 +112,18 @@ def collect_offsets(
     if found := lake.find_snapshot(name, slot_ms(slot)):
         _LOG.info("slot %s of %s has its snapshot %s", slot.isoformat(), name, found)
         return Collected(found, is_new=False)
+    # Before anything is asked: without its key nothing may be written.
+    hider = Hider.of(cluster.privacy)
     ignored, limits = frozenset({cluster.hint_topic}), reading_limits(cluster)
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
     with admin_client(cluster) as client:
         reader = ClusterReader(
-            client, ignored_topics=ignored, limits=limits, known_groups=partial(_known_groups, lake, name)
+            client,
+            ignored_topics=ignored,
+            limits=limits,
+            known_groups=partial(_known_groups, lake, name),
+            hider=hider,
         )
         survey = reader.survey()
         is_spread = survey.expected_rows >= cluster.reading.spread_from_rows
@@ -127,7 +134,7 @@ def collect_offsets(
         spread = read_spread(
             lake,
             survey,
-            Errand(kafka_client_settings(cluster), limits, head),
+            Errand(kafka_client_settings(cluster), limits, head, hider=hider),
             connections_per_broker=cluster.reading.connections_per_broker,
             progress=progress,
         )

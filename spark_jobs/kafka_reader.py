@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_jobs.kafka_reading.topics import Partitions
+    from spark_jobs.privacy import Hider
 
     Progress = Callable[[str, int, int], None]
 
@@ -125,6 +126,8 @@ class ClusterReader:
         coordinates: these are there still, but nobody knows how far they are behind.
     budget
         What requests are taken from; None: one of ``limits.requests_per_s``.
+    hider
+        Hides what the policy says of members; None: nothing.
     """
 
     def __init__(
@@ -135,10 +138,12 @@ class ClusterReader:
         limits: ReadingLimits | None = None,
         known_groups: Callable[[], Sequence[str]] = tuple,
         budget: RequestBudget | None = None,
+        hider: Hider | None = None,
     ) -> None:
         limits = limits or ReadingLimits()
         self._ignored = ignored_topics
         self._known_groups = known_groups
+        self._hider = hider
         self._budget = budget or RequestBudget(limits.requests_per_s)
         self._calls = BrokerCalls(
             client,
@@ -196,7 +201,8 @@ class ClusterReader:
         found = survey or self.survey()
         partitions = found.partitions
         report("observe: reading Kafka", 1, NUM_STEPS)
-        members = member_rows(describe_groups(self._calls, found.listed, found.coordinators))
+        described = describe_groups(self._calls, found.listed, found.coordinators)
+        members = member_rows(described if self._hider is None else self._hider.hide(described))
         report("observe: reading Kafka", 2, NUM_STEPS)
         starts = read_log_starts(self._calls, partitions)
         times = {"started_at": found.started_at, "log_start_read_at": _now()}
@@ -209,7 +215,7 @@ class ClusterReader:
         times["end_read_at"] = times["finished_at"] = _now()
         offsets = offset_rows(partitions, starts, stable, ends)
         report("observe: reading Kafka", NUM_STEPS, NUM_STEPS)
-        described = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
+        group_errors = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
         return ClusterReading(
             survey=found,
             offsets=offsets,
@@ -217,7 +223,7 @@ class ClusterReader:
             members=members,
             problems=[
                 *found.problems,
-                *find_problems("group", described.keys(), described.values()),
+                *find_problems("group", group_errors.keys(), group_errors.values()),
                 *find_problems("commits", read.failed.keys(), read.failed.values()),
                 *find_offset_problems(offsets),
             ],

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.kafka_reader import Progress, Survey
     from spark_jobs.lake import Lake
+    from spark_jobs.privacy import Hider
 
 # Below these a share is not worth a connection of its own.
 _MIN_PARTITIONS: Final = 2_000
@@ -62,6 +63,8 @@ class Errand:
         The snapshot's columns.
     broken
         Brokers that are left alone, and why.
+    hider
+        Hides what the policy says of members; None: nothing.
     open_client
         Makes an admin client of the settings.
     """
@@ -70,6 +73,7 @@ class Errand:
     limits: ReadingLimits
     head: Mapping[str, Any]
     broken: Mapping[int, str] = field(default_factory=dict)
+    hider: Hider | None = None
     open_client: Callable[[Mapping[str, Any]], AbstractContextManager[Any]] = open_admin_client
 
     @contextmanager
@@ -221,8 +225,9 @@ class _Spread:
         def read(task: int) -> pa.Table:
             listed, coordinators = shares[task]
             with errand.calls(num_tasks) as calls:
-                rows = member_rows(describe_groups(calls, listed, coordinators))
-            return with_head(rows, MEMBERS, errand.head)
+                described = describe_groups(calls, listed, coordinators)
+            rows = described if errand.hider is None else errand.hider.hide(described)
+            return with_head(member_rows(rows), MEMBERS, errand.head)
 
         self._write(MEMBERS, read, num_tasks)
 
