@@ -187,7 +187,7 @@ class BrokerCalls:
             except _no_answer_errors() as raised:
                 error = self._note_failure(node, raised)
             except kafka.errors.KafkaError as raised:
-                return Answer(None, f"{type(raised).__name__}: {raised}"[:300], _now())
+                return Answer(None, _told(raised), _now())
         return Answer(None, error, _now(), node)
 
     async def _send(self, call: Call, node: int) -> Any:
@@ -217,7 +217,7 @@ class BrokerCalls:
 
     def _note_failure(self, node: int, error: Exception) -> str:
         self._failures[node] += 1
-        message = f"{self.name_of(node)} did not answer: {type(error).__name__}: {error}"[:300]
+        message = f"{self.name_of(node)} did not answer: {_told(error)}"
         if self._failures[node] >= self._max_failures:
             self.broken[node] = message
         return message
@@ -248,6 +248,12 @@ def _no_answer_errors() -> tuple[type[Exception], ...]:
         kafka.errors.Cancelled,
         OSError,
     )
+
+
+def _told(error: Exception) -> str:
+    """An error in one line; kafka-python's begin with their names themselves."""
+    name, text = type(error).__name__, str(error)
+    return (text if text.startswith(name) else f"{name}: {text}")[:300]
 
 
 def _now() -> datetime:

@@ -144,8 +144,8 @@ def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any
 def leaders_of(
     partitions: Partitions, rows: NDArray[np.int64], found: Mapping[str, Any]
 ) -> NDArray[np.int32]:
-    """The brokers that lead rows by a new look at their topics, int32; -1: none."""
-    leaders = np.full(len(rows), NO_LEADER, dtype=np.int32)
+    """The brokers that lead rows by a new look at their topics, int32; -1: none; unseen ones as they were."""
+    leaders = partitions.leader[rows]
     for which in np.unique(partitions.topic[rows]).tolist():
         topic = found.get(partitions.names[which])
         if topic is None:
