@@ -51,7 +51,7 @@ test: $(STAMP) ## Run all tests, with the real broker, Spark and Delta
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## Run the tests that take minutes each: a group of fifty members, more histories of the audit
+soak: $(STAMP) ## Run what takes minutes to hours: 300 cycles that may grow nothing, fifty members, more of the audit
 	@$(BIN)/python -m pytest -m soak
 
 .PHONY: chaos

@@ -117,6 +117,10 @@ class Airflow:
         # One machine: the page reads the logs from the folder, and nothing else has to listen.
         self._start("scheduler", "scheduler", "--skip-serve-logs")
 
+    def pids(self) -> dict[str, int]:
+        """Return the process ids of the parts by name, each the root of all that the part started."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def stop(self) -> None:
         """End every part and all that they started, running tasks and their JVMs included."""
         for process in self._processes.values():

@@ -226,6 +226,10 @@ class Workload:
         self._journal.write("resumed", victim=name, victim_pid=process.pid)
         os.kill(process.pid, signal.SIGCONT)
 
+    def pid(self, name: str) -> int:
+        """Return the process id of a consumer or producer that runs."""
+        return self._processes[name].pid
+
     def kill(self, name: str) -> None:
         """Kill a process at once (-9)."""
         process = self._processes.pop(name)

@@ -1,0 +1,90 @@
+"""What a process and a driver's JVM take at a moment, read from the kernel and from the JVM itself."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What processes take: memory that is resident in MiB, threads, open files, and how many they are."""
+
+    rss_mib: float
+    threads: int
+    files: int
+    processes: int
+
+    def measures(self, who: str) -> dict[str, float]:
+        """The figures by name, as ``<who>_rss_mib``."""
+        return {
+            f"{who}_rss_mib": self.rss_mib,
+            f"{who}_threads": self.threads,
+            f"{who}_files": self.files,
+        }
+
+
+def taken_by(pid: int, *, with_children: bool = False) -> Taken:
+    """Read a process, or a process and all that it started."""
+    pids = _descendants(pid) if with_children else [pid]
+    rss, threads, files, num = 0.0, 0, 0, 0
+    for each in pids:
+        # One that ended meanwhile takes nothing.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            folder = Path(f"/proc/{each}")
+            status = dict(
+                line.split(":", 1) for line in (folder / "status").read_text(encoding="utf-8").splitlines()
+            )
+            if "VmRSS" not in status:
+                continue  # ended, and not waited for yet
+            opened = sum(1 for _ in (folder / "fd").iterdir())
+            rss += int(status["VmRSS"].split()[0]) / 1024
+            threads += int(status["Threads"])
+            files += opened
+            num += 1
+    return Taken(round(rss, 1), threads, files, num)
+
+
+def driver_measures(spark: SparkSession) -> dict[str, float]:
+    """Read the driver's JVM: heap in use right after a collection, threads, frames that are still cached.
+
+    Delta keeps a frame for each table that it has read: those stay.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    java_context: Any = spark.sparkContext._jsc
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    # What the first finds unused, broadcast tables above all, Spark lets go of a moment later by itself.
+    jvm.java.lang.System.gc()
+    time.sleep(0.5)
+    jvm.java.lang.System.gc()
+    heap = (runtime.totalMemory() - runtime.freeMemory()) / _MIB
+    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    # Its children are Spark's Python workers.
+    whole = taken_by(pid, with_children=True)
+    return {
+        "driver_heap_mib": round(heap, 1),
+        **whole.measures("driver"),
+        "cached_frames": int(java_context.getPersistentRDDs().size()),
+    }
+
+
+def _descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            stat = (folder / "stat").read_text(encoding="utf-8")
+            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(folder.name))
+    found, left = [], [pid]
+    while left:
+        each = left.pop()
+        found.append(each)
+        left += children.get(each, [])
+    return found
