@@ -29,7 +29,7 @@ def test_the_lake_is_looked_after_daily_and_data_docs_are_built(dag_bag: DagBag,
     assert isinstance(pages, SparkJobOperator)
     assert Path(pages.application).name == "data_docs.py"
     assert pages.application_args == ["--config", str(policy_file), "--cluster", "orders"]
-    assert str(pages.trigger_rule) == "all_done"
+    assert pages.trigger_rule == "all_done"
 
 
 def test_without_a_folder_and_a_schedule_it_looks_after_the_lake_by_hand(
