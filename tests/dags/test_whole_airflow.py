@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.live_plan import LiveGroup
 
 _AFTER_ASKING_S = 4
+# Longer than an answer takes on its way.
+_ANEW_S = 20
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker]
 
@@ -42,9 +44,14 @@ def answer(airflow: Airflow, run: DagRun, option: str, reason: str) -> None:
     path = f"/api/v2/dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails"
     body = {"chosen_options": [option], "params_input": {"reason": reason}}
 
+    airflow.rest.patch(path, body)
+    answered_at = time.monotonic()
+
     def is_over() -> bool:
+        nonlocal answered_at
         states = airflow.rest.refresh(run).task_states
-        if states.get("approve_plan") == "awaiting_input":
+        if states.get("approve_plan") == "awaiting_input" and time.monotonic() - answered_at > _ANEW_S:
+            answered_at = time.monotonic()
             # Refused while the answer given is on its way.
             with contextlib.suppress(AirflowError):
                 airflow.rest.patch(path, body)
