@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Return the session that all tests share."""
     warehouse = tmp_path_factory.mktemp("warehouse")
-    # A task may fail once, as it may three times on a cluster.
-    conf = {"spark.sql.warehouse.dir": str(warehouse), "spark.master": "local[*,2]"}
-    session = build_session("evenlag-tests", conf=conf)
+    session = build_session("evenlag-tests", conf={"spark.sql.warehouse.dir": str(warehouse)})
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -1,0 +1,120 @@
+"""Reading on Spark executors, from the real broker: the rows of the driver, and no secret told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from spark_jobs import spread_reading
+from spark_jobs.collect_offsets import collect_offsets
+from spark_jobs.kafka_connection import admin_client
+from spark_jobs.settings import ClusterSettings
+from spark_jobs.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sandbox.broker import Broker
+    from spark_jobs.lake import Lake
+
+pytestmark = [pytest.mark.broker, pytest.mark.jvm]
+
+SLOT = datetime(2026, 11, 21, 13, 5, tzinfo=UTC)
+NUM_ROWS = {"offsets": 12, "commits": 36, "members": 3}
+TIMES = {"snapshot_id", "log_start_read_at", "end_read_at", "read_at"}
+
+
+@pytest.fixture
+def cluster(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> ClusterSettings:
+    """Return a cluster that asks for a password, and is read by as many tasks as there are cores."""
+    assert broker.sasl_ssl is not None
+    monkeypatch.setenv("SPREAD_PASSWORD", broker.sasl_ssl.password)
+    kafka = broker.sasl_ssl.client_config() | {"sasl_plain_password": {"env": "SPREAD_PASSWORD"}}
+    servers = kafka.pop("bootstrap_servers")
+    monkeypatch.setattr(spread_reading, "_MIN_PARTITIONS", 1)
+    monkeypatch.setattr(spread_reading, "_MIN_GROUPS", 1)
+    return ClusterSettings.model_validate(
+        {"bootstrap_servers": servers, "kafka": kafka, "reading": {"spread_from_rows": 1}}
+    )
+
+
+@pytest.fixture
+def filled(cluster: ClusterSettings, unique: Callable[[str], str]) -> tuple[str, list[str]]:
+    """Return a topic with 12 partitions and three groups that committed on it."""
+    topic, groups = unique("orders"), [unique("billing") for _ in range(3)]
+    commits = {TopicPartition(topic, number): OffsetAndMetadata(0, "", -1) for number in range(12)}
+    with admin_client(cluster) as admin:
+        admin.create_topics({topic: {"num_partitions": 12}}, wait_for_metadata=True)
+        for group_id in groups:
+            admin.alter_group_offsets(group_id, commits)
+    return topic, groups
+
+
+def rows_of(lake: Lake, snapshot_id: str, topic: str, groups: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return a snapshot's rows of a topic and its groups by table, in the order of their keys."""
+    found = {}
+    for table in (OFFSETS, COMMITS, MEMBERS):
+        rows = [row.asDict(recursive=True) for row in lake.read_snapshot(table, "c", snapshot_id).collect()]
+        mine = [row for row in rows if row.get("topic") == topic or row.get("group_id") in groups]
+        found[table.name] = sorted(mine, key=lambda row: [str(row.get(key)) for key in table.key])
+    return found
+
+
+def without_times(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    return {
+        table: [{key: value for key, value in row.items() if key not in TIMES} for row in some]
+        for table, some in rows.items()
+    }
+
+
+def test_executors_bring_the_rows_of_the_driver_in_the_safe_order_and_tell_no_secret(
+    lake: Lake,
+    cluster: ClusterSettings,
+    filled: tuple[str, list[str]],
+    broker: Broker,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    in_driver = cluster.model_copy(update={"reading": type(cluster.reading)()})
+    first = collect_offsets(lake, "c", in_driver, SLOT, run_id="r")
+    second = collect_offsets(lake, "c", cluster, SLOT + timedelta(minutes=5), run_id="r")
+    spread = rows_of(lake, second.snapshot_id, *filled)
+    assert without_times(spread) == without_times(rows_of(lake, first.snapshot_id, *filled))
+    assert {table: len(rows) for table, rows in spread.items()} == {
+        "offsets": 12,
+        "commits": 36,
+        "members": 3,
+    }
+    offsets = {row["partition"]: row for row in spread["offsets"]}
+    for commit in spread["commits"]:
+        row = offsets[commit["partition"]]
+        assert row["log_start_read_at"] <= commit["read_at"] <= row["end_read_at"]
+
+    marker = lake.read_snapshot(SNAPSHOTS, "c", second.snapshot_id).take(1)[0]
+    assert marker.num_partitions == lake.read_snapshot(OFFSETS, "c", second.snapshot_id).count()
+    assert (marker.num_unread_partitions, marker.completeness) == (0, 1.0)
+    times = ("started_at", "log_start_read_at", "commits_read_at", "end_read_at", "finished_at")
+    assert [marker[name] for name in times] == sorted(marker[name] for name in times)
+
+    assert broker.sasl_ssl is not None
+    password = broker.sasl_ssl.password
+    for place, text in places_to_look(lake, caplog.text):
+        assert password not in text, place
+
+
+def places_to_look(lake: Lake, logged: str) -> Iterator[tuple[str, str]]:
+    """Where a secret would show: Spark's settings, its plans and jobs, the log, and the lake's own files."""
+    spark = lake.spark
+    yield "conf", str(spark.sparkContext.getConf().getAll())
+    yield "log", logged
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [executions.apply(number) for number in range(executions.size())]
+    texts = [f"{plan.description()} {plan.details()} {plan.physicalPlanDescription()}" for plan in plans]
+    assert any("MapInArrow" in text for text in texts), "the plans of the reading are not among these"
+    yield from (("plan", text) for text in texts)
+    files = [path for path in Path(lake.paths.root).rglob("*") if path.is_file()]
+    yield from ((str(path), path.read_bytes().decode("latin-1")) for path in files)
