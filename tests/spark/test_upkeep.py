@@ -34,7 +34,7 @@ from spark_jobs.tables import (
     THINNED_DAYS,
     Table,
 )
-from spark_jobs.upkeep.health import check_lake, newest_faults
+from spark_jobs.upkeep.health import Check, check_lake, keep_checks, newest_faults
 from spark_jobs.upkeep.thinning import hourly
 from tests.spark.aged import copy_aged
 from tests.spark.snapshots import commit, frame, marker, member, offset
@@ -296,20 +296,18 @@ def test_without_a_lock_cycles_and_maintenance_do_not_fail_each_other(
 
 
 def test_vacuum_deletes_what_was_replaced_longer_ago_and_nothing_younger(lake: Lake, tmp_path: Path) -> None:
-    write(lake, SNAPSHOTS, [marker_at(0)])
     row = {"slot": NOON, "started_at": NOON, "finished_at": NOON, "basis": "b"}
     for _ in range(2):
         rows = frame(lake.spark, AUDITED_SNAPSHOTS, [row])
         lake.replace_days(AUDITED_SNAPSHOTS, rows, "c", [DAY])
     for minute in range(3):
-        maintain(lake, "check", now=NOON + timedelta(minutes=minute))
-    maintain(lake, "compact", "vacuum", target_file_mb=64, vacuum_days=9)
-    assert parquet_files(lake, AUDITED_SNAPSHOTS) == 2
+        check = Check("lag", "LOG", is_ok=True, observed="", allowed="", message="")
+        keep_checks(lake.paths.root, "c", [check], NOON + timedelta(minutes=minute))
+    assert maintain(lake, "compact", target_file_mb=64).done == {"compacted": 1}
     old = aged(lake, tmp_path / "old", 8)
-    assert maintain(old, "vacuum", vacuum_days=9).done == {"vacuumed": 3}
-    assert parquet_files(old, AUDITED_SNAPSHOTS) == 2
-    done = maintain(old, "vacuum", vacuum_days=7)
-    assert done.done == {"retention": 3, "vacuumed": 3}
+    assert maintain(old, "vacuum", vacuum_days=9).done == {"retention": 2, "vacuumed": 2}
+    assert (parquet_files(old, AUDITED_SNAPSHOTS), parquet_files(old, TABLE_HEALTH)) == (2, 4)
+    assert maintain(old, "vacuum", vacuum_days=7).done == {"retention": 2, "vacuumed": 2}
     for table in (AUDITED_SNAPSHOTS, TABLE_HEALTH):
         assert parquet_files(old, table) == files_of(old, table).num_files == 1
         assert rows_of(old, table) == rows_of(lake, table)
