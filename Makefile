@@ -61,10 +61,11 @@ chaos: $(STAMP) ## Let faults loose on consumers, on Spark and on Airflow, and j
 	@$(BIN)/python -m tests.chaos.scheduler_faults
 
 .PHONY: bench
-bench: $(STAMP) ## Time the assignors beside Kafka's own and measure plans (15 minutes)
+bench: $(STAMP) ## Time the assignors beside Kafka's own, and plans and planning (an hour)
 	@$(BIN)/python -m tests.bench.run
 	@$(BIN)/python -m tests.bench.quality
 	@$(BIN)/python -m tests.bench.gates
+	@$(BIN)/python -m tests.bench.planning
 
 .PHONY: check
 check: lint types contracts ## Run every static check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_jobs.session import is_large_snapshot, sized_session
 from spark_jobs.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
 
@@ -33,6 +34,7 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     LakeError
         When the table cannot be written.
     """
+    from pyspark import StorageLevel
     from pyspark.sql import functions as sf
 
     settings = policy.clusters[cluster]
@@ -41,9 +43,10 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     counts = ("num_groups", "num_partitions")
     seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
     history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
+    commits = lake.read_snapshot(COMMITS, cluster, snapshot_id)
     lag = build_lag(
         offsets=lake.read_snapshot(OFFSETS, cluster, snapshot_id),
-        commits=lake.read_snapshot(COMMITS, cluster, snapshot_id),
+        commits=commits,
         members=members,
         snapshot=marker,
         group_settings=_group_settings(lake, policy, cluster, members),
@@ -51,13 +54,17 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
         commit_history=build_commit_history(_rows_of(lake, COMMITS, cluster, history)),
         rate_window_s=settings.rate_window_s,
     )
-    # Every group on every partition at the most; only what may be large is computed apart, to be counted.
-    is_large = seen.num_groups * seen.num_partitions > _ROWS_PER_FILE
-    if is_large:
-        lag = lag.cache()
+    # Every group on every partition at the most; where that may be much, its commits tell how much it is.
+    most_rows = seen.num_groups * seen.num_partitions
+    num_rows = commits.count() if is_large_snapshot(most_rows) else most_rows
+    is_counted = most_rows > _ROWS_PER_FILE
+    if is_counted:
+        # Computed apart, to be counted; on disk, for on a local master memory is the driver's.
+        lag = lag.persist(StorageLevel.DISK_ONLY)
     try:
-        files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_large else 1
-        lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))
+        with sized_session(lake.spark, num_rows):
+            files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
+            lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))
     finally:
         for frame in (lag, members, marker):
             frame.unpersist()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
-_LAG: Final = (
+LAG_COLUMNS: Final = (
     "topic_id",
     "topic",
     "partition",
@@ -35,7 +35,7 @@ _LAG: Final = (
     "arrival_rate_records_per_s",
     "stalled",
 )
-_MEMBERS: Final = (
+MEMBER_COLUMNS: Final = (
     "group_state",
     "group_type",
     "assignor",
@@ -44,6 +44,7 @@ _MEMBERS: Final = (
     "subscription",
     "error",
 )
+_COMMA: Final = ","
 # As many rows as go back to the JVM at once.
 _ROWS_PER_BATCH: Final = 20_000
 
@@ -75,8 +76,12 @@ def build_plans(
     """
     from pyspark.sql import functions as sf
 
-    rows = lag.select(sf.lit(False).alias("is_member"), "group_id", *_LAG).unionByName(
-        members.select(sf.lit(True).alias("is_member"), "group_id", *_MEMBERS), allowMissingColumns=True
+    # As one text: for each row Spark asks how large its batch is, and to tell that of a list it goes over all
+    # rows of the batch again. What it holds, Kafka's names of topics, has no comma.
+    taken = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
+    people = members.withColumn("subscription", taken)
+    rows = lag.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
+        people.select(sf.lit(True).alias("is_member"), "group_id", *MEMBER_COLUMNS), allowMissingColumns=True
     )
     together = rows.repartition("group_id") if bundles is None else with_bundles(rows, *bundles)
 
@@ -97,9 +102,12 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
     rows = pa.Table.from_batches(read)
     del read
     is_member = rows["is_member"]
-    lag = rows.select(["group_id", *_LAG]).filter(pc.invert(is_member))
-    members = rows.select(["group_id", *_MEMBERS]).filter(is_member)
+    lag = rows.select(["group_id", *LAG_COLUMNS]).filter(pc.invert(is_member))
+    members = rows.select(["group_id", *MEMBER_COLUMNS]).filter(is_member).combine_chunks()
     del rows
+    place = members.schema.get_field_index("subscription")
+    taken = pc.split_pattern(members["subscription"], _COMMA)
+    members = members.set_column(place, "subscription", taken)
     yield from plan_groups(lag, members, context).combine_chunks().to_batches(_ROWS_PER_BATCH)
 
 

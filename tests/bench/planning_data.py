@@ -145,4 +145,5 @@ def _by_contract(frame: DataFrame, table: Table) -> DataFrame:
     from pyspark.sql import functions as sf
 
     lacking = [column for column in table.columns if column.name not in frame.columns]
-    return frame.withColumns({column.name: sf.lit(None).cast(column.type) for column in lacking})
+    full = frame.withColumns({column.name: sf.lit(None).cast(column.type) for column in lacking})
+    return full.select(*table.column_names)

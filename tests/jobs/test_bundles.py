@@ -18,6 +18,7 @@ from spark_jobs.policy_file import parse_policy
 from spark_jobs.tables import LAG, MEMBERS
 from spark_jobs.transforms.bundles import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
 from spark_jobs.transforms.plan_rows import PlanContext, plan_groups
+from spark_jobs.transforms.plans import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
 from tests.spark.snapshots import DAY, NOW, SNAPSHOT, member
 
 if TYPE_CHECKING:
@@ -128,6 +129,35 @@ def test_rows_are_the_same_however_groups_are_bundled_and_rows_ordered() -> None
     assert plan_in([set(groups)], lags, people) == alone
     halves = [set(groups[::2]), set(groups[1::2])]
     assert plan_in(halves, lags[::-1], people[::-1]) == alone
+
+
+def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
+    lags, people = snapshot()
+    lag, members = table(LAG, lags), table(MEMBERS, people)
+    expected = plan_groups(lag, members, context())
+    taken = [None if row["subscription"] is None else ",".join(row["subscription"]) for row in people]
+    place = members.schema.get_field_index("subscription")
+    told = members.set_column(place, "subscription", pa.array(taken, pa.string()))
+    names = ["is_member", "group_id", *LAG_COLUMNS, *MEMBER_COLUMNS]
+
+    def as_rows(rows: pa.Table, *, is_member: bool, known: Sequence[str]) -> pa.Table:
+        kinds = {**{field.name: field.type for field in (*lag.schema, *told.schema)}, "is_member": pa.bool_()}
+        columns = {name: rows[name] for name in ("group_id", *known)}
+        columns["is_member"] = pa.repeat(is_member, rows.num_rows)
+        return pa.table(
+            {name: columns.get(name, pa.nulls(rows.num_rows, kinds[name])) for name in names},
+            schema=pa.schema([(name, kinds[name]) for name in names]),
+        )
+
+    rows = pa.concat_tables(
+        [
+            as_rows(told, is_member=True, known=MEMBER_COLUMNS),
+            as_rows(lag, is_member=False, known=LAG_COLUMNS),
+        ]
+    )
+    answer = pa.Table.from_batches(plan_partition(rows.to_batches(max_chunksize=7), context()))
+    assert answer.to_pylist() == expected.to_pylist()
+    assert list(plan_partition([], context())) == []
 
 
 def test_what_nobody_foresaw_fails_alone_and_leaves_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
