@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.lake_reader import LakeReader
+from spark_jobs.policy_file import load_policy
+from spark_jobs.tables import (
+    COMMITS,
+    DECISIONS,
+    GATE_RESULTS,
+    LAG,
+    MEMBERS,
+    OFFSETS,
+    PLAN_ASSIGNMENTS,
+    PLANS,
+    SNAPSHOTS,
+    Table,
+)
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pytest
+    from pyspark.sql import SparkSession
+
     from sandbox.spark_cluster import SparkCluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,3 +68,35 @@ def tasks_by_executor(events: list[dict[str, Any]]) -> dict[str, int]:
         if event["Event"] == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success":
             done[f"{application}/{event['Task Info']['Executor ID']}"] += 1
     return dict(done)
+
+
+def assert_one_machine_gives_the_same(
+    spark: SparkSession,
+    patch: pytest.MonkeyPatch,
+    config: Path,
+    *,
+    cluster: str,
+    slot: datetime,
+    run_id: str,
+    there: Path,
+    here: Path,
+) -> None:
+    """Repeat a cluster's cycle from the same reading, in another lake and this session: the tables are equal."""
+    for table in (OFFSETS, COMMITS, MEMBERS, SNAPSHOTS):
+        shutil.copytree(there / table.name, here / table.name)
+    patch.setenv("EVENLAG_LAKE", str(here))
+    loaded = load_policy(config)
+    assert run_observe(spark, loaded, cluster, slot, run_id)["is_new"] is False
+    run_decide(spark, loaded, cluster, slot, run_id)
+    for table in (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS):
+        assert _rows(there, table) == _rows(here, table), table.name
+        assert _rows(there, table), table.name
+    # How old the snapshot was when it was judged is the clock's.
+    clocks = ("observed", "message")
+    assert _rows(there, GATE_RESULTS, *clocks) == _rows(here, GATE_RESULTS, *clocks)
+
+
+def _rows(lake: Path, table: Table, *leave_out: str) -> list[str]:
+    """A table's rows in an order of their own, without some columns."""
+    found = LakeReader(str(lake)).read(table).to_pylist()
+    return sorted(str({name: value for name, value in row.items() if name not in leave_out}) for row in found)

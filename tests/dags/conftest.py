@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tests.live_plan import LiveGroup
 
 DAGS_FOLDER = Path(__file__).resolve().parents[2] / "dags"
+_AFTER_THE_FOLDER = ExitStack()
 
 POLICY = """\
 lake: {lake}
@@ -92,8 +94,8 @@ def live_group(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="session")
-def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    """Return a whole Airflow: it costs half a minute, so there is one."""
+def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+    """Return a whole Airflow: it costs half a minute, so there is one for the tests of this folder."""
     from sandbox.airflow import Airflow
     from tests.processes import wait_until_gone
 
@@ -104,6 +106,18 @@ def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> 
         "EVENLAG_NOTIFIER": "tests.file_notifier:FileNotifier",
         "TEST_NOTIFIED_FILE": str(live_group.notified),
     }
-    with Airflow.start(folder / "home", policy=live_group.config, environment=environment) as running:
-        yield running
-    assert wait_until_gone(str(folder)) == []
+
+    def none_is_left() -> None:
+        assert wait_until_gone(str(folder)) == []
+
+    _AFTER_THE_FOLDER.callback(none_is_left)
+    return _AFTER_THE_FOLDER.enter_context(
+        Airflow.start(folder / "home", policy=live_group.config, environment=environment)
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the whole Airflow after this folder's last test: idle, it parses the DAG files all the time."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        _AFTER_THE_FOLDER.close()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,27 +13,17 @@ import pytest
 from dags.dag_support.spark_task import spark_step
 from sandbox.spark_cluster import SparkCluster
 from sandbox.workload import Workload
-from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.lake_reader import LakeReader
 from spark_jobs.policy_file import load_policy
 from spark_jobs.publish_hints import publish_hints
-from spark_jobs.tables import (
-    COMMITS,
-    DECISIONS,
-    GATE_RESULTS,
-    LAG,
-    MEMBERS,
-    OFFSETS,
-    PLAN_ASSIGNMENTS,
-    PLANS,
-    SNAPSHOTS,
-    Table,
+from tests.spark_cluster_runs import (
+    assert_one_machine_gives_the_same,
+    driver_environment,
+    events_of,
+    tasks_by_executor,
 )
-from tests.spark_cluster_runs import driver_environment, events_of, tasks_by_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from airflow.sdk import Context
     from pyspark.sql import SparkSession
@@ -106,12 +96,8 @@ def submit(step: str, config: Path, slot: datetime) -> None:
     type(task).execute.__wrapped__(task, context)
 
 
-def rows(lake: str, table: Table, *leave_out: str) -> list[str]:
-    """A table's rows in an order of their own, without some columns."""
-    found = LakeReader(lake).read(table).to_pylist()
-    return sorted(str({name: value for name, value in row.items() if name not in leave_out}) for row in found)
-
-
+# Two minutes; `make test` runs a cycle on two workers with the containers' commands.
+@pytest.mark.soak
 def test_a_cycle_on_two_workers_gives_what_one_machine_gives(
     spark_cluster: SparkCluster,
     config: Path,
@@ -129,22 +115,19 @@ def test_a_cycle_on_two_workers_gives_what_one_machine_gives(
         submit("decide", config, slot)
 
     loaded = load_policy(config)
-    there = loaded.policy.lake
     published = publish_hints(loaded, CLUSTER, slot, "scheduled__1").published
     assert [group for group, _, _ in published] == [skewed]
 
-    here = str(tmp_path / "local-lake")
-    for table in (OFFSETS, COMMITS, MEMBERS, SNAPSHOTS):
-        shutil.copytree(f"{there}/{table.name}", f"{here}/{table.name}")
-    monkeypatch.setenv("EVENLAG_LAKE", here)
-    local = load_policy(config)
-    assert run_observe(spark, local, CLUSTER, slot, "scheduled__1")["is_new"] is False
-    run_decide(spark, local, CLUSTER, slot, "scheduled__1")
-    for table in (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS):
-        assert rows(there, table) == rows(here, table), table.name
-        assert rows(there, table), table.name
-    # How old the snapshot was when it was judged is the clock's.
-    assert rows(there, GATE_RESULTS, "observed", "message") == rows(here, GATE_RESULTS, "observed", "message")
+    assert_one_machine_gives_the_same(
+        spark,
+        monkeypatch,
+        config,
+        cluster=CLUSTER,
+        slot=slot,
+        run_id="scheduled__1",
+        there=Path(loaded.policy.lake),
+        here=tmp_path / "local-lake",
+    )
     assert_both_worked(spark_cluster)
 
 
