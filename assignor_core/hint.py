@@ -26,6 +26,7 @@ __all__ = [
     "Hint",
     "HintPayload",
     "decode_hint",
+    "derive_broker_key",
     "derive_group_key",
     "encode_hint",
     "fingerprint",
@@ -39,6 +40,7 @@ ENVELOPE_VERSION = 1
 GROUP_KEY_PREFIX = "group/"
 STOP_KEY = "control/stop"
 _KEY_CONTEXT = b"evenlag hint key v1\x00"
+_BROKER_KEY_CONTEXT = b"evenlag broker hint key v1\x00"
 _ENVELOPE_FIELDS = frozenset({"version", "sequence", "issued_at_ms", "expires_at_ms", "hmac"})
 # Twice the largest message that Kafka's documentation advises; a cache must not be filled by one record.
 _MAX_VALUE_BYTES = 32 * 1024 * 1024
@@ -116,9 +118,21 @@ def derive_group_key(master_key: bytes, group_id: str) -> bytes:
     ValueError
         If the master key is empty.
     """
-    if not master_key:
-        raise ValueError("the master key is empty")
-    return hmac.new(master_key, _KEY_CONTEXT + hint_key(group_id), hashlib.sha256).digest()
+    return _derive(master_key, _KEY_CONTEXT, group_id)
+
+
+def derive_broker_key(master_key: bytes, group_id: str) -> bytes:
+    """Return the key that signs the hints of a group of the consumer protocol (KIP-848), 32 bytes.
+
+    Only publisher and brokers hold it. A broker is not told which group asks it, so a key that an
+    application holds, that of `derive_group_key`, must not sign what a broker follows.
+
+    Raises
+    ------
+    ValueError
+        If the master key is empty.
+    """
+    return _derive(master_key, _BROKER_KEY_CONTEXT, group_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +257,12 @@ def decode_hint(
         expires_at_ms=head["expires_at_ms"],
         signed=group_key is not None,
     )
+
+
+def _derive(master_key: bytes, context: bytes, group_id: str) -> bytes:
+    if not master_key:
+        raise ValueError("the master key is empty")
+    return hmac.new(master_key, context + hint_key(group_id), hashlib.sha256).digest()
 
 
 def _sign(group_key: bytes, head: Mapping[str, int], payload_bytes: bytes) -> str:

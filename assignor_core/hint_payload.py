@@ -105,6 +105,10 @@ class HintPayload:
         be left out; the encoding leaves empty ones out.
     count_slack, max_moves
         The limits that it was planned within, and that every consumer holds it to.
+    member_ids
+        For a group of the consumer protocol (KIP-848) only: key → member id of its static members at the
+        time of the snapshot, by which a broker knows the group. None for a group of the classic protocol:
+        the field does not stand in its bytes, which stay as they always were.
     """
 
     cluster_id: str
@@ -114,6 +118,7 @@ class HintPayload:
     assignment: Mapping[str, Mapping[str, Sequence[int]]]
     count_slack: int
     max_moves: int
+    member_ids: Mapping[str, str] | None = None
 
     def encode(self) -> bytes:
         """Return the payload as canonical JSON; partitions are written as ranges, ``"0-3,7"``.
@@ -124,6 +129,8 @@ class HintPayload:
             If a value is out of its range or a partition stands twice.
         """
         content: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
+        if self.member_ids is not None:
+            content[_MEMBER_IDS] = dict(self.member_ids)
         _check_fields(content)
         content["assignment"] = {
             key: encoded for key, by_topic in self.assignment.items() if (encoded := _encode_topics(by_topic))
@@ -142,8 +149,8 @@ class HintPayload:
             If the bytes are anything else.
         """
         content = parse_json(data, "payload")
-        if not isinstance(content, dict) or set(content) != set(_FIELDS):
-            raise HintFormatError(f"the payload's fields must be {list(_FIELDS)}")
+        if not isinstance(content, dict) or set(content) - {_MEMBER_IDS} != set(_FIELDS):
+            raise HintFormatError(f"the payload's fields must be {list(_FIELDS)}, and may be {_MEMBER_IDS}")
         _check_fields(content)
         assignment = _decode_assignment(content["assignment"])
         payload = cls(**{**content, "assignment": assignment})
@@ -152,7 +159,8 @@ class HintPayload:
         return payload
 
 
-_FIELDS = tuple(field.name for field in fields(HintPayload))
+_MEMBER_IDS = "member_ids"
+_FIELDS = tuple(field.name for field in fields(HintPayload) if field.name != _MEMBER_IDS)
 _TEXT_FIELDS = ("cluster_id", "group_id", "snapshot_id", "fingerprint")
 _NUMBER_FIELDS = ("count_slack", "max_moves")
 
@@ -165,6 +173,18 @@ def _check_fields(content: Mapping[str, Any]) -> None:
         number = content[name]
         if type(number) is not int or not 0 <= number < 2**63:
             raise HintFormatError(f"the payload's {name} is no whole number from 0 on: {number!r:.40}")
+    if _MEMBER_IDS in content:
+        _check_member_ids(content[_MEMBER_IDS])
+
+
+def _check_member_ids(content: object) -> None:
+    if not isinstance(content, dict):
+        raise HintFormatError(f"the payload's {_MEMBER_IDS} is no JSON object")
+    for key, member_id in content.items():
+        if not (isinstance(key, str) and key.startswith("i:")):
+            raise HintFormatError(f"the payload's {_MEMBER_IDS} has {key!r:.80}, which is no static member")
+        if not (isinstance(member_id, str) and member_id):
+            raise HintFormatError(f"the payload's {_MEMBER_IDS} has no member id at {key!r:.80}")
 
 
 def _encode_topics(by_topic: Mapping[str, Sequence[int]]) -> dict[str, str]:

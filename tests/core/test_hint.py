@@ -17,6 +17,7 @@ from assignor_core.errors import HintError, HintForeignError, HintFormatError, H
 from assignor_core.hint import (
     HintPayload,
     decode_hint,
+    derive_broker_key,
     derive_group_key,
     encode_hint,
     fingerprint,
@@ -77,6 +78,53 @@ def test_hint_matches_the_vectors(vector: dict[str, Any]) -> None:
     hint = decode_hint(value, group_id="orders", group_key=key, cluster_id="q1Sh-9_ISia_zwGINzRvyQ")
     assert hint.plan_id == payload["plan_id"]
     assert (hint.sequence, hint.signed) == (7, key is not None)
+
+
+@pytest.mark.parametrize("vector", names("broker_hints"))
+def test_broker_hint_matches_the_vectors(vector: dict[str, Any]) -> None:
+    payload = VECTORS["payloads"][1]
+    key = derive_broker_key(vector["master_key"].encode(), "orders") if vector["master_key"] else None
+    times = {name: vector[name] for name in ("sequence", "issued_at_ms", "expires_at_ms")}
+    value = encode_hint(payload["bytes"].encode(), **times, group_key=key)
+    assert value == vector["value"].encode()
+    hint = decode_hint(value, group_id="orders", group_key=key)
+    assert hint.payload.member_ids == payload["fields"]["member_ids"]
+    if vector["master_key"]:
+        with pytest.raises(HintSignatureError):
+            decode_hint(
+                value, group_id="orders", group_key=derive_group_key(vector["master_key"].encode(), "orders")
+            )
+
+
+def test_keys_for_broker_and_application_differ_and_need_a_master_key() -> None:
+    assert derive_broker_key(b"master", "orders") != derive_group_key(b"master", "orders")
+    with pytest.raises(ValueError, match="empty"):
+        derive_broker_key(b"", "orders")
+
+
+@pytest.mark.parametrize(
+    "member_ids", [{"m:a": "a"}, {"pod-0": "a"}, {"i:pod-0": ""}, {"i:pod-0": 7}, {"i:pod-0": None}]
+)
+def test_member_ids_are_of_static_members(member_ids: Any) -> None:
+    with pytest.raises(HintFormatError):
+        make_payload(member_ids=member_ids).encode()
+    assert_is_refused(member_ids)
+
+
+@pytest.mark.parametrize("content", [None, [], 7, "i:pod-0"])
+def test_member_ids_are_an_object(content: Any) -> None:
+    assert_is_refused(content)
+
+
+def assert_is_refused(member_ids: Any) -> None:
+    content = json.loads(make_payload().encode()) | {"member_ids": member_ids}
+    with pytest.raises(HintFormatError):
+        HintPayload.decode(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+def test_a_hint_for_the_classic_protocol_does_not_speak_of_member_ids() -> None:
+    assert b"member_ids" not in make_payload().encode()
+    assert HintPayload.decode(make_payload().encode()).member_ids is None
 
 
 def test_topic_id_has_one_text_form() -> None:
