@@ -60,6 +60,10 @@ chaos: $(STAMP) ## Let faults loose on consumers, on Spark and on Airflow, and j
 	@$(BIN)/python -m tests.chaos.spark_faults
 	@$(BIN)/python -m tests.chaos.scheduler_faults
 
+.PHONY: plugin
+plugin: $(STAMP) ## Build the brokers' plug-in, a jar under dist/
+	@$(BIN)/python -m sandbox.broker_plugin
+
 .PHONY: bench
 bench: $(STAMP) ## Time the assignors beside Kafka's own, and plans and planning (an hour)
 	@$(BIN)/python -m tests.bench.run

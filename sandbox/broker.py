@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import os
 import secrets
 import time
 import uuid
@@ -23,7 +24,7 @@ from sandbox.processes import free_ports, kill_process, start_process, stop_proc
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0
@@ -119,7 +120,13 @@ class Broker:
     """
 
     def __init__(
-        self, directory: Path, *, sasl_ssl: bool = False, properties: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        sasl_ssl: bool = False,
+        properties: Mapping[str, str] | None = None,
+        class_path: Sequence[Path] = (),
+        jvm_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory.resolve()
         self.log_file = self.directory / "broker.log"
@@ -127,6 +134,8 @@ class Broker:
         if self.cluster_id.startswith("-"):  # the format tool would take it for an option
             self.cluster_id = "A" + self.cluster_id[1:]
         self._extra = dict(properties or {})
+        self._class_path = tuple(class_path)
+        self._jvm_options = tuple(jvm_options)
         self._process: subprocess.Popen[bytes] | None = None
         port, controller_port, secure_port = free_ports(3)
         self.bootstrap_servers = f"127.0.0.1:{port}"
@@ -142,6 +151,8 @@ class Broker:
         *,
         sasl_ssl: bool = False,
         properties: Mapping[str, str] | None = None,
+        class_path: Sequence[Path] = (),
+        jvm_options: Sequence[str] = (),
     ) -> Self:
         """Format a new broker in `directory` and start it; returns when clients can use it.
 
@@ -153,6 +164,10 @@ class Broker:
             Open a SASL_SSL listener (mechanism PLAIN) beside the plain one.
         properties
             Broker settings that win over the sandbox's own.
+        class_path
+            Jars of plug-ins, before the broker's own.
+        jvm_options
+            Further options of the broker's JVM.
 
         Raises
         ------
@@ -165,7 +180,13 @@ class Broker:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise BrokerError(f"{path} is not empty: a sandbox broker wants a folder of its own")
-        broker = cls(path, sasl_ssl=sasl_ssl, properties=properties)
+        broker = cls(
+            path,
+            sasl_ssl=sasl_ssl,
+            properties=properties,
+            class_path=class_path,
+            jvm_options=jvm_options,
+        )
         try:
             broker._format()
             broker._launch()
@@ -231,7 +252,9 @@ class Broker:
 
     def _launch(self) -> None:
         with self.log_file.open("ab") as log:
-            self._process = start_process(self._java(["kafka.Kafka", self._config_file]), log=log)
+            java, *rest = self._java(["kafka.Kafka", self._config_file])
+            # Not for the format tool too: a port among the options can be listened on by one of them.
+            self._process = start_process([java, *self._jvm_options, *rest], log=log)
         self._wait_until_ready(time.monotonic() + _START_TIMEOUT_S)
 
     @property
@@ -239,7 +262,8 @@ class Broker:
         return str(self.directory / "server.properties")
 
     def _java(self, arguments: list[str]) -> list[str]:
-        return [java_command(), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", broker_classpath(), *arguments]
+        path = os.pathsep.join([*map(str, self._class_path), broker_classpath()])
+        return [java_command(), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", path, *arguments]
 
     def _write_properties(self) -> None:
         listeners = {"PLAINTEXT": self.bootstrap_servers}

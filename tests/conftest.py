@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fixtures_broker", "tests.fixtures_browser", "tests.fixtures_spark"]
+pytest_plugins = [
+    "tests.fixtures_broker",
+    "tests.fixtures_browser",
+    "tests.fixtures_plugin",
+    "tests.fixtures_spark",
+]

@@ -1,0 +1,76 @@
+package evenlag.broker;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.kafka.common.Configurable;
+import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
+import org.apache.kafka.coordinator.group.api.assignor.GroupAssignment;
+import org.apache.kafka.coordinator.group.api.assignor.GroupSpec;
+import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
+import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Makes groups of the consumer protocol (KIP-848) follow hints: {@code group.remote.assignor=evenlag}.
+ *
+ * <p>It answers at once, from memory, and always: without a hint that fits, as Kafka's uniform assignor. A
+ * mistake in its settings is logged and leaves it without hints; the broker starts all the same. Several
+ * coordinator threads may call it at once.
+ */
+public final class EvenlagAssignor implements ConsumerGroupPartitionAssignor, Configurable {
+    /** The name that clients ask for. */
+    public static final String NAME = "evenlag";
+
+    private static final Logger LOG = LoggerFactory.getLogger("evenlag.broker");
+
+    /** A broker makes its assignors anew each time that it reads its settings; they share one watcher. */
+    private static final Map<Settings, Shared> SHARED = new HashMap<>();
+
+    private final UniformAssignor uniform = new UniformAssignor();
+    private volatile Decider decider;
+
+    /** What the assignors of one broker share. */
+    private record Shared(HintWatcher watcher, Journal journal, AtomicLong lastAssignNs) {}
+
+    @Override
+    public String name() {
+        return NAME;
+    }
+
+    @Override
+    public void configure(Map<String, ?> configs) {
+        try {
+            Shared shared = shared(Settings.of(configs));
+            decider = new Decider(
+                    shared.watcher::knowledge,
+                    uniform,
+                    shared.journal,
+                    System::currentTimeMillis,
+                    shared.lastAssignNs);
+        } catch (Throwable error) { // hints are not worth a broker that does not start
+            LOG.error("hints are off: the settings of evenlag's assignor are wrong", error);
+        }
+    }
+
+    @Override
+    public GroupAssignment assign(GroupSpec group, SubscribedTopicDescriber topics) {
+        Decider current = decider;
+        return current == null ? uniform.assign(group, topics) : current.assign(group, topics);
+    }
+
+    private static synchronized Shared shared(Settings settings) throws Exception {
+        Shared shared = SHARED.get(settings);
+        if (shared == null) {
+            Journal journal = new Journal();
+            HintWatcher watcher = new HintWatcher(settings, journal);
+            shared = new Shared(watcher, journal, new AtomicLong());
+            AtomicLong lastAssignNs = shared.lastAssignNs;
+            new Metrics(journal, watcher, () -> lastAssignNs.get() / 1000).register();
+            watcher.start();
+            SHARED.put(settings, shared);
+        }
+        return shared;
+    }
+}

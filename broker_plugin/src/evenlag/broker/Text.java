@@ -1,0 +1,60 @@
+package evenlag.broker;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+
+/** Text as {@code assignor_core.hint_payload.canonical_json} writes and orders it. */
+final class Text {
+    private static final char[] HEX = "0123456789abcdef".toCharArray();
+
+    private Text() {}
+
+    /** Appends a JSON string in ASCII. */
+    static void appendQuoted(StringBuilder out, String text) {
+        out.append('"');
+        for (int i = 0; i < text.length(); i++) {
+            char c = text.charAt(i);
+            switch (c) {
+                case '"' -> out.append("\\\"");
+                case '\\' -> out.append("\\\\");
+                case '\n' -> out.append("\\n");
+                case '\r' -> out.append("\\r");
+                case '\t' -> out.append("\\t");
+                case '\b' -> out.append("\\b");
+                case '\f' -> out.append("\\f");
+                default -> appendPlain(out, c);
+            }
+        }
+        out.append('"');
+    }
+
+    private static void appendPlain(StringBuilder out, char c) {
+        if (c >= ' ' && c <= '~') {
+            out.append(c);
+        } else {
+            out.append("\\u").append(HEX[c >> 12]).append(HEX[c >> 8 & 15]);
+            out.append(HEX[c >> 4 & 15]).append(HEX[c & 15]);
+        }
+    }
+
+    /** Compares by code points, as Python does; {@link String#compareTo} goes by UTF-16 units. */
+    static int compare(String a, String b) {
+        int length = Math.min(a.length(), b.length());
+        for (int i = 0; i < length; i++) {
+            char x = a.charAt(i);
+            char y = b.charAt(i);
+            if (x != y) {
+                // Surrogates stand for what comes after all else.
+                boolean high = Character.isSurrogate(x);
+                return high == Character.isSurrogate(y) ? Character.compare(x, y) : high ? 1 : -1;
+            }
+        }
+        return Integer.compare(a.length(), b.length());
+    }
+
+    /** Reads UTF-8, and nothing that is not. */
+    static String decode(byte[] bytes, int from, int length) throws CharacterCodingException {
+        return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes, from, length)).toString();
+    }
+}

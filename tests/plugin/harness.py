@@ -1,0 +1,70 @@
+"""The plug-in in a JVM of its own: questions go in and answers come out, a JSON object a line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sandbox.broker_plugin import compile_java, find_tool
+from sandbox.jars import broker_classpath
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Harness", "as_base64"]
+
+_SOURCES = sorted(Path(__file__).parent.glob("*.java"))
+
+
+def as_base64(data: bytes | None) -> str | None:
+    """Return bytes as the harness takes them; None stays."""
+    return None if data is None else base64.b64encode(data).decode("ascii")
+
+
+class Harness:
+    """A context manager around the Java program, which sees the plug-in's private parts.
+
+    Parameters
+    ----------
+    jar
+        The plug-in's.
+    classes
+        An empty folder for the program's own classes.
+    """
+
+    def __init__(self, jar: Path, classes: Path, *, heap: str = "512m") -> None:
+        path = os.pathsep.join([str(jar), broker_classpath()])
+        compile_java(_SOURCES, classes, path)
+        log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+        command = [find_tool("java"), f"-Xmx{heap}", "-XX:+UseSerialGC", log]
+        self._process = subprocess.Popen(
+            [*command, "-cp", os.pathsep.join([str(classes), path]), "evenlag.broker.Harness"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, op: str, **question: Any) -> dict[str, Any]:
+        """Return the answer; an error of Java's is one here."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"op": op, **question}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
