@@ -74,6 +74,8 @@ def compile_java(sources: list[Path], classes: Path, class_path: str) -> None:
         When there is no javac, or it finds fault; it has printed what.
     """
     command = [find_tool("javac"), "--release", _RELEASE, "-encoding", "UTF-8", "-Xlint:all", "-Werror"]
+    # It runs for a second or two: compiling javac itself further than that needs costs more than it saves.
+    command += ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
     # Some jars' manifests name others that nobody has: their fault, not ours.
     command += ["-Xlint:-path", "-proc:none", "-cp", class_path, "-d", str(classes), *map(str, sources)]
     if subprocess.run(command, check=False).returncode:

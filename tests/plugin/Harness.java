@@ -8,6 +8,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -19,6 +20,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import javax.management.MBeanAttributeInfo;
 import javax.management.MBeanServerConnection;
@@ -126,6 +128,7 @@ public final class Harness {
             case "settings" -> settings(question);
             case "jmx" -> jmx(question.get("port").asInt());
             case "bench" -> Bench.run(question);
+            case "storm" -> storm(question);
             default -> throw new IllegalArgumentException("no such question");
         };
     }
@@ -152,9 +155,11 @@ public final class Harness {
 
     private static Map<String, Object> decode(JsonNode question) {
         try {
-            Hint hint = HintCodec.decode(
-                    bytes(question.get("key")), bytes(question.get("value")), keys(question),
-                    question.get("cluster_id").textValue());
+            byte[] value = bytes(question.get("value"));
+            // Too long for a line: the rest of it is zeros.
+            value = Arrays.copyOf(value, Math.max(value.length, question.get("length").asInt()));
+            String clusterId = question.get("cluster_id").textValue();
+            Hint hint = HintCodec.decode(bytes(question.get("key")), value, keys(question), clusterId);
             Map<String, Object> answer = new HashMap<>();
             answer.put("plan_id", hint.planId());
             answer.put("sequence", hint.sequence());
@@ -225,6 +230,39 @@ public final class Harness {
         for (JsonNode record : step.get("records")) {
             table.apply(record.get(0).asInt(), bytes(record.get(1)), bytes(record.get(2)));
         }
+    }
+
+    /** Many threads ask about one group while its hints come and go: the answers, each once. */
+    private static Map<String, Object> storm(JsonNode question) throws InterruptedException {
+        Journal journal = new Journal();
+        Problem problem = Problem.of(question);
+        HintTable table = table(question, journal);
+        Decider decider = new Decider(
+                () -> new Decider.Knowledge(table, null), new UniformAssignor(), journal,
+                () -> question.get("now_ms").asLong(), new AtomicLong());
+        Set<Map<String, Object>> answers = ConcurrentHashMap.newKeySet();
+        int asks = question.get("asks").asInt();
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < question.get("threads").asInt(); i++) {
+            threads.add(new Thread(() -> {
+                for (int ask = 0; ask < asks; ask++) {
+                    answers.add(write(decider.assign(problem.spec, problem.describer).members()));
+                }
+            }));
+        }
+        threads.forEach(Thread::start);
+        long written = 0;
+        while (threads.stream().anyMatch(Thread::isAlive)) {
+            apply(table, question.get("storm"));
+            written++;
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        return Map.of(
+                "answers", List.copyOf(answers), "written", written,
+                "followed", journal.count(Reason.FOLLOWED), "no_hint", journal.count(Reason.NO_HINT),
+                "errors", journal.count(Reason.INTERNAL_ERROR));
     }
 
     private static Map<String, Object> settings(JsonNode question) {

@@ -13,10 +13,12 @@ from sandbox.broker_plugin import compile_java, find_tool
 from sandbox.jars import broker_classpath
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 __all__ = ["Harness", "as_base64"]
 
+_QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SOURCES = sorted(Path(__file__).parent.glob("*.java"))
 
 
@@ -34,13 +36,15 @@ class Harness:
         The plug-in's.
     classes
         An empty folder for the program's own classes.
+    options
+        Of the JVM.
     """
 
-    def __init__(self, jar: Path, classes: Path, *, heap: str = "512m") -> None:
+    def __init__(self, jar: Path, classes: Path, *, options: Sequence[str] = _QUICK_START) -> None:
         path = os.pathsep.join([str(jar), broker_classpath()])
         compile_java(_SOURCES, classes, path)
         log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-        command = [find_tool("java"), f"-Xmx{heap}", "-XX:+UseSerialGC", log]
+        command = [find_tool("java"), *options, log]
         self._process = subprocess.Popen(
             [*command, "-cp", os.pathsep.join([str(classes), path]), "evenlag.broker.Harness"],
             stdin=subprocess.PIPE,

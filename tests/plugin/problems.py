@@ -78,10 +78,13 @@ class Scene:
 
     def ask(self, harness: Harness) -> dict[str, Any]:
         """Return what the plug-in answers, what Kafka's assignor would, and what was counted."""
-        return harness.ask(
-            "assign",
-            topics=dict(self.topics),
-            members=[
+        return harness.ask("assign", **self.question())
+
+    def question(self) -> dict[str, Any]:
+        """Return the scene as the harness takes it."""
+        return {
+            "topics": dict(self.topics),
+            "members": [
                 {
                     "id": member.member_id,
                     "instance": member.instance,
@@ -90,15 +93,15 @@ class Scene:
                 }
                 for member in self.members
             ],
-            steps=list(self.steps),
-            num_partitions=self.num_partitions,
-            master_keys=list(self.master_keys),
-            cluster_id=CLUSTER_ID,
-            now_ms=self.now_ms,
-            hint_topic=self.hint_topic,
-            max_bytes=self.max_bytes,
-            broken=self.broken,
-        )
+            "steps": list(self.steps),
+            "num_partitions": self.num_partitions,
+            "master_keys": list(self.master_keys),
+            "cluster_id": CLUSTER_ID,
+            "now_ms": self.now_ms,
+            "hint_topic": self.hint_topic,
+            "max_bytes": self.max_bytes,
+            "broken": self.broken,
+        }
 
 
 def hint_value(

@@ -36,9 +36,12 @@ def make_payload(**changes: Any) -> HintPayload:
     return replace(payload, **changes)
 
 
-def read(harness: Harness, value: bytes, *master_keys: str, group_id: str = GROUP_ID) -> dict[str, Any]:
+def read(
+    harness: Harness, value: bytes, *master_keys: str, group_id: str = GROUP_ID, length: int = 0
+) -> dict[str, Any]:
     return harness.ask(
         "decode",
+        length=length,
         key=as_base64(hint_key(group_id)),
         value=as_base64(value),
         master_keys=list(master_keys),
@@ -130,6 +133,11 @@ def test_hint_for_somebody_else_is_foreign(harness: Harness, changes: dict[str, 
 )
 def test_malformed_bytes_are_refused(harness: Harness, value: bytes) -> None:
     assert read(harness, value)["reason"] == "MALFORMED"
+
+
+def test_value_beyond_what_a_hint_may_have_is_refused(harness: Harness) -> None:
+    answer = read(harness, hint_value(make_payload()), length=32 * 1024 * 1024 + 1)
+    assert (answer["reason"], answer["message"][:8]) == ("MALFORMED", "33554433")
 
 
 def test_python_and_the_plug_in_agree_on_broken_bytes(harness: Harness) -> None:
