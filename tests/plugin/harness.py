@@ -44,9 +44,9 @@ class Harness:
         path = os.pathsep.join([str(jar), broker_classpath()])
         compile_java(_SOURCES, classes, path)
         log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-        command = [find_tool("java"), *options, log]
+        self._command = [find_tool("java"), *options, log, "-cp", os.pathsep.join([str(classes), path])]
         self._process = subprocess.Popen(
-            [*command, "-cp", os.pathsep.join([str(classes), path]), "evenlag.broker.Harness"],
+            [*self._command, "evenlag.broker.Harness"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -61,6 +61,10 @@ class Harness:
     ) -> None:
         self._process.kill()
         self._process.communicate()
+
+    def java_member(self) -> list[str]:
+        """Return the command of a consumer process of Java's own client, for a `Fleet`."""
+        return [*self._command, "evenlag.broker.JavaMember"]
 
     def ask(self, op: str, **question: Any) -> dict[str, Any]:
         """Return the answer; an error of Java's is one here."""

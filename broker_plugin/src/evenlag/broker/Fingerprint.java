@@ -34,16 +34,16 @@ final class Fingerprint {
         }
         Arrays.sort(order, (a, b) -> Text.compare(keys.get(a), keys.get(b)));
         MessageDigest digest = HintCodec.sha256();
-        Map<Set<Uuid>, String> written = new HashMap<>();
-        String same = isHomogeneous && order.length > 0 ? write(subscriptions.get(0), counts) : null;
+        // Written once for all who take the same: with many topics this is nearly all of the text.
+        byte[] same = isHomogeneous && order.length > 0 ? write(subscriptions.get(0), counts) : null;
+        Map<Set<Uuid>, byte[]> written = new HashMap<>();
         StringBuilder out = new StringBuilder("{\"members\":[");
         for (int i = 0; i < order.length; i++) {
-            out.append(i == 0 ? "[" : ",[");
-            Text.appendQuoted(out, keys.get(order[i]));
-            Set<Uuid> topics = subscriptions.get(order[i]);
-            String own = same != null ? same : written.computeIfAbsent(topics, set -> write(set, counts));
-            out.append(',').append(own);
-            update(digest, out.append(']'));
+            Text.appendQuoted(out.append(i == 0 ? "[" : ",["), keys.get(order[i]));
+            update(digest, out.append(','));
+            Set<Uuid> taken = subscriptions.get(order[i]);
+            digest.update(same != null ? same : written.computeIfAbsent(taken, set -> write(set, counts)));
+            out.append(']');
         }
         List<String> topics = new ArrayList<>();
         for (Map.Entry<Uuid, Integer> entry : counts.entrySet()) {
@@ -55,7 +55,7 @@ final class Fingerprint {
         return HintCodec.hex(digest.digest());
     }
 
-    private static String write(Set<Uuid> topics, Map<Uuid, Integer> counts) {
+    private static byte[] write(Set<Uuid> topics, Map<Uuid, Integer> counts) {
         List<String> texts = new ArrayList<>();
         for (Uuid topic : topics) {
             if (counts.containsKey(topic)) {
@@ -63,7 +63,7 @@ final class Fingerprint {
             }
         }
         texts.sort(null);
-        return "[" + String.join(",", texts) + "]";
+        return ("[" + String.join(",", texts) + "]").getBytes(StandardCharsets.US_ASCII);
     }
 
     private static void update(MessageDigest digest, StringBuilder out) {
