@@ -1,8 +1,8 @@
 """``assign`` in a broker beside Kafka's own: ``python -m tests.bench.broker_assign [--quick]``.
 
 One JVM, one group of 2,000 static members that hold 100,000 partitions, three assignors in turn: Kafka's
-``uniform``, the plug-in with a hint that asks for 1,000 moves, and the plug-in without one. It writes
-``docs/bench/broker_assign.json``; ``--quick`` writes nothing.
+``uniform``, the plug-in with a hint that asks for 1,000 moves, and the plug-in without one; beside them the
+fingerprint alone, which is part of following. It writes ``docs/bench/broker_assign.json``.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ def measure(harness: Harness, *, runs: int, members: int, topics: int, partition
 def main() -> int:
     """Time and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few runs, nothing written")
-    is_quick = parser.parse_args().quick
+    parser.add_argument("--runs", type=int, default=40, help="of each assignor")
+    parser.add_argument("--quick", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         classes = Path(folder) / "classes"
         classes.mkdir()
         with Harness(build_plugin(Path(folder)), classes, options=["-Xmx2g", "-XX:+UseG1GC"]) as harness:
             shapes = [(2_000, 100, 1_000), (2_000, 10, 10_000), (50, 10, 20)]
             rows = [
-                measure(harness, runs=5 if is_quick else 40, members=m, topics=t, partitions=p)
-                for m, t, p in shapes
+                measure(harness, runs=arguments.runs, members=m, topics=t, partitions=p) for m, t, p in shapes
             ]
     text = json.dumps(rows, indent=1)
     sys.stdout.write(text + "\n")
-    if not is_quick:
+    if not arguments.quick:
         RESULTS.write_text(text + "\n", encoding="utf-8")
     return 0
 

@@ -44,8 +44,9 @@ UNEVEN = {"pod-0": [0, 1, 2], "pod-1": [3, 4], "pod-2": [5]}
 class Node:
     """A broker with the plug-in, and its figures."""
 
-    def __init__(self, broker: Broker, jmx_port: int, harness: Harness) -> None:
-        self.broker, self._jmx_port, self._harness = broker, jmx_port, harness
+    def __init__(self, broker: Broker, key_file: Path, jmx_port: int, harness: Harness) -> None:
+        self.broker, self.key_file = broker, key_file
+        self._jmx_port, self._harness = jmx_port, harness
 
     def figures(self) -> dict[str, float]:
         """Return the plug-in's MBean."""
@@ -82,7 +83,7 @@ def node(plugin_jar: Path, harness: Harness, tmp_path_factory: pytest.TempPathFa
     with Broker.start(
         folder / "node", properties=properties, class_path=[plugin_jar], jvm_options=options
     ) as broker:
-        yield Node(broker, jmx_port, harness)
+        yield Node(broker, key_file, jmx_port, harness)
 
 
 class Scene:
@@ -123,25 +124,25 @@ class Scene:
         ask_coordinator({"bootstrap.servers": self.cluster.bootstrap_servers}, self.cluster.group_id, HINTS)
 
     def ask_and_see(self) -> None:
-        """Make the coordinator ask, and give everybody a second to hear of another answer."""
+        """Make the coordinator ask, and give everybody half a second to hear of another answer."""
         answered = sum(self.node.answers().values())
         self.ask()
         # Once when the guest came, once when it had left.
         self.node.wait_for("both answers", lambda _: sum(self.node.answers().values()) >= answered + 2)
         seen = self.fleet.records()
         wait_until(
-            lambda: all(len(now) >= len(seen[n]) + 10 for n, now in self.fleet.records().items()),
+            lambda: all(len(now) >= len(seen[n]) + 5 for n, now in self.fleet.records().items()),
             timeout_s=90,
-            what="ten more records of each partition",
+            what="five more records of each partition",
         )
 
     def settle(self, wanted: Mapping[str, Sequence[int]]) -> None:
         """Wait until the processes hold what is wanted."""
         wait_until(lambda: self.fleet.has(wanted), timeout_s=90, what=f"{wanted}, not {self.fleet.held()}")
 
-    def follow(self, plan: Mapping[str, Sequence[int]], **changes: Any) -> None:
+    def follow(self, plan: Mapping[str, Sequence[int]], *, key: bytes | None = None, **changes: Any) -> None:
         """Publish a plan and have it followed."""
-        self.publish(self.payload(plan, **changes))
+        self.publish(self.payload(plan, **changes), key=key)
         self.ask()
         self.settle(plan)
 
@@ -266,6 +267,18 @@ def test_javas_own_consumer_follows_too(
         scene.follow(PLAN)
         scene.follow(UNEVEN, count_slack=1)
         scene.finish()
+
+
+def test_signing_keys_change_without_a_restart(scene: Scene) -> None:
+    scene.follow(PLAN)
+    new = derive_broker_key(b"another master key", scene.cluster.group_id)
+    read = scene.node.figures()["ReadyTotal"]
+    scene.node.key_file.write_bytes(b"another master key\n")
+    scene.node.wait_for("the keys are read", lambda now: now["ReadyTotal"] > read)
+    scene.follow(OTHER_PLAN, key=new)
+    scene.node.key_file.write_bytes(MASTER)
+    scene.node.wait_for("the old one again", lambda now: now["ReadyTotal"] > read + 1)
+    scene.finish()
 
 
 def test_it_outlives_a_broker_and_a_topic_and_a_pod(scene: Scene) -> None:

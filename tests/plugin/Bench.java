@@ -97,6 +97,10 @@ final class Bench {
         rivals.put("no_hint", asAssignor(empty, uniform, journal));
         Map<String, List<Long>> times = new LinkedHashMap<>();
         for (int run = 0; run < runs; run++) {
+            long first = System.nanoTime();
+            GroupView group = GroupView.of(spec, describer, null);
+            Fingerprint.of(group.keys, group.subscriptions, group.topics, group.isHomogeneous);
+            times.computeIfAbsent("fingerprint", n -> new ArrayList<>()).add(System.nanoTime() - first);
             rivals.forEach((name, rival) -> {
                 long start = System.nanoTime();
                 GroupAssignment answer = rival.assign(spec, describer);

@@ -1,6 +1,7 @@
 package evenlag.broker;
 
 import java.io.IOException;
+import java.net.ConnectException;
 import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.time.Duration;
@@ -14,6 +15,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
@@ -30,9 +32,11 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  */
 final class HintWatcher {
     private static final Duration TIMEOUT = Duration.ofSeconds(10);
-    private static final Duration POLL = Duration.ofMillis(500);
+    private static final long TICK_MS = 100;
     private static final long FIRST_BACKOFF_MS = 200;
     private static final long MAX_BACKOFF_MS = 10_000;
+    /** Of knocking, which costs little: it begins before the broker listens, and groups wait. */
+    private static final long MAX_KNOCK_BACKOFF_MS = 500;
 
     private final Settings settings;
     private final Journal journal;
@@ -81,11 +85,13 @@ final class HintWatcher {
             try {
                 readTopic();
                 isAgain = true;
+            } catch (ConnectException error) {
+                markUnavailable(error.getMessage(), isSilent());
+                backoffMs = Math.min(backoffMs, MAX_KNOCK_BACKOFF_MS);
             } catch (UnknownTopicOrPartitionException error) {
                 markUnavailable("there is no topic " + settings.topic(), true);
             } catch (Throwable error) { // whatever a client throws: try again later
-                long silentNs = System.nanoTime() - lastContactNs;
-                markUnavailable(describe(error), silentNs > settings.forgetAfterMs() * 1_000_000);
+                markUnavailable(describe(error), isSilent());
             }
             // It starts with the broker, before anybody listens: the first tries are close together.
             backoffMs = isAgain || hasRead && lagRecords >= 0 ? FIRST_BACKOFF_MS : backoffMs;
@@ -93,6 +99,10 @@ final class HintWatcher {
             pause(backoffMs);
             backoffMs = Math.min(2 * backoffMs, MAX_BACKOFF_MS);
         }
+    }
+
+    private boolean isSilent() {
+        return System.nanoTime() - lastContactNs > settings.forgetAfterMs() * 1_000_000;
     }
 
     private static void pause(long ms) {
@@ -157,10 +167,16 @@ final class HintWatcher {
     }
 
     private void poll(KafkaConsumer<byte[], byte[]> consumer, HintTable table) {
-        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
+        // Not poll(TICK): while it waits the client asks again and again for a topic that was deleted, and
+        // logs each answer, thousands in a second.
+        ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ZERO);
+        for (ConsumerRecord<byte[], byte[]> record : records) {
             table.apply(record.partition(), record.key(), record.value());
         }
         lastPollNs = System.nanoTime();
+        if (records.isEmpty()) {
+            pause(TICK_MS);
+        }
     }
 
     /** Returns how much is not read yet; negative when the topic ends before what was read. */
@@ -204,8 +220,8 @@ final class HintWatcher {
     }
 
     /** Makes sure that somebody listens: Kafka's clients tell of every failed connection, for ever. */
-    private void knock() throws IOException {
-        IOException last = new IOException("no bootstrap server is named");
+    private void knock() throws ConnectException {
+        String last = "no bootstrap server is named";
         for (String server : settings.client().get("bootstrap.servers").toString().split(",")) {
             int colon = server.lastIndexOf(':');
             String host = server.substring(0, Math.max(colon, 0)).strip().replaceAll("[\\[\\]]", "");
@@ -214,10 +230,10 @@ final class HintWatcher {
                 socket.connect(new InetSocketAddress(host, port), 2000);
                 return;
             } catch (IOException | IllegalArgumentException error) {
-                last = new IOException("nobody listens at " + server.strip(), error);
+                last = "nobody listens at " + server.strip();
             }
         }
-        throw last;
+        throw new ConnectException(last);
     }
 
     private Map<String, Object> clientConfig(String use) {

@@ -66,7 +66,7 @@ record Settings(
                 Map.copyOf(client),
                 List.copyOf(keyFiles),
                 number(configs, PREFIX + "max.bytes", 64L * 1024 * 1024),
-                number(configs, PREFIX + "check.interval.ms", 15_000),
+                number(configs, PREFIX + "check.interval.ms", 5_000),
                 number(configs, PREFIX + "forget.after.ms", 30_000));
     }
 
