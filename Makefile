@@ -69,6 +69,7 @@ bench: $(STAMP) ## Time the assignors beside Kafka's own, and plans and planning
 	@$(BIN)/python -m tests.bench.run
 	@$(BIN)/python -m tests.bench.quality
 	@$(BIN)/python -m tests.bench.gates
+	@$(BIN)/python -m tests.bench.broker_assign
 	@$(BIN)/python -m tests.bench.planning
 
 .PHONY: check

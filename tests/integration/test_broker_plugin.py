@@ -31,7 +31,6 @@ pytestmark = pytest.mark.broker
 MASTER = b"the master key of these tests"
 HINTS = "evenlag-hints"
 INSTANCES = ("pod-0", "pod-1", "pod-2")
-NUM_PARTITIONS = 6
 PLAN = {"pod-0": [0, 3], "pod-1": [1, 4], "pod-2": [2, 5]}
 OTHER_PLAN = {"pod-0": [1, 4], "pod-1": [2, 5], "pod-2": [0, 3]}
 _VERDICTS = (
@@ -91,13 +90,14 @@ class Scene:
 
     def __init__(self, node: Node, cluster: Cluster, fleet: Fleet) -> None:
         self.node, self.cluster, self.fleet = node, cluster, fleet
+        self._num_partitions = cluster.topics[fleet.topic]
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._send, daemon=True)
         self._thread.start()
 
     def _send(self) -> None:
         while not self._ending.wait(0.1):
-            for partition in range(NUM_PARTITIONS):
+            for partition in range(self._num_partitions):
                 self.cluster.producer.send(self.fleet.topic, value=b"record", partition=partition)
 
     def payload(self, plan: Mapping[str, Sequence[int]], **changes: Any) -> HintPayload:
@@ -156,7 +156,7 @@ class Scene:
         self.stop_sending()
         self.cluster.producer.flush(timeout=30)
         with closing(KafkaConsumer(bootstrap_servers=self.cluster.bootstrap_servers)) as consumer:
-            partitions = [TopicPartition(self.fleet.topic, number) for number in range(NUM_PARTITIONS)]
+            partitions = [TopicPartition(self.fleet.topic, n) for n in range(self._num_partitions)]
             ends = consumer.end_offsets(partitions)
         wanted = {partition.partition: set(range(end)) for partition, end in ends.items() if end}
         wait_until(lambda: self.fleet.records() == wanted, timeout_s=90, what="records are missing")
@@ -165,30 +165,39 @@ class Scene:
 
 @contextmanager
 def make_scene(
-    node: Node, unique: Callable[[str], str], folder: Path, member: Sequence[str] = PYTHON_MEMBER
+    node: Node,
+    unique: Callable[[str], str],
+    folder: Path,
+    *,
+    member: Sequence[str] = PYTHON_MEMBER,
+    instances: Sequence[str] = INSTANCES,
 ) -> Iterator[Scene]:
-    """Start a group of three processes, and wait until each has its share."""
+    """Start a group of processes that take two partitions each, and wait until they have them."""
     topic = unique("orders")
+    num_partitions = 2 * len(instances)
     with Cluster(
         node.broker,
         group_id=unique("group"),
-        topics={topic: NUM_PARTITIONS},
+        topics={topic: num_partitions},
         hint_topic=HINTS,
         make_topics=False,
     ) as cluster:
-        cluster.create({topic: NUM_PARTITIONS})
+        cluster.create({topic: num_partitions})
         if HINTS not in cluster.admin.list_topics():
             make_hint_topic(cluster)
         node.wait_for("the hint topic is read", lambda now: now["IsCold"] == 0 and now["LagRecords"] == 0)
-        with Fleet(cluster, INSTANCES, folder, member) as fleet:
-            wait_until(
-                lambda: sorted(map(len, fleet.held().values())) == [2, 2, 2], timeout_s=90, what="joined"
-            )
+        with Fleet(cluster, instances, folder, member) as fleet:
+            wait_for_even(fleet, "joined")
             scene = Scene(node, cluster, fleet)
             try:
                 yield scene
             finally:
                 scene.stop_sending()
+
+
+def wait_for_even(fleet: Fleet, what: str) -> None:
+    """Wait until each process holds two partitions."""
+    wait_until(lambda: {len(held) for held in fleet.held().values()} == {2}, timeout_s=120, what=what)
 
 
 @pytest.fixture
@@ -229,9 +238,7 @@ def test_hint_is_followed_kept_and_withdrawn_and_no_record_is_lost(scene: Scene)
     scene.cluster.send(hint_key(scene.cluster.group_id), None)
     scene.node.wait_for("withdrawn", lambda now: now["WithdrawnTotal"] > before["WithdrawnTotal"])
     scene.ask()
-    wait_until(
-        lambda: sorted(map(len, scene.fleet.held().values())) == [2, 2, 2], timeout_s=90, what="evened"
-    )
+    wait_for_even(scene.fleet, "evened")
     scene.finish()
 
 
@@ -263,7 +270,7 @@ def test_hint_that_is_not_for_this_group_as_it_is_is_ignored(
 def test_javas_own_consumer_follows_too(
     node: Node, harness: Harness, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    with make_scene(node, unique, tmp_path, harness.java_member()) as scene:
+    with make_scene(node, unique, tmp_path, member=harness.java_member()) as scene:
         scene.follow(PLAN)
         scene.follow(UNEVEN, count_slack=1)
         scene.finish()
@@ -303,3 +310,20 @@ def test_it_outlives_a_broker_and_a_topic_and_a_pod(scene: Scene) -> None:
     scene.follow(PLAN)
     assert scene.node.figures()["InternalErrorTotal"] == 0
     scene.finish()
+
+
+@pytest.mark.soak
+def test_fifty_members_follow_plan_after_plan(
+    node: Node, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Each plan gives nearly every partition to another process."""
+    names = [f"pod-{number:02d}" for number in range(50)]
+    with make_scene(node, unique, tmp_path, instances=names) as scene:
+        for turn in range(1, 6):
+            scene.follow(
+                {
+                    name: [(2 * i + 7 * turn) % 100, (2 * i + 1 + 7 * turn) % 100]
+                    for i, name in enumerate(names)
+                }
+            )
+        scene.finish()
