@@ -74,15 +74,41 @@ def node(plugin_jar: Path, harness: Harness, tmp_path_factory: pytest.TempPathFa
         "group.consumer.assignment.interval.ms": "100",
         "evenlag.signing.key.file": str(key_file),
         "evenlag.check.interval.ms": "500",
+        **secured(folder),
     }
     jmx = [f"-Dcom.sun.management.jmxremote.{name}" for name in (
         f"port={jmx_port}", f"rmi.port={jmx_port}", "host=127.0.0.1", "authenticate=false", "ssl=false"
     )]  # fmt: skip
     options = [*jmx, "-Djava.rmi.server.hostname=127.0.0.1", "-Dorg.slf4j.simpleLogger.log.evenlag=info"]
     with Broker.start(
-        folder / "node", properties=properties, class_path=[plugin_jar], jvm_options=options
+        folder / "node", sasl_ssl=True, properties=properties, class_path=[plugin_jar], jvm_options=options
     ) as broker:
         yield Node(broker, key_file, jmx_port, harness)
+
+
+def secured(folder: Path) -> dict[str, str]:
+    """Have the plug-in find the brokers' own listener, an authenticated one; secrets by a config provider."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    secrets = folder / "secrets.properties"
+    secrets.write_text(
+        f'broker={login} username="broker" password="b" user_broker="b" user_evenlag="e";\n'
+        f'plugin={login} username="evenlag" password="e";\n',
+        encoding="utf-8",
+    )
+    return {
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "inter.broker.listener.name": "SASL_SSL",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"${{file:{secrets}:broker}}",
+        "evenlag.consumer.sasl.mechanism": "PLAIN",
+        "evenlag.consumer.sasl.jaas.config": f"${{file:{secrets}:plugin}}",
+        **{
+            f"{prefix}ssl.truststore.{name}": value
+            for prefix in ("", "evenlag.consumer.")
+            for name, value in (("type", "PEM"), ("location", str(folder / "node" / "ca.pem")))
+        },
+    }
 
 
 class Scene:
