@@ -81,7 +81,7 @@ def assert_one_machine_gives_the_same(
     there: Path,
     here: Path,
 ) -> None:
-    """Repeat a cluster's cycle from the same reading, in another lake and this session: the tables are equal."""
+    """Repeat a cluster's cycle from the same reading, in another lake and this session: equal tables."""
     for table in (OFFSETS, COMMITS, MEMBERS, SNAPSHOTS):
         shutil.copytree(there / table.name, here / table.name)
     patch.setenv("EVENLAG_LAKE", str(here))
