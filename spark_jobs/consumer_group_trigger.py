@@ -83,9 +83,9 @@ def ask_coordinator(
             if time.monotonic() > deadline:
                 raise KafkaUnreachableError(f"group {group_id!r} let nobody in within {timeout_s:.0f} s")
             message = consumer.poll(_POLL_S)
-            error = None if message is None else message.error()
-            if error is not None and error.fatal():
-                raise KafkaUnreachableError(f"group {group_id!r} cannot be joined: {error}")
+            trouble = None if message is None else message.error()
+            if trouble is not None and trouble.fatal():
+                raise KafkaUnreachableError(f"group {group_id!r} cannot be joined: {trouble}")
         member_id = str(consumer.memberid())
     finally:
         consumer.close()
