@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.choices import Disclosure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from spark_jobs.settings import PrivacySettings
 
@@ -53,8 +53,10 @@ class Hider:
         key = privacy.key.resolve().encode() if privacy.key and columns else b""
         return cls(columns, key)
 
-    def hide(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The rows with their columns hidden; null stays null."""
+    def hide(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Copies of the rows with their columns hidden, null stays null; the rows themselves when none is."""
+        if not self.columns:
+            return rows
         copies = [dict(row) for row in rows]
         for name, how in self.columns.items():
             hidden: dict[str, str | None] = {}
@@ -72,15 +74,3 @@ class Hider:
         """The same value in two columns gives two hashes."""
         digest = hmac.new(self.key, f"{name}\0{value}".encode(), hashlib.sha256).hexdigest()
         return PREFIX + digest[:_HEX_DIGITS]
-
-
-def hide_members(rows: list[dict[str, Any]], privacy: PrivacySettings) -> list[dict[str, Any]]:
-    """The rows of ``members`` as they may be written.
-
-    Raises
-    ------
-    SecretError
-        When the key is not there: then nothing is written.
-    """
-    hider = Hider.of(privacy)
-    return hider.hide(rows) if hider.columns else rows

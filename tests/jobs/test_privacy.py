@@ -10,7 +10,7 @@ import pytest
 
 from spark_jobs.errors import PolicyError, SecretError
 from spark_jobs.policy_file import parse_policy
-from spark_jobs.privacy import Hider, hide_members
+from spark_jobs.privacy import Hider
 from spark_jobs.settings import PrivacySettings
 from spark_jobs.tables import TABLES
 
@@ -27,13 +27,13 @@ def settings(text: str) -> PrivacySettings:
 
 
 def test_by_default_all_is_kept_and_no_row_is_copied() -> None:
-    assert hide_members(ROWS, PrivacySettings()) is ROWS
+    assert Hider.of(PrivacySettings()).hide(ROWS) is ROWS
 
 
 def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "first key")
     privacy = settings("{hosts: hash, client_ids: drop, key: {env: KEY}}")
-    first, second, empty = hide_members(ROWS, privacy)
+    first, second, empty = Hider.of(privacy).hide(ROWS)
     assert first["client_host"] == second["client_host"]
     assert first["client_host"].startswith("~")
     assert "10.0" not in first["client_host"]
@@ -42,13 +42,13 @@ def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.Monk
     assert empty == ROWS[2]
     assert ROWS[0]["client_host"] == "/10.0.0.1", "what was read is not changed"
     monkeypatch.setenv("KEY", "another key")
-    assert hide_members(ROWS, privacy)[0]["client_host"] != first["client_host"]
+    assert Hider.of(privacy).hide(ROWS)[0]["client_host"] != first["client_host"]
 
 
 def test_the_same_text_in_two_columns_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "k")
     privacy = settings("{hosts: hash, client_ids: hash, key: {env: KEY}}")
-    [row] = hide_members([{"client_id": "same", "client_host": "same"}], privacy)
+    [row] = Hider.of(privacy).hide([{"client_id": "same", "client_host": "same"}])
     assert row["client_id"] != row["client_host"]
 
 
@@ -57,7 +57,7 @@ def test_without_its_key_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> N
         settings("{hosts: hash}")
     monkeypatch.delenv("KEY", raising=False)
     with pytest.raises(SecretError, match="KEY"):
-        hide_members(ROWS, settings("{hosts: hash, key: {env: KEY}}"))
+        Hider.of(settings("{hosts: hash, key: {env: KEY}}")).hide(ROWS)
 
 
 def test_what_travels_to_an_executor_hides_alike_and_does_not_show_its_key(
