@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from spark_jobs.table_files import read_table_files
 from spark_jobs.tables import OFFSETS, SNAPSHOTS, TABLES
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from evenlag.doctor.model import Finding
     from spark_jobs.lake_reader import LakeReader
     from spark_jobs.settings import Policy
-    from spark_jobs.tables import Table
 
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")
@@ -193,9 +193,12 @@ def judge_table(
 
 def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
     """Attempts to read that were never finished leave rows that nobody sees, and that take room."""
-    if not reader.exists(OFFSETS):
+    offsets = read_table_files(reader, OFFSETS)
+    if offsets is None:
         return [skipped("nothing has been read yet")]
-    attempts = _attempts(reader, OFFSETS)
+    # By the files' statistics: no row is read.
+    files = [file for day in offsets.by_day.values() for file in day]
+    attempts = {name for file in files for name in (file.first_snapshot, file.last_snapshot) if name}
     finished = set(reader.read(SNAPSHOTS, columns=["snapshot_id"])["snapshot_id"].to_pylist())
     return judge_unfinished(attempts - finished, now)
 
@@ -212,17 +215,6 @@ def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
             "table_maintenance takes their rows away; look why in the logs of observe",
         )
     ]
-
-
-def _attempts(reader: LakeReader, table: Table) -> set[str]:
-    """The snapshot ids that a table's files name in their statistics: no row is read."""
-    import deltalake
-    import pyarrow as pa
-
-    actions: Any = deltalake.DeltaTable(reader.paths.table(table)).get_add_actions(flatten=True)
-    files = pa.table(actions)
-    names = [name for name in ("min.snapshot_id", "max.snapshot_id") if name in files.column_names]
-    return {value for name in names for value in files[name].to_pylist() if value is not None}
 
 
 def _arrow_fields(delta: Any) -> Any:
