@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from spark_jobs import core_bridge
 from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.policy_file import parse_policy
 from spark_jobs.tables import LAG, MEMBERS
 from spark_jobs.transforms.bundles import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
 from spark_jobs.transforms.plan_rows import PlanContext, plan_groups
 from spark_jobs.transforms.plans import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
-from tests.spark.snapshots import DAY, NOW, SNAPSHOT, member
+from tests.spark.snapshots import member, plan_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,17 +39,7 @@ NUM_GROUPS = 30
 
 
 def context() -> PlanContext:
-    loaded = parse_policy(POLICY, environ={})
-    return PlanContext(
-        policy=loaded.policy,
-        policy_hash=loaded.policy_hash,
-        cluster="c",
-        kafka_cluster_id="kafka-1",
-        snapshot_id=SNAPSHOT,
-        slot=NOW,
-        day=DAY,
-        run_id="r",
-    )
+    return plan_context(POLICY)
 
 
 def snapshot(seed: int = 1) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

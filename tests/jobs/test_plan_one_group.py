@@ -15,7 +15,7 @@ from spark_jobs.logs import JsonFormatter, WorkerLog, log_fields
 from spark_jobs.policy_file import parse_policy
 from spark_jobs.tables import LAG, MEMBERS
 from spark_jobs.transforms.plan_rows import GroupHistory, PlanContext, plan_groups
-from tests.spark.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, member
+from tests.spark.snapshots import NOW, SNAPSHOT, TOPIC_IDS, member, plan_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,18 +32,7 @@ OWNERS = ("m-1", "m-1", "m-2", "m-2")
 
 
 def context(more: str = "", history: GroupHistory | None = None) -> PlanContext:
-    loaded = parse_policy(POLICY.format(more=more), environ={})
-    return PlanContext(
-        policy=loaded.policy,
-        policy_hash=loaded.policy_hash,
-        cluster="c",
-        kafka_cluster_id="kafka-1",
-        snapshot_id=SNAPSHOT,
-        slot=NOW,
-        day=DAY,
-        run_id="r",
-        history={"g": history} if history else {},
-    )
+    return plan_context(POLICY.format(more=more), history={"g": history} if history else {})
 
 
 def table(kind: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:

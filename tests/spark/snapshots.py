@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.arrow_schema import arrow_schema
+from spark_jobs.policy_file import parse_policy
+from spark_jobs.transforms.plan_rows import PlanContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,12 +15,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.tables import Table
+    from spark_jobs.transforms.plan_rows import GroupHistory
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DAY = date(2026, 3, 1)
 SNAPSHOT = "20260301T120000000Z-00000001"
 HEAD = {"cluster": "c", "day": DAY, "snapshot_id": SNAPSHOT}
 TOPIC_IDS = {"t": "AAAAAAAAAAAAAAAAAAAAAQ", "u": "AAAAAAAAAAAAAAAAAAAAAg"}
+
+
+def plan_context(
+    policy: str, *, run_id: str = "r", history: Mapping[str, GroupHistory] | None = None
+) -> PlanContext:
+    """What plans of the snapshot share, under a policy's text."""
+    loaded = parse_policy(policy, environ={})
+    return PlanContext(
+        policy=loaded.policy,
+        policy_hash=loaded.policy_hash,
+        cluster="c",
+        kafka_cluster_id="kafka-1",
+        snapshot_id=SNAPSHOT,
+        slot=NOW,
+        day=DAY,
+        run_id=run_id,
+        history=history or {},
+    )
 
 
 def frame(spark: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) -> DataFrame:

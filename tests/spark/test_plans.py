@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from assignor_core.hint import HintPayload, plan_id
-from spark_jobs.policy_file import parse_policy
 from spark_jobs.session import LARGE_LOCAL_CONF, sized_session
 from spark_jobs.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
 from spark_jobs.transforms.bundles import pack_groups, read_sizes
-from spark_jobs.transforms.plan_rows import PlanContext
 from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
-from tests.spark.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, member
+from tests.spark.snapshots import NOW, SNAPSHOT, TOPIC_IDS, frame, member, plan_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.transforms.plan_rows import PlanContext
 
 pytestmark = pytest.mark.jvm
 
@@ -34,17 +34,7 @@ EVEN = {"m-1": {"t": [0, 1]}, "m-2": {"t": [2, 3]}}
 
 
 def context(assignor: str = "lag-aware") -> PlanContext:
-    loaded = parse_policy(POLICY % assignor, environ={})
-    return PlanContext(
-        policy=loaded.policy,
-        policy_hash=loaded.policy_hash,
-        cluster="c",
-        kafka_cluster_id="kafka-1",
-        snapshot_id=SNAPSHOT,
-        slot=NOW,
-        day=DAY,
-        run_id="run-1",
-    )
+    return plan_context(POLICY % assignor, run_id="run-1")
 
 
 def lag_rows(lags: Sequence[int | None], owners: dict[str, Any], *, group: str = "g") -> list[dict[str, Any]]:
