@@ -83,7 +83,8 @@ def publish(config: str, slot: str) -> dict[str, Any]:
                 loaded, cluster, datetime.fromisoformat(slot), context["run_id"], only={plan_id}
             )
         )
-    return report.summary() | {"reasons": [why for *_, why in (*report.expired, *report.held)]}
+    told = (*report.expired, *report.held, *report.not_taken_up)
+    return report.summary() | {"reasons": [why for *_, why in told]}
 
 
 def make_dag(config: str) -> DAG:

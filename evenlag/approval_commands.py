@@ -128,7 +128,8 @@ def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dic
     events = LakeReader(target.loaded.policy.lake).read_events(filters=wanted).to_pylist()
     told = {event["event"]: event for event in events}
     if "PUBLISHED" in told:
-        return {"published": True, "sequence": told["PUBLISHED"]["sequence"]}
+        missing = next((reason for *_, reason in report.not_taken_up), None)
+        return {"published": True, "sequence": told["PUBLISHED"]["sequence"], "not_taken_up": missing}
     return {"expired": (told.get("EXPIRED") or told.get("WITHDRAWN") or {}).get("reason")}
 
 
@@ -147,6 +148,8 @@ def _tell(answer: dict[str, Any], *, as_json: bool) -> None:
     line = f"{answer['group_id']}: plan {answer['plan_id'][:SHORT_ID]} is {answer['status']}"
     if answer.get("sequence") is not None:
         line += f" and published, sequence {answer['sequence']}"
+        if answer.get("not_taken_up"):
+            line += f"; the group's coordinator has not taken it up so far: {answer['not_taken_up']}"
     elif answer.get("held"):
         line += f"; it waits to be published: {answer['held']}"
     elif "published" in answer:

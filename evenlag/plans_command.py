@@ -138,6 +138,7 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> 
 
 
 def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
+    from spark_jobs.gates import CONSUMER
     from spark_jobs.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, SCORES
 
     # An outcome comes with a later snapshot, maybe of another day.
@@ -162,6 +163,8 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     out = console()
     out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
     out.print(_measures(plan, outcome))
+    if plan["group_type"] == CONSUMER:
+        out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.", highlight=False)
     if plan["mode_reason"]:
         out.print(f"Planned in {plan['mode']}: {plan['mode_reason']}.", highlight=False)
     if score is not None:

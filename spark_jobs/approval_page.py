@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.gates import CONSUMER
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.tables import PLAN_ASSIGNMENTS, PLANS
 
@@ -109,6 +110,9 @@ def _numbers(head: Mapping[str, Any]) -> str:
     facts = [
         f"plan `{head['plan_id'][:12]}`, read at {_moment(slot)}",
         f"{head['num_members']:,} members, assignor {_text(head['assignor'])}",
+        "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is published"
+        if head.get("group_type") == CONSUMER
+        else "",
         f"{head['num_stalled_partitions'] or 0:,} partitions stand still: moving them may not help"
         if head.get("num_stalled_partitions")
         else "",

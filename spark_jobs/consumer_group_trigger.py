@@ -61,21 +61,23 @@ def ask_coordinator(
         When it was not let in within the time; a repeat may help.
     """
     try:
-        from confluent_kafka import Consumer
+        from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
         raise MissingExtraError("confluent-kafka is not installed: install evenlag[kip848]") from error
     joined: list[int] = []
-    consumer = Consumer(
-        {
-            **client,
-            "group.id": group_id,
-            "group.protocol": "consumer",
-            "client.id": "evenlag-trigger",
-            "enable.auto.commit": False,
-            # What it is given, it need not read.
-            "auto.offset.reset": "latest",
-        }
-    )
+    config = {
+        **client,
+        "group.id": group_id,
+        "group.protocol": "consumer",
+        "client.id": "evenlag-trigger",
+        "enable.auto.commit": False,
+        # What it is given, it need not read.
+        "auto.offset.reset": "latest",
+    }
+    try:
+        consumer = Consumer(config, logger=_LOG)
+    except KafkaException as error:
+        raise JobError(f"confluent-kafka does not take these settings: {error}") from error
     try:
         consumer.subscribe([hint_topic], on_assign=lambda _, partitions: joined.append(len(partitions)))
         deadline = time.monotonic() + timeout_s

@@ -123,12 +123,19 @@ class GroupPlan:
 
 
 def plan_group(
-    rows: GroupRows, settings: GroupSettings, *, kafka_cluster_id: str, group_id: str, snapshot_id: str
+    rows: GroupRows,
+    settings: GroupSettings,
+    *,
+    kafka_cluster_id: str,
+    group_id: str,
+    snapshot_id: str,
+    is_for_brokers: bool = False,
 ) -> GroupPlan:
     """Plan one group: the same rows and settings always give the same bytes.
 
     A partition whose lag (or rate, where that is the load) is not known stays with its owner, whatever the
-    assignor would do; `lag-aware-sticky` knows it beforehand and plans the rest around it.
+    assignor would do; `lag-aware-sticky` knows it beforehand and plans the rest around it. A payload for
+    brokers, which assign groups of the consumer protocol, names the static members' ids.
     """
     group = rows.group
     now = group.live_owner
@@ -150,6 +157,7 @@ def plan_group(
         assignment=_hinted(rows, target),
         count_slack=settings.count_slack,
         max_moves=settings.max_moves,
+        member_ids=_static_members(group) if is_for_brokers else None,
     )
     return GroupPlan(
         rows=rows,
@@ -173,6 +181,17 @@ def member_keys(group: Group) -> tuple[str, ...]:
         member_key(member, instance)
         for member, instance in zip(group.member_ids, group.instance_ids, strict=True)
     )
+
+
+def _static_members(group: Group) -> dict[str, str]:
+    """Member ids of static members by key: what a broker knows the group by."""
+    return {
+        key: member_id
+        for key, member_id, instance in zip(
+            member_keys(group), group.member_ids, group.instance_ids, strict=True
+        )
+        if instance is not None
+    }
 
 
 def member_load(kind: Load, lag: NDArray[np.int64], arrival_rate: NDArray[np.float64]) -> NDArray[np.float64]:

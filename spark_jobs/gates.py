@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 EVENLAG_ASSIGNOR: Final = "evenlag"
 _STABLE: Final = "Stable"
-_CLASSIC: Final = "classic"
+CLASSIC: Final = "classic"
+# The protocol of KIP-848: the brokers assign, by a plug-in of evenlag's where the group asks for it.
+CONSUMER: Final = "consumer"
+HINTABLE_TYPES: Final = (CLASSIC, CONSUMER)
 # Kafka's own default, for a hint topic that is not there yet.
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
 # What a record holds beside the payload: the hint's envelope, the key, Kafka's heads of record and batch.
@@ -66,6 +69,12 @@ def _payload_limit(_settings: dict[str, Any], row: dict[str, Any]) -> int:
     told = row["hint_topic_max_bytes"]
     is_known = told is not None and told == told  # noqa: PLR0124 - pandas' NaN is not itself
     return (int(told) if is_known else DEFAULT_MAX_MESSAGE_BYTES) - HINT_OVERHEAD_BYTES
+
+
+def _hintable(_settings: dict[str, Any], row: dict[str, Any]) -> str:
+    """What the group speaks, where hints reach that; else all that it might speak."""
+    spoken = row["group_type"]
+    return str(spoken) if spoken in HINTABLE_TYPES else " or ".join(HINTABLE_TYPES)
 
 
 GATES: Final = (
@@ -130,10 +139,10 @@ GATES: Final = (
         "the group is {observed}, not {allowed}",
     ),
     Gate(
-        "classic_protocol",
+        "hint_protocol",
         "group_type",
         "equal",
-        lambda _settings, _row: _CLASSIC,
+        _hintable,
         "the group speaks the {observed} protocol, hints need {allowed}",
     ),
     Gate(
@@ -166,8 +175,10 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     # Groups of one rule have one text of settings: each is read once.
     parsed = {text: json.loads(text) for text in frame["settings"].unique()}
     rows = [
-        (parsed[text], {"hint_topic_max_bytes": max_bytes})
-        for text, max_bytes in zip(frame["settings"], frame["hint_topic_max_bytes"], strict=True)
+        (parsed[text], {"hint_topic_max_bytes": max_bytes, "group_type": spoken})
+        for text, max_bytes, spoken in zip(
+            frame["settings"], frame["hint_topic_max_bytes"], frame["group_type"], strict=True
+        )
     ]
     limits = {gate.limit_column: [gate.limit(*row) for row in rows] for gate in GATES}
     violations = [0 if row is None else len(row) for row in frame["violations"]]

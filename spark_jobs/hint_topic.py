@@ -13,8 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from assignor_core.errors import HintError
-from assignor_core.hint import GROUP_KEY_PREFIX, STOP_KEY, Hint, decode_hint, derive_group_key, hint_key
+from assignor_core.errors import HintError, HintSignatureError
+from assignor_core.hint import (
+    GROUP_KEY_PREFIX,
+    STOP_KEY,
+    Hint,
+    decode_hint,
+    derive_broker_key,
+    derive_group_key,
+    hint_key,
+)
 from spark_jobs.errors import FencedPublisherError, PublishError
 from spark_jobs.kafka_connection import kafka_client_settings, kafka_errors
 
@@ -251,11 +259,44 @@ def hint_publisher(name: str, cluster: ClusterSettings) -> Iterator[HintPublishe
             producer.close(timeout=cluster.request_timeout_ms / 1000)
 
 
-def group_signing_key(cluster: ClusterSettings, group_id: str) -> bytes | None:
-    """The key that a group's hints are signed with; None when the policy asks for no signatures."""
+def group_signing_key(
+    cluster: ClusterSettings, group_id: str, *, is_for_brokers: bool = False
+) -> bytes | None:
+    """The key that a group's hints are signed with; None when the policy asks for no signatures.
+
+    Parameters
+    ----------
+    cluster, group_id
+        The policy's cluster, and the group.
+    is_for_brokers
+        Whether brokers follow the hint, as they do for groups of the consumer protocol: then no application
+        holds the key.
+    """
     if cluster.hint_signing_key is None:
         return None
-    return derive_group_key(cluster.hint_signing_key.resolve().encode(), group_id)
+    derive = derive_broker_key if is_for_brokers else derive_group_key
+    return derive(cluster.hint_signing_key.resolve().encode(), group_id)
+
+
+def decode_group_hint(value: bytes, group_id: str, cluster: ClusterSettings) -> Hint:
+    """A group's hint, whichever protocol it is for.
+
+    Raises
+    ------
+    HintError
+        When it is none, or is signed by the key of the other protocol: an application holds the one for its
+        clients, and must not be taken for the publisher where brokers follow.
+    """
+    try:
+        hint = decode_hint(value, group_id=group_id, group_key=group_signing_key(cluster, group_id))
+        is_for_brokers = False
+    except HintSignatureError:
+        key = group_signing_key(cluster, group_id, is_for_brokers=True)
+        hint = decode_hint(value, group_id=group_id, group_key=key)
+        is_for_brokers = True
+    if hint.signed and is_for_brokers != (hint.payload.member_ids is not None):
+        raise HintSignatureError("the hint is signed by a key that is not for the group's protocol")
+    return hint
 
 
 def _read_to_end(
@@ -287,9 +328,7 @@ def _decode_all(
             continue
         group_id = name.removeprefix(GROUP_KEY_PREFIX)
         try:
-            hints[group_id] = decode_hint(
-                value, group_id=group_id, group_key=group_signing_key(cluster, group_id)
-            )
+            hints[group_id] = decode_group_hint(value, group_id, cluster)
         except HintError as error:
             unreadable[group_id] = str(error)
     return hints, unreadable

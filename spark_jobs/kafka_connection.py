@@ -21,6 +21,19 @@ CLIENT_ID: Final = "evenlag"
 # A connection that is refused is worth asking again for a moment: a broker restarts.
 _BOOTSTRAP_TIMEOUT_MS: Final = 15_000
 _PROBE_TIMEOUT_S: Final = 2.0
+_LIBRDKAFKA_NAMES: Final = {
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_keyfile": "ssl.key.location",
+    "ssl_password": "ssl.key.password",
+    "ssl_crlfile": "ssl.crl.location",
+}
+_HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 
 
 def request_timeout_s(cluster: ClusterSettings) -> float:
@@ -61,6 +74,34 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
         "bootstrap_servers": list(cluster.bootstrap_servers),
         "client_id": CLIENT_ID,
     }
+
+
+def librdkafka_settings(cluster: ClusterSettings) -> dict[str, Any]:
+    """The same connection as confluent-kafka's clients take it; holds secrets, as above.
+
+    Raises
+    ------
+    JobError
+        When a setting has no counterpart there.
+    SecretError
+        When a secret that the policy refers to is not there.
+    """
+    unknown = sorted(
+        name
+        for name in cluster.kafka
+        # All else (times, sizes) is kafka-python's own tuning, and not needed to connect.
+        if name.startswith(_HOW_TO_CONNECT) and name not in {*_LIBRDKAFKA_NAMES, "ssl_check_hostname"}
+    )
+    if unknown:
+        raise JobError(f"confluent-kafka has nothing like these settings: {', '.join(unknown)}")
+    settings = {
+        _LIBRDKAFKA_NAMES[name]: value.resolve() if isinstance(value, SecretRef) else value
+        for name, value in cluster.kafka.items()
+        if name in _LIBRDKAFKA_NAMES
+    }
+    if cluster.kafka.get("ssl_check_hostname") is False:
+        settings["ssl.endpoint.identification.algorithm"] = "none"
+    return {**settings, "bootstrap.servers": ",".join(cluster.bootstrap_servers)}
 
 
 @contextmanager

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from assignor_core.hint import encode_hint, hint_key
+from assignor_core.hint import HintPayload, encode_hint, hint_key
+from spark_jobs.ask_coordinators import ask_until_taken_up
 from spark_jobs.choices import Load, Mode
 from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.gates import EVENLAG_ASSIGNOR
+from spark_jobs.gates import CONSUMER, EVENLAG_ASSIGNOR
 from spark_jobs.hint_topic import (
     TopicState,
     ensure_hint_topic,
@@ -25,7 +26,7 @@ from spark_jobs.hint_topic import (
     read_hint_topic,
     read_max_bytes,
 )
-from spark_jobs.kafka_connection import admin_client
+from spark_jobs.kafka_connection import admin_client, reading_limits
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.live_groups import LiveGroup, read_live_groups
 from spark_jobs.live_lag import LiveGain, read_live_gains
@@ -56,15 +57,24 @@ class PublishReport:
         (group_id, plan_id, reason) of the plans that do not fit the world any more.
     held
         (group_id, plan_id, reason) of the plans that wait, e.g. while everything is stopped.
+    not_taken_up
+        (group_id, plan_id, reason) of the published ones, for groups of the consumer protocol, that the
+        group's coordinator has not made its target so far: it finds the hint when the group changes next.
     """
 
     published: list[tuple[str, str, int]] = field(default_factory=list)
     expired: list[tuple[str, str, str]] = field(default_factory=list)
     held: list[tuple[str, str, str]] = field(default_factory=list)
+    not_taken_up: list[tuple[str, str, str]] = field(default_factory=list)
 
     def summary(self) -> dict[str, int]:
         """Counts."""
-        return {"published": len(self.published), "expired": len(self.expired), "held": len(self.held)}
+        return {
+            "published": len(self.published),
+            "expired": len(self.expired),
+            "held": len(self.held),
+            "not_taken_up": len(self.not_taken_up),
+        }
 
 
 def publish_hints(
@@ -126,6 +136,8 @@ def publish_hints(
                     # Who has been fenced judges a world that its successor has changed already.
                     publisher.check_fence()
                 run.note_published(fitting)
+        # Before the events: killed in between, the repeat finds the hints standing, and asks again.
+        run.ask_coordinators(client)
     run.write_events()
     return report
 
@@ -153,6 +165,7 @@ class _Run:
         self._report = report
         self._events: list[ControlEvent] = []
         self._encoded: dict[str, _Encoded] = {}
+        self._of_brokers: dict[str, Mapping[str, Any]] = {}
 
     def adopt_standing(self, plans: list[dict[str, Any]], state: TopicState) -> list[dict[str, Any]]:
         """Tell of plans that stand on the topic already: an earlier try was killed before its events."""
@@ -168,7 +181,13 @@ class _Run:
     def expire_unfit(self, plans: list[dict[str, Any]], client: Any) -> list[dict[str, Any]]:
         """Set aside what may not be published or is no longer true; what is left may go out."""
         allowed = self._without(plans, lambda plan: plan["refusal"] or self._age_misfit(plan))
-        live = read_live_groups(client, [plan["group_id"] for plan in allowed])
+        of_brokers = {plan["group_id"] for plan in allowed if plan["group_type"] == CONSUMER}
+        live = read_live_groups(
+            client,
+            {plan["group_id"] for plan in allowed} - of_brokers,
+            of_brokers=of_brokers,
+            limits=reading_limits(self._loaded.policy.clusters[self._cluster]),
+        )
         fitting = self._without(allowed, lambda plan: _misfit(plan, live[plan["group_id"]]))
         settings = {plan["group_id"]: self._settings(plan) for plan in fitting}
         gains = read_live_gains(
@@ -198,7 +217,11 @@ class _Run:
                 sequence=sequence,
                 issued_at_ms=_ms(issued_at),
                 expires_at_ms=_ms(expires_at),
-                group_key=group_signing_key(self._loaded.policy.clusters[self._cluster], group_id),
+                group_key=group_signing_key(
+                    self._loaded.policy.clusters[self._cluster],
+                    group_id,
+                    is_for_brokers=plan["group_type"] == CONSUMER,
+                ),
             )
             size = len(value) + len(hint_key(group_id)) + _RECORD_HEAD_BYTES
             if max_bytes is not None and size > max_bytes:
@@ -217,6 +240,17 @@ class _Run:
         for plan in plans:
             if hint := self._encoded.get(plan["plan_id"]):
                 self._published(plan, hint.sequence, hint.issued_at, hint.expires_at)
+
+    def ask_coordinators(self, client: Any) -> None:
+        """Have the coordinators of published groups of the consumer protocol take their hints up."""
+        payloads = {
+            group_id: HintPayload.decode(plan["payload"].encode())
+            for group_id, plan in self._of_brokers.items()
+        }
+        missing = ask_until_taken_up(client, self._loaded.policy.clusters[self._cluster], payloads)
+        self._report.not_taken_up += [
+            (group_id, self._of_brokers[group_id]["plan_id"], reason) for group_id, reason in missing.items()
+        ]
 
     def write_events(self) -> None:
         """Write the events; a repeat writes none twice."""
@@ -259,6 +293,8 @@ class _Run:
         about = {name: plan[name] for name in ("group_id", "plan_id", "snapshot_id")}
         _LOG.info("hint published, sequence %d", sequence, extra=about)
         self._report.published.append((plan["group_id"], plan["plan_id"], sequence))
+        if plan["group_type"] == CONSUMER:
+            self._of_brokers[plan["group_id"]] = plan
         self._add(plan, "PUBLISHED", None, issued_at, sequence, expires_at)
 
     def _add(

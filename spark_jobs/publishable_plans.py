@@ -36,6 +36,7 @@ _HEAD_COLUMNS: Final = (
     "day",
     "mode",
     "gain",
+    "group_type",
     "fingerprint",
     "payload",
 )

@@ -163,12 +163,12 @@ def _join(stretches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _assignors(reader: LakeReader, period: AuditedPeriod) -> Iterator[dict[str, Any]]:
     """Groups that may be hinted, by the policy of the reading, and have selected another assignor."""
-    from spark_jobs.gates import EVENLAG_ASSIGNOR
+    from spark_jobs.gates import EVENLAG_ASSIGNOR, HINTABLE_TYPES
 
     wanted = _may_be_hinted(reader, period)
     others: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for stretch in period.memberships.to_pylist():
-        if stretch["assignor"] in {None, EVENLAG_ASSIGNOR} or stretch["group_type"] != "classic":
+        if stretch["assignor"] in {None, EVENLAG_ASSIGNOR} or stretch["group_type"] not in HINTABLE_TYPES:
             continue
         places = wanted.get(stretch["group_id"], frozenset())
         if any(place in places for place in range(stretch[FIRST_INDEX], stretch[LAST_INDEX] + 1)):

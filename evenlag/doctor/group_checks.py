@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, ok, skipped, warning
 from spark_jobs.choices import Mode
+from spark_jobs.gates import CONSUMER, EVENLAG_ASSIGNOR
 from spark_jobs.tables import LAG
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from spark_jobs.policy_file import LoadedPolicy
     from spark_jobs.settings import Policy
 
-_EVENLAG: Final = "evenlag"
 _NAMED: Final = 5
 
 
@@ -29,6 +30,7 @@ def group_checks(view: KafkaView, loaded: LoadedPolicy) -> list[Check]:
         Check("groups", "modes", connected(lambda: [ok(tell_modes(policy, view.name, view.groups))])),
         Check("groups", "rules", connected(lambda: check_unmatched(loaded, view.name, view.groups))),
         Check("groups", "assignor", connected(lambda: check_assignors(policy, view.name, view.groups))),
+        Check("groups", "kip848", connected(lambda: _check_extra(view))),
         Check("groups", "commits", lambda: _check_commits(view)),
     ]
 
@@ -69,16 +71,45 @@ def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[s
     deaf = sorted(
         f"{name} ({group.get('protocol_data')})"
         for name, group in hinted.items()
-        if group.get("members") and group.get("protocol_data") not in {_EVENLAG, "", None}
+        if group.get("members") and group.get("protocol_data") not in {EVENLAG_ASSIGNOR, "", None}
     )
     if not deaf:
         return [ok(f"none of {len(hinted)} groups has selected another assignor")]
     return [
         warning(
             f"{len(deaf)} of {len(hinted)} groups in approve or auto would never be hinted: {_some(deaf)}",
-            "have every consumer of the group offer the assignor evenlag (docs/hint-client.md)",
+            "have every consumer of the group offer the assignor evenlag (docs/hint-client.md), or ask for "
+            "group.remote.assignor=evenlag where the brokers assign (docs/broker-plugin.md)",
         )
     ]
+
+
+def check_extra(
+    policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]], *, is_installed: bool
+) -> list[Finding]:
+    """Coordinators of groups that brokers assign are made to ask by a client that is an extra."""
+    asked = [
+        name
+        for name, group in groups.items()
+        if group.get("group_type") == CONSUMER
+        and policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank
+    ]
+    if not asked:
+        return [skipped("no group of the consumer protocol (KIP-848) is in mode approve or auto")]
+    if is_installed:
+        return [ok(f"the coordinators of {len(asked)} groups can be asked after a hint is published")]
+    return [
+        warning(
+            f"{len(asked)} groups of the consumer protocol would take a hint up only when they change by "
+            f"themselves: {_some(sorted(asked))}",
+            "install evenlag[kip848] where hints are published",
+        )
+    ]
+
+
+def _check_extra(view: KafkaView) -> list[Finding]:
+    installed = find_spec("confluent_kafka") is not None
+    return check_extra(view.policy, view.name, view.groups, is_installed=installed)
 
 
 def _check_commits(view: KafkaView) -> list[Finding]:

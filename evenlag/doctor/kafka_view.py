@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.choices import Mode
-from spark_jobs.kafka_connection import request_timeout_s
+from spark_jobs.gates import CLASSIC, CONSUMER
+from spark_jobs.kafka_connection import reading_limits, request_timeout_s
+from spark_jobs.kafka_reading.groups import describe_consumer_groups
 
 if TYPE_CHECKING:
     from spark_jobs.lake_reader import LakeReader
@@ -104,16 +107,37 @@ class KafkaView:
 
     @cached_property
     def groups(self) -> dict[str, dict[str, Any]]:
-        """The classic consumer groups by name, as they describe themselves; what could not be is left out."""
-        names = [
-            row["group_id"]
-            for row in self.client.list_groups()
-            if (row.get("protocol_type") or "") in {"consumer", ""}
-            and str(row.get("group_type") or "classic").lower() == "classic"
-        ]
+        """The consumer groups by name, as they describe themselves; what could not be is left out.
+
+        Those of the consumer protocol stand here in the form of the classic ones, with ``group_type``.
+        """
+        by_type: dict[str, list[str]] = defaultdict(list)
+        for row in self.client.list_groups():
+            if (row.get("protocol_type") or "") in {"consumer", ""}:
+                by_type[str(row.get("group_type") or CLASSIC).lower()].append(row["group_id"])
+        names = by_type[CLASSIC]
         found: dict[str, dict[str, Any]] = {}
         for start in range(0, len(names), _DESCRIBED_AT_ONCE):
             found.update(self.client.describe_groups(names[start : start + _DESCRIBED_AT_ONCE]))
+        return found | self._describe_newer(by_type[CONSUMER])
+
+    def _describe_newer(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        if not names:
+            return {}
+        found: dict[str, dict[str, Any]] = {}
+        for row in describe_consumer_groups(self.client, names, reading_limits(self.settings)):
+            group = found.setdefault(
+                row["group_id"],
+                {
+                    "group_type": CONSUMER,
+                    "group_state": row["group_state"],
+                    "protocol_data": row["assignor"],
+                    "error": row["error"],
+                    "members": [],
+                },
+            )
+            if row.get("member_id") is not None:
+                group["members"].append({"member_metadata": {"topics": row["subscription"] or []}})
         return found
 
     def settings_of_topic(self, names: tuple[str, ...]) -> dict[str, str | None]:

@@ -9,13 +9,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.consumer_groups import consumer_group, describe_consumer_groups_request
-from spark_jobs.kafka_reading.broker_calls import MAX_ATTEMPTS, Call
+from spark_jobs.kafka_reading.broker_calls import MAX_ATTEMPTS, BrokerCalls, Call
+from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
 from spark_jobs.kafka_reading.topics import error_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from spark_jobs.kafka_reading.broker_calls import Answer, BrokerCalls
+    from spark_jobs.kafka_reading.broker_calls import Answer
+    from spark_jobs.kafka_reading.budget import ReadingLimits
 
 # Groups whose commits and members evenlag understands; Connect and others use the same coordinator.
 _CONSUMER_PROTOCOLS: Final = frozenset({"consumer", ""})
@@ -153,6 +155,34 @@ def describe_groups(
     return rows
 
 
+def describe_consumer_groups(
+    client: Any, group_ids: Sequence[str], limits: ReadingLimits
+) -> list[dict[str, Any]]:
+    """Describe groups of the consumer protocol by their names, outside a reading.
+
+    Parameters
+    ----------
+    client
+        A ``KafkaAdminClient``.
+    group_ids, limits
+        Which groups, and how gently.
+
+    Returns
+    -------
+    list of dict
+        As :func:`describe_groups`.
+    """
+    calls = BrokerCalls(
+        client,
+        budget=RequestBudget(limits.requests_per_s),
+        deadline=Deadline(limits.deadline_s),
+        timeout_s=limits.request_timeout_s,
+        max_failures=limits.max_broker_failures,
+    )
+    listed = dict.fromkeys(group_ids, Listed(None, _CONSUMER, _CONSUMER))
+    return describe_groups(calls, listed, find_coordinators(calls, group_ids))
+
+
 def _describe_once(
     calls: BrokerCalls,
     listed: Mapping[str, Listed],
@@ -266,6 +296,8 @@ def _member_rows(
         "group_type": listed.kind,
         "protocol_type": listed.protocol_type,
         "assignor": (detail or {}).get("protocol_data") or None,
+        "group_epoch": (detail or {}).get("group_epoch"),
+        "assignment_epoch": (detail or {}).get("assignment_epoch"),
         "read_at": read_at,
         "error": (detail or {}).get("error") or error,
     }

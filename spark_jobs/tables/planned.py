@@ -166,6 +166,7 @@ OUTCOMES: Final = Table(
         Column("lag_skew_predicted", "DOUBLE", "the same by the plan"),
         Column("lag_skew_actual", "DOUBLE", "the same as seen"),
         Column("run_id", "STRING", "the run"),
+        Column("target_adherence", "DOUBLE", "the share by the coordinator's target; null: classic protocol"),
     ),
 )
 

@@ -75,7 +75,7 @@ MEMBERS: Final = Table(
     columns=(
         *snapshot_columns(),
         Column("group_id", "STRING", "group.id", nullable=False),
-        Column("group_state", "STRING", "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead"),
+        Column("group_state", "STRING", "Stable, Empty, Dead, PreparingRebalance, Reconciling, ..."),
         Column("group_type", "STRING", "classic, consumer, ..."),
         Column("protocol_type", "STRING", "'consumer' for consumers"),
         Column("assignor", "STRING", "the assignor the group selected; null while it rebalances"),
@@ -91,6 +91,17 @@ MEMBERS: Final = Table(
         ),
         Column("read_at", "TIMESTAMP", "when it was read", nullable=False),
         Column("error", "STRING", "why the group could not be described"),
+        # From here on null for groups of the classic protocol.
+        Column("group_epoch", "INT", "rises with each change that the coordinator assigns anew for"),
+        Column("assignment_epoch", "INT", "group_epoch of the coordinator's target"),
+        Column("member_epoch", "INT", "epoch of the target that the member has reached"),
+        Column("member_type", "STRING", "protocol of the member itself: classic while the group goes over"),
+        Column("rack_id", "STRING", "client.rack"),
+        Column(
+            "target_assignment",
+            "ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>",
+            "partitions that the coordinator wants the member to hold",
+        ),
     ),
 )
 
@@ -118,5 +129,6 @@ LAG: Final = Table(
             "drain_time_ms", "BIGINT", "time to no lag at the present rates; null when it does not shrink"
         ),
         Column("stalled", "BOOLEAN", "lag, records to read, and no commit moved over the rate window"),
+        Column("target_member_id", "STRING", "who shall hold it by the coordinator's target; null: classic"),
     ),
 )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_jobs.gates import EVENLAG_ASSIGNOR
+from spark_jobs.gates import CLASSIC, CONSUMER, EVENLAG_ASSIGNOR, HINTABLE_TYPES
 
 if TYPE_CHECKING:
     from spark_jobs.group_bundle import GroupBundle
 
-_CLASSIC: Final = "classic"
+_CLIENT_ASSIGNS: Final = f"cannot be hinted: the group has selected {{assignor}}, not {EVENLAG_ASSIGNOR}"
+_BROKER_ASSIGNS: Final = (
+    "cannot be hinted: the brokers assign the group by {assignor}; its clients have to ask for "
+    f"group.remote.assignor={EVENLAG_ASSIGNOR}"
+)
 
 
 class GroupReading(NamedTuple):
@@ -59,7 +63,7 @@ def planning_obstacle(group: GroupReading) -> str | None:
     if group.error is not None:
         return f"the group could not be read: {group.error}"
     if not group.num_shown:
-        if group.type != _CLASSIC:
+        if group.type != CLASSIC:
             return f"the group speaks the {group.type} protocol and does not show its members"
         return (
             "the group has no members: its application is not running, or takes partitions by assign() and "
@@ -72,8 +76,10 @@ def planning_obstacle(group: GroupReading) -> str | None:
 
 def hint_obstacle(group: GroupReading) -> str | None:
     """Why a group that can be planned could not follow a hint; None when it could."""
-    if group.type != _CLASSIC:
-        return f"cannot be hinted: the group speaks the {group.type} protocol, hints need {_CLASSIC}"
+    if group.type not in HINTABLE_TYPES:
+        needed = " or ".join(HINTABLE_TYPES)
+        return f"cannot be hinted: the group speaks the {group.type} protocol, hints need {needed}"
     if group.assignor != EVENLAG_ASSIGNOR:
-        return f"cannot be hinted: the group has selected {group.assignor}, not {EVENLAG_ASSIGNOR}"
+        told = _BROKER_ASSIGNS if group.type == CONSUMER else _CLIENT_ASSIGNS
+        return told.format(assignor=group.assignor)
     return None

@@ -163,14 +163,20 @@ def _group_states(commits: DataFrame, members: DataFrame) -> DataFrame:
 
 
 def _owners(members: DataFrame) -> DataFrame:
+    """Who holds a partition, and who shall: a row each partition that either is known of."""
     from pyspark.sql import functions as sf
 
-    held = members.select("group_id", "member_id", sf.explode("assignment").alias("held"))
+    def rows(column: str, holder: str) -> DataFrame:
+        held = members.select("group_id", sf.col("member_id").alias(holder), sf.explode(column).alias("held"))
+        return held.select("group_id", holder, "held.topic", sf.explode("held.partitions").alias("partition"))
+
+    holders = ("owner_member_id", "target_member_id")
     return (
-        held.select("group_id", "member_id", "held.topic", sf.explode("held.partitions").alias("partition"))
+        rows("assignment", holders[0])
+        .unionByName(rows("target_assignment", holders[1]), allowMissingColumns=True)
         .groupBy("group_id", "topic", "partition")
         # Two holders are an anomaly that audits report; the smaller id keeps the row the same on a repeat.
-        .agg(sf.min("member_id").alias("owner_member_id"))
+        .agg(*(sf.min(name).alias(name) for name in holders))
     )
 
 

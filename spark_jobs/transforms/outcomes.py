@@ -76,23 +76,36 @@ def build_outcomes(
 
 
 def _adherence(assignments: DataFrame, members: DataFrame) -> DataFrame:
-    """The share of a plan's partitions that the member the hint names now holds."""
+    """The shares of a plan's partitions that the member the hint names holds, and that it shall hold."""
     from pyspark.sql import functions as sf
 
     key = sf.when(
         sf.col("group_instance_id").isNotNull(), sf.concat(sf.lit("i:"), sf.col("group_instance_id"))
     ).otherwise(sf.concat(sf.lit("m:"), sf.col("member_id")))
-    held = (
-        members.select("group_id", key.alias("owner_after_key"), sf.explode("assignment").alias("held"))
-        .select("group_id", "owner_after_key", "held.topic", sf.explode("held.partitions").alias("partition"))
-        .withColumn("is_held", sf.lit(True))
+
+    def rows(column: str, sign: str) -> DataFrame:
+        held = members.select("group_id", key.alias("owner_after_key"), sf.explode(column).alias("held"))
+        return held.select(
+            "group_id", "owner_after_key", "held.topic", sf.explode("held.partitions").alias("partition")
+        ).withColumn(sign, sf.lit(True))
+
+    def share(sign: str) -> Column:
+        return sf.avg(sf.coalesce(sign, sf.lit(False)).cast("double"))
+
+    place = ["group_id", "owner_after_key", "topic", "partition"]
+    has_target = members.groupBy("group_id").agg(
+        sf.bool_or(sf.col("target_assignment").isNotNull()).alias("has_target")
     )
     return (
         assignments.where(sf.col("owner_after_key").isNotNull())
-        .join(held, ["group_id", "owner_after_key", "topic", "partition"], "left")
+        .join(rows("assignment", "is_held"), place, "left")
+        .join(rows("target_assignment", "is_target"), place, "left")
+        .join(has_target, "group_id", "left")
         .groupBy("plan_id")
         .agg(
-            sf.avg(sf.coalesce("is_held", sf.lit(False)).cast("double")).alias("adherence"),
+            share("is_held").alias("adherence"),
+            # Who has no target says nothing of one: null, not 0.
+            sf.when(sf.bool_or("has_target"), share("is_target")).alias("target_adherence"),
         )
     )
 
@@ -140,19 +153,35 @@ def _outcome() -> Column:
         .when(sf.col("superseded_by").isNotNull(), IGNORED)
         .when(sf.col("group_state").isNull() | sf.col("group_state").isin("Empty", "Dead"), IGNORED)
         .when((sf.col("group_state") == "Stable") & (sf.col("assignor") != "evenlag"), IGNORED)
-        .when(sf.col("expires_at") <= sf.col("started_at"), EXPIRED)
+        # Expiry stops starting: a coordinator whose target is as hinted has started, its members go on.
+        .when(
+            (sf.col("expires_at") <= sf.col("started_at"))
+            & (sf.coalesce("target_adherence", sf.lit(0.0)) < 1.0),
+            EXPIRED,
+        )
     )
 
 
 def _reason(outcome: Column) -> Column:
     from pyspark.sql import functions as sf
 
-    share = sf.format_string("%.0f %%", sf.col("adherence") * 100)
+    def percent(share: str) -> Column:
+        return sf.format_string("%.0f %%", sf.col(share) * 100)
+
+    in_target = sf.when(
+        sf.col("target_adherence").isNotNull(),
+        sf.concat(sf.lit(", and "), percent("target_adherence"), sf.lit(" in the coordinator's target")),
+    ).otherwise(sf.lit(""))
     return (
         sf.when(outcome == APPLIED, "every hinted partition is with its hinted member")
         .when(
             outcome == EXPIRED,
-            sf.concat(sf.lit("the hint's time is over with "), share, sf.lit(" of its partitions as hinted")),
+            sf.concat(
+                sf.lit("the hint's time is over with "),
+                percent("adherence"),
+                sf.lit(" of its partitions as hinted"),
+                in_target,
+            ),
         )
         .when(
             sf.col("superseded_by").isNotNull(),

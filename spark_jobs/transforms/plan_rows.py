@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spark_jobs.choices import Mode
+from spark_jobs.gates import CONSUMER
 from spark_jobs.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
 from spark_jobs.transforms.hintable import hint_obstacle, planning_obstacle, read_groups
 
@@ -233,6 +234,7 @@ class _Answer:
             kafka_cluster_id=self.context.kafka_cluster_id,
             group_id=group_id,
             snapshot_id=self.context.snapshot_id,
+            is_for_brokers=reading.type == CONSUMER,
         )
         if plan.is_change:
             self._propose(number, group_id, plan, rule, reading)

@@ -29,6 +29,7 @@ LAG_COLUMNS: Final = (
     "topic_id",
     "topic",
     "partition",
+    # Whom a move is counted against: see build_plans.
     "owner_member_id",
     "status",
     "lag_records",
@@ -80,7 +81,9 @@ def build_plans(
     # rows of the batch again. What it holds, Kafka's names of topics, has no comma.
     taken = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
     people = members.withColumn("subscription", taken)
-    rows = lag.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
+    # A coordinator on its way to a target goes on to it: what a plan changes is the target, not what is held.
+    owned = lag.withColumn("owner_member_id", sf.coalesce("target_member_id", "owner_member_id"))
+    rows = owned.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
         people.select(sf.lit(True).alias("is_member"), "group_id", *MEMBER_COLUMNS), allowMissingColumns=True
     )
     together = rows.repartition("group_id") if bundles is None else with_bundles(rows, *bundles)

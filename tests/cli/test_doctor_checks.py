@@ -19,7 +19,13 @@ from evenlag.doctor.airflow_checks import (
     judge_imports,
 )
 from evenlag.doctor.broker_checks import check_answer, check_clock, check_cluster_id, check_versions
-from evenlag.doctor.group_checks import check_assignors, check_commits, check_unmatched, tell_modes
+from evenlag.doctor.group_checks import (
+    check_assignors,
+    check_commits,
+    check_extra,
+    check_unmatched,
+    tell_modes,
+)
 from evenlag.doctor.lake_checks import (
     check_tables,
     check_unfinished,
@@ -208,6 +214,19 @@ def test_groups_are_held_against_the_rules() -> None:
     [blind] = check_commits(loaded.policy, "orders", uncommitted)
     assert blind.told.endswith("the lag of 1 groups is not known: auto-1 (3)")
     assert worst(check_commits(loaded.policy, "orders", {"quiet": 9})) == "ok"
+
+
+def test_the_extra_is_missed_where_hints_are_published_to_brokers() -> None:
+    loaded = policy(RULES)
+    groups = {"auto-1": {"group_type": "consumer"}, "quiet": {"group_type": "consumer"}, "auto-2": {}}
+    [missing] = check_extra(loaded.policy, "orders", groups, is_installed=False)
+    assert (missing.verdict, "auto-1" in missing.told, "quiet" in missing.told) == (
+        Verdict.WARNING,
+        True,
+        False,
+    )
+    assert worst(check_extra(loaded.policy, "orders", groups, is_installed=True)) == "ok"
+    assert worst(check_extra(loaded.policy, "orders", {"auto-2": {}}, is_installed=False)) == "skipped"
 
 
 # Lake -----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ RULES: dict[str, str] = {
     "lag-known": "mode: auto, reset_policy: null",
     "snapshot-fresh": "mode: auto, gates: {max_snapshot_age_s: 1}",
     "group-stable": "mode: auto",
-    "classic-protocol": "mode: auto",
+    "hint-protocol": "mode: auto",
     "hint-assignor": "mode: auto",
     "cooldown": "mode: auto",
     "payload-fits": "mode: auto",
@@ -185,7 +185,7 @@ def spoil(planned: Planned, prefix: str) -> Planned:
 
     heads = change(heads, "no-violations", "violations", sf.array(sf.lit("UNASSIGNED: t0-1 is with nobody")))
     heads = change(heads, "group-stable", "group_state", sf.lit("PreparingRebalance"))
-    heads = change(heads, "classic-protocol", "group_type", sf.lit("consumer"))
+    heads = change(heads, "hint-protocol", "group_type", sf.lit("share"))
     return dataclasses.replace(planned, heads=heads, assignments=rows)
 
 

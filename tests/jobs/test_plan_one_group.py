@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
 import pytest
 
+from assignor_core.hint import HintPayload
 from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.logs import JsonFormatter, WorkerLog, log_fields
 from spark_jobs.policy_file import parse_policy
@@ -115,14 +116,38 @@ def test_a_group_that_backs_off_or_cannot_be_hinted_is_planned_in_shadow_with_th
             members(group_type="consumer", assignor="uniform"),
             None,
             "shadow",
-            "cannot be hinted: the group speaks the consumer protocol, hints need classic",
+            (
+                "cannot be hinted: the brokers assign the group by uniform; its clients have to ask for "
+                "group.remote.assignor=evenlag"
+            ),
         ),
+        (
+            members(group_type="share"),
+            None,
+            "shadow",
+            "cannot be hinted: the group speaks the share protocol, hints need classic or consumer",
+        ),
+        (members(group_type="consumer"), None, "auto", None),
     ]
     for member_rows, history, mode, reason in cases:
         decision, plan, _ = decide(SKEWED, member_rows, context("", history))
         assert plan is not None
         assert (plan["mode"], plan["mode_reason"]) == (mode, reason)
         assert (decision["policy_mode"], decision["mode"], decision["reason"]) == ("auto", mode, reason)
+
+
+def test_only_a_payload_for_brokers_names_its_static_members() -> None:
+    rows = [member("m-1", group_instance_id="pod-1"), member("m-2")]
+    told = {}
+    for kind in ("classic", "consumer"):
+        people = table(MEMBERS, [{**row, "group_type": kind} for row in rows])
+        _, plan, _ = decide(SKEWED, people, context())
+        assert plan is not None
+        assert plan["group_type"] == kind
+        told[kind] = HintPayload.decode(plan["payload"].encode())
+    assert told["classic"].member_ids is None
+    assert told["consumer"].member_ids == {"i:pod-1": "m-1"}
+    assert told["consumer"].assignment == told["classic"].assignment
 
 
 def test_a_group_that_cannot_be_planned_says_why() -> None:

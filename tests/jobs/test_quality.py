@@ -43,7 +43,7 @@ BREAKS: list[tuple[str, dict[str, Any], str]] = [
     ("lag_known", {"num_unknown_partitions": 4}, "the lag of 4 partitions is not known"),
     ("snapshot_fresh", {"snapshot_age_s": 901.0}, "the snapshot is 901 s old, at most 900 s are allowed"),
     ("group_stable", {"group_state": "PreparingRebalance"}, "the group is PreparingRebalance, not Stable"),
-    ("classic_protocol", {"group_type": "consumer"}, "the group speaks the consumer protocol"),
+    ("hint_protocol", {"group_type": "share"}, "speaks the share protocol, hints need classic or consumer"),
     ("hint_assignor", {"group_assignor": "range"}, "the group's assignor is range"),
     ("hint_assignor", {"group_assignor": None}, "group_assignor is not known"),
     ("cooldown", {"since_last_hint_s": 599.0}, "the last hint is 599 s old, the group rests for 600 s"),
@@ -61,6 +61,12 @@ def test_each_gate_is_failed_by_its_plan_alone_in_one_pass() -> None:
     for n, (gate, _, message) in enumerate(BREAKS):
         assert message in failed[f"bad-{n}", gate]
     assert {gate for gate, _, _ in BREAKS} == {gate.name for gate in GATES}
+
+
+def test_a_group_that_brokers_assign_passes_as_one_that_its_consumers_do() -> None:
+    verdicts = judge_plans(pd.DataFrame([{**GOOD, "group_type": "consumer"}]))
+    assert all(row["passed"] for row in verdicts)
+    assert [row["allowed"] for row in verdicts if row["gate"] == "hint_protocol"] == ["consumer"]
 
 
 def test_a_gate_that_cannot_be_evaluated_fails_the_run() -> None:

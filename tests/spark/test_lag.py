@@ -208,3 +208,19 @@ def test_a_group_of_the_newer_protocol_that_shows_its_members_is_like_any_other(
     lag = reading.lag()
     assert (lag["new", "t", 0].status, lag["new", "t", 0].owner_member_id) == ("OK", "m-1")
     assert lag["new", "u", 0].status == "NOT_SUBSCRIBED"
+    assert lag["new", "t", 0].target_member_id is None
+
+
+def test_who_shall_hold_a_partition_stands_beside_who_does(spark: SparkSession) -> None:
+    wanted = [{"topic": "t", "partitions": [0, 1]}]
+    people = [
+        member("m-1", held={"t": [0]}, group_type="consumer", target_assignment=[]),
+        member("m-2", held={}, group_type="consumer", target_assignment=wanted),
+    ]
+    reading = Reading(
+        spark, offsets=[offset(n, 10) for n in range(3)], commits=[commit(0, 4)], members=people
+    )
+    holders = {
+        number: (row.owner_member_id, row.target_member_id) for (*_, number), row in reading.lag().items()
+    }
+    assert holders == {0: ("m-1", "m-2"), 1: (None, "m-2"), 2: (None, None)}

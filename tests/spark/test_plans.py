@@ -92,6 +92,20 @@ def test_a_plan_spreads_the_lag_and_says_so(spark: SparkSession) -> None:
     } == {number: f"m:{held}" for number, (_, held, _) in after.items()}
 
 
+def test_moves_are_counted_against_the_coordinator_s_target(spark: SparkSession) -> None:
+    """What is held is on its way already: a plan changes where it goes."""
+    target = {0: "m-1", 1: "m-2", 2: "m-1", 3: "m-2"}
+    rows = [row | {"target_member_id": target[row["partition"]]} for row in lag_rows([900, 800, 10, 9], EVEN)]
+    planned = plan(spark, rows, members_of(EVEN, group_type="consumer"), "lag-aware-sticky")
+    assert select_heads(planned, context()).collect() == []
+    (decision,) = select_decisions(planned, context()).collect()
+    assert decision.decision == "NO_CHANGE"
+    (head,) = select_heads(
+        plan(spark, lag_rows([900, 800, 10, 9], EVEN), members_of(EVEN), "lag-aware-sticky"), context()
+    ).collect()
+    assert head.moves == 2
+
+
 def test_the_same_snapshot_gives_the_same_plan_id(spark: SparkSession) -> None:
     lags, members = lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN)
     ids = {

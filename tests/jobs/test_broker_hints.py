@@ -1,0 +1,166 @@
+"""Hints for groups that brokers assign: signed for brokers, and taken up without ever failing a publishing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assignor_core.errors import HintSignatureError
+from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint
+from spark_jobs import ask_coordinators
+from spark_jobs.ask_coordinators import ask_until_taken_up, is_taken_up
+from spark_jobs.errors import JobError, KafkaUnreachableError
+from spark_jobs.hint_topic import decode_group_hint
+from spark_jobs.kafka_connection import librdkafka_settings
+from spark_jobs.live_groups import LiveGroup
+from spark_jobs.secret_refs import SecretRef
+from spark_jobs.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MASTER = "a master key"
+TOPIC = "AAAAAAAAAAAAAAAAAAAAAQ"
+CLASSIC = HintPayload("c", "g", "s", "f", {"i:a": {TOPIC: [0, 1]}}, count_slack=0, max_moves=9)
+BROKERS = replace(CLASSIC, member_ids={"i:a": "id-of-a"})
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ClusterSettings:
+    monkeypatch.setenv("TEST_KEY", MASTER)
+    return ClusterSettings(bootstrap_servers=("b:9092",), hint_signing_key=SecretRef(env="TEST_KEY"))
+
+
+@pytest.mark.parametrize("payload", [CLASSIC, BROKERS], ids=["classic", "brokers"])
+def test_a_hint_is_read_only_by_the_key_of_its_group_s_protocol(
+    cluster: ClusterSettings, payload: HintPayload
+) -> None:
+    is_for_brokers = payload is BROKERS
+    for derive in (derive_group_key, derive_broker_key):
+        key = derive(MASTER.encode(), "g")
+        value = encode_hint(payload.encode(), sequence=1, issued_at_ms=1, expires_at_ms=2, group_key=key)
+        if (derive is derive_broker_key) is is_for_brokers:
+            hint = decode_group_hint(value, "g", cluster)
+            assert (hint.signed, hint.payload.member_ids) == (True, payload.member_ids)
+        else:
+            with pytest.raises(HintSignatureError, match="not for the group's protocol"):
+                decode_group_hint(value, "g", cluster)
+    for key in (None, b"somebody's"):
+        value = encode_hint(payload.encode(), sequence=1, issued_at_ms=1, expires_at_ms=2, group_key=key)
+        with pytest.raises(HintSignatureError):
+            decode_group_hint(value, "g", cluster)
+
+
+def test_without_keys_either_is_read() -> None:
+    for payload in (CLASSIC, BROKERS):
+        value = encode_hint(payload.encode(), sequence=1, issued_at_ms=1, expires_at_ms=2)
+        assert decode_group_hint(value, "g", ClusterSettings(bootstrap_servers=("b:9092",))).payload
+
+
+def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "p")
+    given: dict[str, Any] = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "evenlag",
+        "sasl_plain_password": SecretRef(env="PASSWORD"),
+        "ssl_cafile": "/ca.pem",
+        "ssl_check_hostname": False,
+        "retry_backoff_ms": 250,
+    }
+    assert librdkafka_settings(ClusterSettings(bootstrap_servers=("a:1", "b:2"), kafka=given)) == {
+        "bootstrap.servers": "a:1,b:2",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "evenlag",
+        "sasl.password": "p",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    tunnelled = ClusterSettings(bootstrap_servers=("a:1",), kafka={"socks5_proxy": "socks5://p:1"})
+    with pytest.raises(JobError, match=r"nothing like these settings: socks5_proxy"):
+        librdkafka_settings(tunnelled)
+
+
+def group(held: Mapping[str, Mapping[str, list[int]]]) -> LiveGroup:
+    return LiveGroup("Stable", "evenlag", "f", held=held)
+
+
+def test_a_hint_is_taken_up_when_the_target_is_as_hinted() -> None:
+    payload = replace(BROKERS, assignment={"i:a": {TOPIC: [1, 0]}, "m:b": {TOPIC: [2]}, "m:idle": {}})
+    as_hinted: dict[str, dict[str, list[int]]] = {"i:a": {TOPIC: [0, 1]}, "m:b": {TOPIC: [2]}, "m:idle": {}}
+    assert is_taken_up(payload, group(as_hinted))
+    assert not is_taken_up(payload, group({**as_hinted, "m:b": {}}))
+    assert not is_taken_up(payload, group({**as_hinted, "i:a": {TOPIC: [0, 1, 3]}}))
+    assert not is_taken_up(payload, LiveGroup("Dead", None, None))
+
+
+class Coordinators:
+    """Stands for brokers: none can be made to refuse, or to be slow with a target, at a chosen moment."""
+
+    def __init__(self, *, takes_up_after: int) -> None:
+        self.asked: list[str] = []
+        self._takes_up_after = takes_up_after
+
+    def ask(self, _settings: object, group_id: str, _topic: str, *, timeout_s: float) -> str:
+        assert timeout_s > 0
+        self.asked.append(group_id)
+        if group_id == "shut":
+            raise KafkaUnreachableError("nobody is let in")
+        return "id"
+
+    def look(self, _client: object, _names: object, *, of_brokers: Any, limits: object) -> Any:
+        assert limits
+        taken: Any = BROKERS.assignment
+        return {
+            name: group(taken if self.asked.count(name) >= self._takes_up_after else {})
+            for name in of_brokers
+        }
+
+
+@pytest.fixture
+def coordinators(monkeypatch: pytest.MonkeyPatch) -> Coordinators:
+    made = Coordinators(takes_up_after=2)
+    monkeypatch.setattr(ask_coordinators, "ask_coordinator", made.ask)
+    monkeypatch.setattr(ask_coordinators, "read_live_groups", made.look)
+    for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
+        monkeypatch.setattr(ask_coordinators, name, 0.0)
+    return made
+
+
+def test_a_coordinator_is_asked_until_its_target_is_as_hinted_and_three_times_at_most(
+    coordinators: Coordinators, cluster: ClusterSettings
+) -> None:
+    coordinators._takes_up_after = 2
+    assert ask_until_taken_up(None, cluster, {"a": BROKERS, "b": BROKERS}) == {}
+    assert sorted(coordinators.asked) == ["a", "a", "b", "b"]
+    coordinators._takes_up_after, coordinators.asked = 9, []
+    assert ask_until_taken_up(None, cluster, {"a": BROKERS, "shut": BROKERS}) == {
+        "a": "its coordinator was asked, and its target is not as hinted",
+        "shut": "nobody is let in",
+    }
+    assert sorted(coordinators.asked) == ["a"] * 3 + ["shut"] * 3
+
+
+def test_no_group_is_asked_when_there_is_none_or_no_time(
+    coordinators: Coordinators, cluster: ClusterSettings
+) -> None:
+    assert ask_until_taken_up(None, cluster, {}) == {}
+    told = ask_until_taken_up(None, cluster, {"a": BROKERS}, timeout_s=0)
+    assert told == {"a": "its coordinator was not asked in time"}
+    assert coordinators.asked == []
+
+
+def test_without_the_extra_a_hint_waits_for_the_group_to_change(
+    monkeypatch: pytest.MonkeyPatch, cluster: ClusterSettings
+) -> None:
+    look = Coordinators(takes_up_after=1).look
+    monkeypatch.setattr(ask_coordinators, "read_live_groups", look)
+    for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
+        monkeypatch.setattr(ask_coordinators, name, 0.0)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    told = ask_until_taken_up(None, cluster, {"a": BROKERS})
+    assert told == {"a": "confluent-kafka is not installed: install evenlag[kip848]"}
