@@ -29,7 +29,7 @@ from sandbox.topics import DEFAULT_HINT_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_BATCHES_PER_S = 10
+BATCHES_PER_S = 10
 _KAFKA_ASSIGNORS = {"cooperative-sticky": CooperativeStickyAssignor, "range": RangePartitionAssignor}
 
 
@@ -52,6 +52,8 @@ class ConsumerSpec:
         Its speed.
     instance_id
         Static membership, None without.
+    protocol
+        ``classic``, or ``consumer`` (KIP-848): then it is `sandbox.newer_consumer` that runs it.
     assignor
         ``evenlag``, or ``range`` or ``cooperative-sticky`` of kafka-python itself for comparison.
     hint_topic, hint_key_hex
@@ -69,6 +71,7 @@ class ConsumerSpec:
     log_file: str
     records_per_s: float = 500.0
     instance_id: str | None = None
+    protocol: str = "classic"
     assignor: str = "evenlag"
     hint_topic: str = DEFAULT_HINT_TOPIC
     hint_key_hex: str | None = None
@@ -161,7 +164,7 @@ class Worker:
             "allow_auto_create_topics": False,
             "heartbeat_interval_ms": spec.heartbeat_interval_ms,
             "session_timeout_ms": spec.session_timeout_ms,
-            "max_poll_records": max(1, round(spec.records_per_s / _BATCHES_PER_S)),
+            "max_poll_records": max(1, round(spec.records_per_s / BATCHES_PER_S)),
             **spec.extra,
         }
         if spec.assignor == "evenlag":
@@ -193,7 +196,7 @@ class Worker:
     def _process(self, tp: Any, offsets: list[int], generation: int) -> None:
         """Work on one batch for as long as its records take, then log it as runs of offsets."""
         self._stopping.wait(len(offsets) / self._spec.records_per_s)
-        for first, last in _runs(offsets):
+        for first, last in runs_of(offsets):
             self._journal.write(
                 "processed",
                 topic=tp.topic,
@@ -236,7 +239,7 @@ class _LoggingOffsets(ProcessedOffsets):
         self._worker.log_failed_commit(error)
 
 
-def _runs(offsets: Iterable[int]) -> Iterable[tuple[int, int]]:
+def runs_of(offsets: Iterable[int]) -> Iterable[tuple[int, int]]:
     """Return consecutive offsets as (first, last)."""
     runs: list[tuple[int, int]] = []
     for offset in offsets:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Mapping
 
+_MODULES = {"classic": "sandbox.consumer", "consumer": "sandbox.newer_consumer"}
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -42,7 +43,8 @@ class Workload:
     group_id, hint_topic
         Of the consumers.
     consumer
-        Further fields of `ConsumerSpec` that all consumers have, for example ``records_per_s``.
+        Further fields of `ConsumerSpec` that all consumers have, for example ``records_per_s``, or
+        ``protocol`` for consumers of confluent-kafka in a group that the broker assigns.
 
     Examples
     --------
@@ -120,7 +122,7 @@ class Workload:
         spec = replace(spec, **{**self._settings, **fields})
         path = self.directory / f"{name}.json"
         spec.write(path)
-        self._start(name, "sandbox.consumer", path)
+        self._start(name, _MODULES[spec.protocol], path)
 
     def start_traffic(
         self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0

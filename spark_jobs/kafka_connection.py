@@ -12,7 +12,7 @@ from spark_jobs.kafka_reading.clients import open_admin_client
 from spark_jobs.secret_refs import SecretRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from spark_jobs.settings import ClusterSettings
 
@@ -86,22 +86,38 @@ def librdkafka_settings(cluster: ClusterSettings) -> dict[str, Any]:
     SecretError
         When a secret that the policy refers to is not there.
     """
+    return to_librdkafka(kafka_client_settings(cluster))
+
+
+def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
+    """How to connect, as keyword arguments of kafka-python's clients, in confluent-kafka's words.
+
+    Raises
+    ------
+    JobError
+        When a setting has no counterpart there.
+
+    Examples
+    --------
+    >>> to_librdkafka({"bootstrap_servers": ["a:1", "b:1"], "security_protocol": "SSL", "client_id": "c"})
+    {'bootstrap.servers': 'a:1,b:1', 'security.protocol': 'SSL'}
+    """
     unknown = sorted(
         name
-        for name in cluster.kafka
+        for name in client
         # All else (times, sizes) is kafka-python's own tuning, and not needed to connect.
         if name.startswith(_HOW_TO_CONNECT) and name not in {*_LIBRDKAFKA_NAMES, "ssl_check_hostname"}
     )
     if unknown:
         raise JobError(f"confluent-kafka has nothing like these settings: {', '.join(unknown)}")
-    settings = {
-        _LIBRDKAFKA_NAMES[name]: value.resolve() if isinstance(value, SecretRef) else value
-        for name, value in cluster.kafka.items()
-        if name in _LIBRDKAFKA_NAMES
+    servers = client["bootstrap_servers"]
+    settings = {"bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers)}
+    settings |= {
+        _LIBRDKAFKA_NAMES[name]: value for name, value in client.items() if name in _LIBRDKAFKA_NAMES
     }
-    if cluster.kafka.get("ssl_check_hostname") is False:
+    if client.get("ssl_check_hostname") is False:
         settings["ssl.endpoint.identification.algorithm"] = "none"
-    return {**settings, "bootstrap.servers": ",".join(cluster.bootstrap_servers)}
+    return settings
 
 
 @contextmanager

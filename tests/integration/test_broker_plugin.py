@@ -12,104 +12,25 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaConnectionError, NodeNotReadyError
 
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint, hint_key
-from sandbox.broker import Broker
-from sandbox.broker_plugin import ASSIGNOR_CLASS
-from sandbox.processes import free_ports
 from spark_jobs.consumer_group_trigger import ask_coordinator
 from tests.hints import Cluster, now_ms, wait_until
 from tests.plugin.fleet import PYTHON_MEMBER, Fleet
+from tests.plugin.node import HINTS, MASTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.plugin.harness import Harness
+    from tests.plugin.node import Node
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed: it is the extra kip848")
-# Of `make soak` while the pipeline does not plan such groups yet: nothing of `make test` stands on it.
-pytestmark = [pytest.mark.broker, pytest.mark.soak]
+pytestmark = pytest.mark.broker
 
-MASTER = b"the master key of these tests"
-HINTS = "evenlag-hints"
 INSTANCES = ("pod-0", "pod-1", "pod-2")
 PLAN = {"pod-0": [0, 3], "pod-1": [1, 4], "pod-2": [2, 5]}
 OTHER_PLAN = {"pod-0": [1, 4], "pod-1": [2, 5], "pod-2": [0, 3]}
-_VERDICTS = (
-    "FollowedTotal", "NoHintTotal", "ColdTotal", "ExpiredTotal", "FingerprintTotal", "MismatchTotal",
-    "MaxMovesTotal", "CountSlackTotal", "InvalidTotal",
-)  # fmt: skip
 UNEVEN = {"pod-0": [0, 1, 2], "pod-1": [3, 4], "pod-2": [5]}
-
-
-class Node:
-    """A broker with the plug-in, and its figures."""
-
-    def __init__(self, broker: Broker, key_file: Path, jmx_port: int, harness: Harness) -> None:
-        self.broker, self.key_file = broker, key_file
-        self._jmx_port, self._harness = jmx_port, harness
-
-    def figures(self) -> dict[str, float]:
-        """Return the plug-in's MBean."""
-        return self._harness.ask("jmx", port=self._jmx_port)
-
-    def answers(self) -> dict[str, float]:
-        """Return how often each verdict was given to the coordinator."""
-        figures = self.figures()
-        return {name: figures[name] for name in _VERDICTS}
-
-    def wait_for(self, what: str, condition: Callable[[dict[str, float]], bool]) -> None:
-        """Wait until the figures are as said."""
-        wait_until(lambda: condition(self.figures()), timeout_s=90, what=what)
-
-
-@pytest.fixture(scope="module")
-def node(plugin_jar: Path, harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    folder = tmp_path_factory.mktemp("plugin-broker")
-    key_file = folder / "master.key"
-    key_file.write_bytes(MASTER + b"\n")
-    (jmx_port,) = free_ports(1)
-    properties = {
-        "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
-        "group.consumer.min.heartbeat.interval.ms": "200",
-        "group.consumer.heartbeat.interval.ms": "300",
-        "group.consumer.assignment.interval.ms": "100",
-        "evenlag.signing.key.file": str(key_file),
-        "evenlag.check.interval.ms": "500",
-        **secured(folder),
-    }
-    jmx = [f"-Dcom.sun.management.jmxremote.{name}" for name in (
-        f"port={jmx_port}", f"rmi.port={jmx_port}", "host=127.0.0.1", "authenticate=false", "ssl=false"
-    )]  # fmt: skip
-    options = [*jmx, "-Djava.rmi.server.hostname=127.0.0.1", "-Dorg.slf4j.simpleLogger.log.evenlag=info"]
-    with Broker.start(
-        folder / "node", sasl_ssl=True, properties=properties, class_path=[plugin_jar], jvm_options=options
-    ) as broker:
-        yield Node(broker, key_file, jmx_port, harness)
-
-
-def secured(folder: Path) -> dict[str, str]:
-    """Have the plug-in find the brokers' own listener, an authenticated one; secrets by a config provider."""
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    secrets = folder / "secrets.properties"
-    secrets.write_text(
-        f'broker={login} username="broker" password="b" user_broker="b" user_evenlag="e";\n'
-        f'plugin={login} username="evenlag" password="e";\n',
-        encoding="utf-8",
-    )
-    return {
-        "config.providers": "file",
-        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
-        "inter.broker.listener.name": "SASL_SSL",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"${{file:{secrets}:broker}}",
-        "evenlag.consumer.sasl.mechanism": "PLAIN",
-        "evenlag.consumer.sasl.jaas.config": f"${{file:{secrets}:plugin}}",
-        **{
-            f"{prefix}ssl.truststore.{name}": value
-            for prefix in ("", "evenlag.consumer.")
-            for name, value in (("type", "PEM"), ("location", str(folder / "node" / "ca.pem")))
-        },
-    }
 
 
 class Scene:
@@ -339,6 +260,7 @@ def test_it_outlives_a_broker_and_a_topic_and_a_pod(scene: Scene) -> None:
     scene.finish()
 
 
+@pytest.mark.soak
 def test_fifty_members_follow_plan_after_plan(
     node: Node, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Hints for groups that brokers assign: signed for brokers, and taken up without ever failing a publishing."""
+"""Hints that brokers follow: signed for brokers, and taken up without ever failing a publishing."""
 
 from __future__ import annotations
 
