@@ -2,6 +2,7 @@
 #
 #   make            says what there is
 #   make setup      PYTHON=python3.12 picks the interpreter, JAVA_HOME the Java
+#   make demo       PROTOCOL=consumer takes a group of the newer protocol (KIP-848)
 #   make test       PYTEST_ARGS="-k fingerprint" runs a part
 
 SHELL := /bin/bash
@@ -15,6 +16,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 FOLDERS := assignor_core hint_client spark_jobs evenlag dags sandbox tests
 PYTEST_ARGS ?=
+PROTOCOL ?= classic
 DEMO_ARGS ?=
 CHAOS_ARGS ?=
 
@@ -39,8 +41,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setup: ready"
 
 .PHONY: demo
-demo: $(STAMP) ## Run the main job end to end on a real broker, with Airflow, and draw what it did
-	@$(BIN)/evenlag demo $(DEMO_ARGS)
+demo: $(STAMP) ## Run the main job end to end on a real broker, with Airflow, and draw it; PROTOCOL=consumer: KIP-848
+	@$(BIN)/evenlag demo --protocol $(PROTOCOL) $(DEMO_ARGS)
 
 .PHONY: airflow
 airflow: $(STAMP) ## Start the sandbox's broker, a workload and the Airflow page; Ctrl-C stops all

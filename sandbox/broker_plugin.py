@@ -52,10 +52,13 @@ def build_plugin(folder: Path) -> Path:
     JarsError
         When there is no javac, the broker's jars cannot be fetched, or javac finds fault.
     """
+    sources = sorted(_SOURCES.rglob("*.java"))
+    if not sources:
+        raise JarsError(f"{_SOURCES} has no sources: the plug-in is built in evenlag's repository")
     version = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     with tempfile.TemporaryDirectory() as temporary:
         classes = Path(temporary)
-        compile_java(sorted(_SOURCES.rglob("*.java")), classes, broker_classpath())
+        compile_java(sources, classes, broker_classpath())
         folder.mkdir(parents=True, exist_ok=True)
         jar = folder / f"evenlag-broker-plugin-{version}.jar"
         # Beside its place first: a broker that starts meanwhile finds the old jar or the new one, whole.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from sandbox import spark_archive
 from sandbox.airflow import Airflow
 from sandbox.airflow_rest import AirflowError
-from sandbox.broker import Broker, BrokerError
+from sandbox.broker import BrokerError
+from sandbox.demo_broker import CONSUMER, PROTOCOLS, start_demo_broker
 from sandbox.demo_page import write_page
 from sandbox.demo_result import DemoError, DemoLake, Promise, check_promises
 from sandbox.demo_sampler import LagSampler
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from sandbox.broker import Broker
     from sandbox.demo_result import DemoResult, PublishedPlan
 
 CLUSTER: Final = "sandbox"
@@ -44,6 +46,7 @@ HEAVY_BACKLOG: Final = (24_000, 16_000, 11_000)
 LIGHT_BACKLOG: Final = 400
 RUN_TIMEOUT_S: Final = 420.0
 PAGE: Final = "index.html"
+_TWO_PHASES: Final = "The consumers follow the hint, in two phases"
 _MARKER: Final = ".evenlag-demo"
 EXPECTED_ERRORS: Final = (AirflowError, BrokerError, DemoError, JarsError, WorkloadError, OSError)
 
@@ -67,6 +70,7 @@ groups:
 class Stage:
     """What runs while the demo goes on."""
 
+    protocol: str
     broker: Broker
     workload: Workload
     airflow: Airflow
@@ -74,13 +78,18 @@ class Stage:
     lake: DemoLake
 
 
-def run_demo(folder: Path, *, keep_going: bool = False, story: Story | None = None) -> int:
+def run_demo(
+    folder: Path, *, protocol: str = PROTOCOLS[0], keep_going: bool = False, story: Story | None = None
+) -> int:
     """Run the demo and return the exit status: 0 only when every promise was kept.
 
     Parameters
     ----------
     folder
         Where everything goes; made, or emptied when an earlier demo made it.
+    protocol
+        ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): consumers of confluent-kafka, which know
+        nothing of hints, and a broker that has the plug-in.
     keep_going
         Stay up after the end until Ctrl-C.
     """
@@ -89,7 +98,7 @@ def run_demo(folder: Path, *, keep_going: bool = False, story: Story | None = No
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         with interruptible():
-            promises = _tell(prepare_folder(folder), told, keep_going=keep_going)
+            promises = _tell(prepare_folder(folder), told, protocol, keep_going=keep_going)
     except EXPECTED_ERRORS as error:
         told.say(f"\nThe demo stopped: {error}", style="bold red")
         told.say(f"Logs are in {folder.resolve()}")
@@ -108,10 +117,10 @@ def run_demo(folder: Path, *, keep_going: bool = False, story: Story | None = No
     return 0 if kept else 1
 
 
-def _tell(folder: Path, story: Story, *, keep_going: bool) -> tuple[Promise, ...]:
+def _tell(folder: Path, story: Story, protocol: str, *, keep_going: bool) -> tuple[Promise, ...]:
     story.chapter("1  A cluster, a group, a backlog")
     with ExitStack() as stack:
-        stage = _set_up(stack, folder, story)
+        stage = _set_up(stack, folder, story, protocol)
         story.chapter("2  The first run: observe, decide, publish")
         plan = _first_run(stage, story)
         story.chapter("3  The second run: what became of the hint?")
@@ -129,12 +138,12 @@ def _tell(folder: Path, story: Story, *, keep_going: bool) -> tuple[Promise, ...
     return promises
 
 
-def _set_up(stack: ExitStack, folder: Path, story: Story) -> Stage:
+def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stage:
     with story.step("Kafka: one node, on a port of its own") as tell:
-        broker = stack.enter_context(Broker.start(folder / "broker"))
-        tell(broker.bootstrap_servers)
+        broker = stack.enter_context(start_demo_broker(folder, protocol))
+        tell(f"{broker.bootstrap_servers}{', with the plug-in' if protocol == CONSUMER else ''}")
     policy = write_policy(folder, broker)
-    workload = stack.enter_context(make_workload(broker, folder))
+    workload = stack.enter_context(make_workload(broker, folder, protocol))
     with story.step(
         f"{NUM_CONSUMERS} consumers of {TOPIC}, {NUM_PARTITIONS} partitions, group {GROUP}"
     ) as tell:
@@ -158,7 +167,7 @@ def _set_up(stack: ExitStack, folder: Path, story: Story) -> Stage:
     sampler = LagSampler(workload)
     stack.callback(sampler.stop)
     sampler.start()
-    return Stage(broker, workload, airflow, sampler, DemoLake(folder / "lake", CLUSTER, GROUP))
+    return Stage(protocol, broker, workload, airflow, sampler, DemoLake(folder / "lake", CLUSTER, GROUP))
 
 
 def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
@@ -182,7 +191,7 @@ def write_policy(folder: Path, broker: Broker) -> Path:
     return path
 
 
-def make_workload(broker: Broker, folder: Path) -> Workload:
+def make_workload(broker: Broker, folder: Path, protocol: str = PROTOCOLS[0]) -> Workload:
     """The demo's topic and consumers, not started yet."""
     return Workload(
         {"bootstrap_servers": broker.bootstrap_servers},
@@ -190,7 +199,7 @@ def make_workload(broker: Broker, folder: Path) -> Workload:
         topic=TOPIC,
         num_partitions=NUM_PARTITIONS,
         group_id=GROUP,
-        consumer={"records_per_s": CONSUMER_RECORDS_PER_S},
+        consumer={"records_per_s": CONSUMER_RECORDS_PER_S, "protocol": protocol},
     )
 
 
@@ -209,7 +218,9 @@ def _first_run(stage: Stage, story: Story) -> PublishedPlan:
         f"largest lag {plan.head['metrics_before']['max_member_lag_records']:,} → "
         f"{plan.head['metrics_after']['max_member_lag_records']:,} predicted"
     )
-    with story.step("The consumers follow the hint, in two phases"):
+    is_for_brokers = stage.protocol == CONSUMER
+    who = "The broker assigns as hinted, the consumers go there" if is_for_brokers else _TWO_PHASES
+    with story.step(who):
         try:
             stage.workload.wait_until_owned(timeout_s=60, condition=lambda held: held == dict(plan.owners))
         except WorkloadError as error:

@@ -44,7 +44,7 @@ def write_page(path: Path, result: DemoResult, promises: Sequence[Promise], samp
     body = f"""<main><h1>{escape(headline)}</h1>
 <p>Twelve partitions, four consumers, three partitions each: even by count. One consumer held the
 partitions that everybody writes to. evenlag observed the group, planned who should hold what, checked the
-plan, and handed it to the consumers as a hint; they took it up at their next rebalance.</p>
+plan, and published it as a hint; the group took it up at its next rebalance.</p>
 {numbers(facts)}
 <h2>Lag of each consumer</h2>
 {figure(bars_svg(result), _BARS)}

@@ -1,4 +1,4 @@
-"""A consumer of confluent-kafka in a group that brokers assign: ``python -m sandbox.newer_consumer SPEC.json``.
+"""A consumer of confluent-kafka in a group that brokers assign: ``python -m sandbox.newer_consumer SPEC``.
 
 The protocol is that of KIP-848. It is told like `sandbox.consumer`, notes the same events, and holds to the
 same: it commits only what it has processed, after every batch and once more for partitions that are taken

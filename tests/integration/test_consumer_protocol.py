@@ -102,10 +102,10 @@ def test_from_a_skewed_group_to_an_applied_hint_and_no_record_is_lost(
     assert run_decide(spark, loaded, CLUSTER, slot, "r1")["waiting"] == 1, setting.rows(GATE_RESULTS)
     (plan,) = setting.rows(PLANS)
     assert (plan["group_type"], plan["group_assignor"], plan["mode"]) == ("consumer", "evenlag", "approve")
-    told = {"actor": "A. Person", "reason": "looks right", "run_id": "r1", "now": datetime.now(UTC)}
+    told: dict[str, Any] = {"actor": "A. Person", "reason": "looks right", "run_id": "r1"}
     page = read_page(loaded.policy.lake, CLUSTER, plan["plan_id"], answer_by=slot + timedelta(hours=1))
     assert "the brokers assign this group" in page.body
-    approvals.decide(loaded, CLUSTER, plan["plan_id"], approve=True, **told)
+    approvals.decide(loaded, CLUSTER, plan["plan_id"], approve=True, now=datetime.now(UTC), **told)
     report = publish_hints(loaded, CLUSTER, slot, "r1")
     assert (report.published, report.not_taken_up) == ([(setting.group, plan["plan_id"], 1)], [])
     hint = read_hint_topic(loaded.policy.clusters[CLUSTER]).hints[setting.group]

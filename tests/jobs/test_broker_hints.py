@@ -48,8 +48,8 @@ def test_a_hint_is_read_only_by_the_key_of_its_group_s_protocol(
         else:
             with pytest.raises(HintSignatureError, match="not for the group's protocol"):
                 decode_group_hint(value, "g", cluster)
-    for key in (None, b"somebody's"):
-        value = encode_hint(payload.encode(), sequence=1, issued_at_ms=1, expires_at_ms=2, group_key=key)
+    for other in (None, b"somebody's"):
+        value = encode_hint(payload.encode(), sequence=1, issued_at_ms=1, expires_at_ms=2, group_key=other)
         with pytest.raises(HintSignatureError):
             decode_group_hint(value, "g", cluster)
 
