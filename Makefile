@@ -104,7 +104,7 @@ PART := $(RESOLVE) --no-annotate --constraint requirements.lock
 .PHONY: lock
 lock: $(STAMP) ## Resolve the packages again into requirements.lock and the images' parts of it
 	@$(RESOLVE) --all-extras -o requirements.lock
-	@$(PART) --extra airflow --extra postgres -o docker/airflow.lock
+	@$(PART) --extra airflow --extra postgres --extra kip848 -o docker/airflow.lock
 	@$(PART) --extra spark -o docker/spark.lock
 	@$(PART) --extra executor -o docker/executor.lock
 	@printf 'build\nhatchling\n' | $(subst pyproject.toml,-,$(PART)) -o docker/build.lock

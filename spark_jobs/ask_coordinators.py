@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.consumer_group_trigger import ask_coordinator
@@ -34,6 +35,7 @@ _AT_ONCE: Final = 8
 # What a coordinator needs to work out a target, its pause between two of them (one second) included.
 _TAKE_UP_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.5
+_LEAST_LOOK_S: Final = 5.0
 
 
 def ask_until_taken_up(
@@ -56,16 +58,23 @@ def ask_until_taken_up(
     -------
     dict
         By group, why its hint is not taken up so far; a group whose target is as hinted is left out. Nothing
-        is raised for what Kafka does, or for the extra not being installed.
+        is ever raised.
     """
     waiting = dict.fromkeys(sorted(payloads), "its coordinator was not asked in time")
+    if not waiting:
+        return {}
     deadline = time.monotonic() + timeout_s
-    for _ in range(_MAX_ASKS):
-        if not waiting or time.monotonic() >= deadline:
-            break
-        # The ones that are left: a repeat asks nobody whose target is as hinted.
-        waiting = _ask_all(cluster, waiting, deadline)
-        waiting = _wait_for_targets(client, cluster, payloads, waiting, deadline)
+    try:
+        # A repeat finds groups that have taken their hint up already.
+        waiting = _without_taken_up(client, cluster, payloads, waiting, deadline)
+        for _ in range(_MAX_ASKS):
+            if not waiting or time.monotonic() >= deadline:
+                break
+            waiting = _ask_all(cluster, waiting, deadline)
+            waiting = _wait_for_targets(client, cluster, payloads, waiting, deadline)
+    except Exception as error:  # noqa: BLE001 - the hints stand, whatever is wrong here
+        _LOG.exception("coordinators could not be asked")
+        waiting = dict.fromkeys(waiting, f"unexpected {type(error).__name__}: {error}")
     for group_id, reason in waiting.items():
         _LOG.warning("hint not taken up so far: %s", reason, extra={"group_id": group_id})
     return waiting
@@ -114,18 +123,30 @@ def _wait_for_targets(
 ) -> dict[str, str]:
     """What is left after a moment; looks once even when the time is over."""
     until = min(deadline, time.monotonic() + _TAKE_UP_S)
-    while waiting:
-        try:
-            with kafka_errors(cluster):
-                live = read_live_groups(client, (), of_brokers=waiting, limits=reading_limits(cluster))
-        except JobError as error:
-            return dict.fromkeys(waiting, f"its target cannot be seen: {error}")
-        waiting = {
-            group_id: reason
-            for group_id, reason in waiting.items()
-            if not is_taken_up(payloads[group_id], live[group_id])
-        }
-        if time.monotonic() >= until:
-            break
+    while True:
+        waiting = _without_taken_up(client, cluster, payloads, waiting, deadline)
+        if not waiting or time.monotonic() >= until:
+            return waiting
         time.sleep(_LOOK_EVERY_S)
-    return waiting
+
+
+def _without_taken_up(
+    client: Any,
+    cluster: ClusterSettings,
+    payloads: Mapping[str, HintPayload],
+    waiting: dict[str, str],
+    deadline: float,
+) -> dict[str, str]:
+    limits = reading_limits(cluster)
+    left_s = max(_LEAST_LOOK_S, deadline - time.monotonic())
+    limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
+    try:
+        with kafka_errors(cluster):
+            live = read_live_groups(client, (), of_brokers=waiting, limits=limits)
+    except JobError as error:
+        return dict.fromkeys(waiting, f"its target cannot be seen: {error}")
+    return {
+        group_id: reason
+        for group_id, reason in waiting.items()
+        if not is_taken_up(payloads[group_id], live[group_id])
+    }

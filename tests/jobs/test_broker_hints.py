@@ -145,6 +145,23 @@ def test_a_coordinator_is_asked_until_its_target_is_as_hinted_and_three_times_at
     assert sorted(coordinators.asked) == ["a"] * 3 + ["shut"] * 3
 
 
+def test_a_group_that_has_taken_its_hint_up_is_not_asked_again(
+    coordinators: Coordinators, cluster: ClusterSettings
+) -> None:
+    coordinators._takes_up_after = 0
+    assert ask_until_taken_up(None, cluster, {"a": BROKERS}) == {}
+    assert coordinators.asked == []
+
+
+def test_whatever_goes_wrong_is_a_reason_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, coordinators: Coordinators, cluster: ClusterSettings
+) -> None:
+    monkeypatch.setattr(ask_coordinators, "read_live_groups", lambda *_, **__: {})
+    told = ask_until_taken_up(None, cluster, {"a": BROKERS})
+    assert told == {"a": "unexpected KeyError: 'a'"}
+    assert coordinators.asked == []
+
+
 def test_no_group_is_asked_when_there_is_none_or_no_time(
     coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
