@@ -6,6 +6,7 @@ Its consumers are processes of confluent-kafka that know nothing of hints; the b
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,11 +17,15 @@ from spark_jobs.approval_page import read_page
 from spark_jobs.cycle import run_decide, run_observe
 from spark_jobs.hint_topic import read_hint_topic
 from spark_jobs.kafka_connection import admin_client
+from spark_jobs.kafka_reading.budget import ReadingLimits
+from spark_jobs.kafka_reading.groups import describe_consumer_groups
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.live_groups import LiveGroup, read_live_groups
 from spark_jobs.policy_file import load_policy
 from spark_jobs.publish_hints import publish_hints
+from spark_jobs.settings import ClusterSettings
 from spark_jobs.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
+from tests.hints import wait_until
 from tests.plugin.node import HINTS, MASTER
 
 if TYPE_CHECKING:
@@ -122,6 +127,46 @@ def test_from_a_skewed_group_to_an_applied_hint_and_no_record_is_lost(
     evidence = setting.workload.evidence()
     assert evidence.is_clean, evidence.explain()
     assert len(evidence.num_processed) == 3
+
+
+def test_a_group_goes_over_online_one_consumer_after_another(
+    node: Node, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """From evenlag's classic client to confluent-kafka's, with records coming in all the time."""
+    group, servers = unique("moving"), node.broker.bootstrap_servers
+    with Workload(
+        {"bootstrap_servers": servers},
+        tmp_path / "workload",
+        topic=unique("orders"),
+        num_partitions=NUM_PARTITIONS,
+        group_id=group,
+        hint_topic=HINTS,
+        consumer={"records_per_s": 100},
+    ) as workload:
+        names = workload.start_consumers(3)
+        workload.wait_until_owned()
+        workload.start_traffic(records_per_s=60)
+        with admin_client(ClusterSettings(bootstrap_servers=(servers,))) as client:
+            for number, name in enumerate(names, start=1):
+                workload.stop_process(name)
+                workload.start_consumer(name, protocol="consumer")
+                wait_until(partial(is_mixed, client, group, number), what=f"{name} never went over")
+                workload.wait_until_owned()
+        workload.stop()
+        evidence = workload.evidence()
+    # A commit that is refused in between would repeat a record; none may be lost, nor be two members' at once.
+    assert not (evidence.lost or evidence.overlaps), evidence.explain()
+    assert all(evidence.num_processed[name] for name in names)
+
+
+def is_mixed(client: Any, group: str, num_newer: int) -> bool:
+    """Whether the plug-in assigns the group, and so many of its three members speak the broker's protocol."""
+    rows = describe_consumer_groups(client, [group], ReadingLimits())
+    kinds = sorted(str(row.get("member_type")) for row in rows)
+    wanted = ["classic"] * (3 - num_newer) + ["consumer"] * num_newer
+    return kinds == wanted and {(row["group_state"], row["assignor"]) for row in rows} == {
+        ("Stable", "evenlag")
+    }
 
 
 def assert_seen_whole(setting: Setting) -> None:
