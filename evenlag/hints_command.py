@@ -118,7 +118,8 @@ def _show_one(group_id: str, hint: Hint) -> None:
     shown = table(
         f"{group_id}: plan {hint.plan_id}, sequence {hint.sequence}, expires {_expiry(hint)}",
         ("member", "topic id", "partitions"),
-        caption=f"snapshot {hint.payload.snapshot_id}, fingerprint {hint.payload.fingerprint}",
+        caption=f"for {_follower(hint)}, snapshot {hint.payload.snapshot_id}, "
+        f"fingerprint {hint.payload.fingerprint}",
     )
     for member, topics in sorted(hint.payload.assignment.items()):
         for topic_id, numbers in sorted(topics.items()):
@@ -142,6 +143,7 @@ def _as_json(cluster: str, topic: str, state: TopicState, hints_by_group: Any) -
                 "expires_at": _moment(hint.expires_at_ms),
                 "expired": hint.is_expired(_now_ms()),
                 "signature_checked": hint.signed,
+                "for": _follower(hint),
                 "fingerprint": hint.payload.fingerprint,
                 "count_slack": hint.payload.count_slack,
                 "max_moves": hint.payload.max_moves,
@@ -153,6 +155,11 @@ def _as_json(cluster: str, topic: str, state: TopicState, hints_by_group: Any) -
             for group_id, hint in sorted(hints_by_group.items())
         ],
     }
+
+
+def _follower(hint: Hint) -> str:
+    """Who follows it: only what is for brokers, which assign groups of KIP-848, names member ids."""
+    return "consumers" if hint.payload.member_ids is None else "brokers"
 
 
 def _num_partitions(hint: Hint) -> int:

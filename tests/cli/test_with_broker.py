@@ -80,6 +80,7 @@ def test_hints_shows_what_stands_and_what_cannot_be_read(
     assert list(content["unreadable"]) == ["garbage"]
     assert content["stopped"] is True
     assert content["hints"][1]["assignment"]["m:c0"] == {TOPIC_ID: [0, 1, 2]}
+    assert content["hints"][1]["for"] == "consumers"
 
     shown = evenlag(*call)
     assert re.search(r"1 min \d+ s ago", shown.stdout)
