@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# What one Arrow call answers: what was decided (one row), the plan's head (at most one) and its partitions,
-# told apart by `kind`.
-DECISION: Final = "decision"
-HEAD: Final = "head"
-ROW: Final = "row"
-
 PROPOSED: Final = "PROPOSED"
 BREACH: Final = "BREACH"
 NO_CHANGE: Final = "NO_CHANGE"
@@ -50,24 +44,30 @@ SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash
 
 
 def _planned_table() -> Table:
-    """The columns of a row stand plain; what only a decision or a head has is one struct each, else null."""
-    plain = {column.name: column for column in PLAN_ASSIGNMENTS.columns if column.name not in SHARED}
+    """A group's decision, head and partitions in one row: a value in a list costs Spark less than a row.
 
-    def nested(name: str, table: Table, *more: str) -> Column:
-        own = (f"{c.name}: {c.type}" for c in table.columns if c.name not in {*SHARED, *plain, "mode"})
-        return Column(name, f"STRUCT<{', '.join([*own, *more])}>", f"what only a row of {table.name} has")
+    A plan of many partitions takes several rows, of which the first has the decision and the head.
+    """
+    plain = ("group_id", "plan_id", "mode")
+
+    def nested(table: Table, *more: str) -> str:
+        own = (f"{c.name}: {c.type}" for c in table.columns if c.name not in {*SHARED, *plain})
+        return f"STRUCT<{', '.join([*own, *more])}>"
 
     columns = (
-        Column("kind", "STRING", "decision, head or row"),
+        Column("group_id", "STRING", "group"),
+        Column("plan_id", "STRING", "its plan, null when there is none"),
         Column("mode", "STRING", "mode that held"),
-        *plain.values(),
-        nested("decided", DECISIONS, "traceback: STRING"),
-        nested("head", PLANS),
+        Column("decided", nested(DECISIONS, "traceback: STRING"), "what only a row of decisions has"),
+        Column("head", nested(PLANS), "what only a row of plans has; null when there is none"),
+        Column("rows", f"ARRAY<{nested(PLAN_ASSIGNMENTS)}>", "the plan's partitions, or some of them"),
     )
-    return Table("planned", "what planning answers", ("plan_id",), columns)
+    return Table("planned", "what planning answers", ("group_id",), columns)
 
 
 PLANNED: Final = _planned_table()
+# Partitions in one row of the answer: the JVM holds a row as one piece of memory, several times over.
+_PARTITIONS_PER_ROW: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def plan_groups(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Ta
     Returns
     -------
     pyarrow.Table
-        By ``PLANNED``: a row of ``kind`` decision for each group whose mode is not ``observe``, and of each
-        plan its head and rows; decisions first, then heads, groups by id.
+        By ``PLANNED``: a row for each group whose mode is not ``observe``, and for each further 10,000
+        partitions of its plan; groups by id.
     """
     from spark_jobs.group_bundle import bundle_groups
 
@@ -186,7 +186,7 @@ class _Answer:
 
     context: PlanContext
     decisions: list[dict[str, Any]] = field(default_factory=list)
-    heads: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[dict[str, Any] | None] = field(default_factory=list)
     plans: list[tuple[int, GroupPlan]] = field(default_factory=list)
     _settings: dict[int, tuple[GroupSettings, str]] = field(default_factory=dict)
 
@@ -281,24 +281,42 @@ class _Answer:
         known = {"mode": Mode.SHADOW.value if reason else rule.mode.value, "plan_id": plan_id(plan.payload)}
         head = _head_columns(plan, reading) | {"assignor": rule.assignor, "settings": settings_text}
         head |= {"mode_reason": reason, "breaches_in_row": breaches}
-        self._add(group_id, rule, PROPOSED, reason=reason, **known, **told)
-        self.heads.append({"group_id": group_id} | known | head)
+        self._add(group_id, rule, PROPOSED, head, reason=reason, **known, **told)
         self.plans.append((number, plan))
 
-    def _add(self, group_id: str, settings: GroupSettings, decision: str, **columns: Any) -> None:
+    def _add(
+        self,
+        group_id: str,
+        settings: GroupSettings,
+        decision: str,
+        head: dict[str, Any] | None = None,
+        **columns: Any,
+    ) -> None:
         mode = settings.mode.value
         self.decisions.append(
             {"group_id": group_id, "mode": mode, "policy_mode": mode, "decision": decision} | columns
         )
+        self.heads.append(head)
 
     def table(self, bundle: GroupBundle | None) -> pa.Table:
         """All of it, by ``PLANNED``."""
         import pyarrow as pa
 
-        tables = [_group_table(DECISION, "decided", self.decisions), _group_table(HEAD, "head", self.heads)]
-        if bundle is not None and self.plans:
-            tables.append(_row_table(bundle, self.plans, self.heads))
-        return pa.concat_tables(tables)
+        from spark_jobs.arrow_schema import arrow_schema
+
+        schema = arrow_schema(PLANNED)
+        # What a struct has no field for is left out.
+        of_groups = {"decided": self.decisions, "head": self.heads}
+        columns = {name: pa.array(rows, schema.field(name).type) for name, rows in of_groups.items()} | {
+            name: pa.array([row.get(name) for row in self.decisions], pa.string())
+            for name in ("group_id", "plan_id", "mode")
+        }
+        if bundle is None or not self.plans:
+            columns["rows"] = pa.nulls(len(self.decisions), schema.field("rows").type)
+            return pa.table(columns).select(schema.names)
+        has_plan = np.array([head is not None for head in self.heads])
+        rows = _rows(bundle, self.plans, schema.field("rows").type.value_type)
+        return _cut(columns, has_plan, [plan.rows.group.num_partitions for _, plan in self.plans], rows)
 
 
 def _head_columns(plan: GroupPlan, reading: GroupReading) -> dict[str, Any]:
@@ -325,33 +343,13 @@ def _head_columns(plan: GroupPlan, reading: GroupReading) -> dict[str, Any]:
     }
 
 
-def _group_table(kind: str, nested: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """A row a group: its ids plain, all else in the struct."""
-    import pyarrow as pa
-
-    from spark_jobs.arrow_schema import arrow_schema
-
-    columns = {
-        name: pa.array([row.get(name) for row in rows], pa.string())
-        for name in ("group_id", "plan_id", "mode")
-    }
-    columns["kind"] = pa.repeat(kind, len(rows))
-    # What the struct has no field for is left out.
-    columns[nested] = pa.array(rows, arrow_schema(PLANNED).field(nested).type)
-    return _by_contract(columns, len(rows))
-
-
-def _row_table(
-    bundle: GroupBundle, plans: list[tuple[int, GroupPlan]], heads: list[dict[str, Any]]
-) -> pa.Table:
-    """A row a partition of each plan."""
+def _rows(bundle: GroupBundle, plans: list[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:
+    """A value a partition of each plan, plan after plan."""
     import pyarrow as pa
 
     from spark_jobs.core_bridge import member_keys
 
     groups = [plan.rows.group for _, plan in plans]
-    sizes = np.array([group.num_partitions for group in groups])
-    plan_of_row = np.repeat(np.arange(len(plans), dtype=np.int32), sizes)
     rows = np.concatenate([np.arange(*bundle.row_start[number : number + 2]) for number, _ in plans])
     before = _numbered([group.live_owner for group in groups], groups)
     after = _numbered([plan.assignment for _, plan in plans], groups)
@@ -360,17 +358,60 @@ def _row_table(
     member_ids = [member_id for group in groups for member_id in group.member_ids]
     lag = bundle.lag.take(pa.array(rows)) if len(rows) < bundle.lag.num_rows else bundle.lag
     columns = {
-        "kind": pa.repeat(ROW, len(rows)),
-        "plan_id": _take([head["plan_id"] for head in heads], plan_of_row),
-        "mode": _take([head["mode"] for head in heads], plan_of_row),
         "owner_before": _take(member_ids, before),
         "owner_after": _take(member_ids, after),
         "owner_after_key": _take([key for group in groups for key in member_keys(group)], after),
         "moved": pa.array(moved),
-        "lag_status": lag["status"],
+        "lag_status": lag["status"].combine_chunks(),
     }
-    same = ("group_id", "topic_id", "topic", "partition", "lag_records")
-    return _by_contract(columns | {name: lag[name] for name in same}, len(rows))
+    columns |= {
+        name: lag[name].combine_chunks() for name in ("topic_id", "topic", "partition", "lag_records")
+    }
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in kind
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _cut(
+    columns: Mapping[str, pa.Array], has_plan: NDArray[np.bool_], sizes: list[int], rows: pa.StructArray
+) -> pa.Table:
+    """Give each group its partitions, in as many rows as they take.
+
+    Parameters
+    ----------
+    columns
+        All but ``rows``: a value a group.
+    has_plan
+        bool [G].
+    sizes
+        How many partitions each plan has, in the groups' order.
+    """
+    import pyarrow as pa
+
+    from spark_jobs.arrow_schema import arrow_schema
+
+    size = np.zeros(len(has_plan), dtype=np.int64)
+    size[has_plan] = sizes
+    pieces = np.maximum(-(-size // _PARTITIONS_PER_ROW), 1)
+    group = np.repeat(np.arange(len(size)), pieces)
+    first = np.cumsum(pieces) - pieces
+    piece = np.arange(len(group)) - first[group]
+    held = np.minimum(size[group] - piece * _PARTITIONS_PER_ROW, _PARTITIONS_PER_ROW)
+    starts = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
+    schema = arrow_schema(PLANNED)
+    cut = dict(columns)
+    if len(group) > len(size):
+        once = pa.array(group, mask=piece > 0)
+        cut = {
+            name: values.take(once if name in {"decided", "head"} else pa.array(group))
+            for name, values in columns.items()
+        }
+    # A group without a plan has no list, which is not an empty list.
+    cut["rows"] = pa.ListArray.from_arrays(
+        pa.array(starts), rows, type=schema.field("rows").type, mask=pa.array(~has_plan[group])
+    )
+    return pa.table(cut).select(schema.names)
 
 
 def _numbered(owners: list[NDArray[np.int32]], groups: list[Group]) -> NDArray[np.int32]:
@@ -386,15 +427,3 @@ def _take(values: list[str], index: NDArray[np.int32]) -> pa.Array:
     import pyarrow as pa
 
     return pa.array(values, pa.string()).take(pa.array(index, pa.int32(), mask=index < 0))
-
-
-def _by_contract(columns: Mapping[str, Any], num_rows: int) -> pa.Table:
-    import pyarrow as pa
-
-    from spark_jobs.arrow_schema import arrow_schema
-
-    schema = arrow_schema(PLANNED)
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(num_rows, field.type) for field in schema
-    ]
-    return pa.table(arrays, schema=schema)
