@@ -270,7 +270,7 @@ class _Answer:
         rule, settings_text = settings
         history = self.context.history.get(group_id, _NO_HISTORY)
         breaches, needed = history.breaches + 1, rule.gates.min_breaches
-        told = {"is_breach": True, "breaches_in_row": breaches, "gain": plan.gain}
+        told: dict[str, Any] = {"is_breach": True, "breaches_in_row": breaches, "gain": plan.gain}
         if breaches < needed:
             waits = f"{breaches} of {needed} readings in a row ask for a change"
             self._add(group_id, rule, BREACH, reason=waits, **told)
