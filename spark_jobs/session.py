@@ -37,8 +37,8 @@ SESSION_CONF: Final = {
 # A driver that this process starts itself.
 _QUIET_CONF: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
-# Code compiled once and not twice has 48 MB by default: a session of many cycles fills that, and runs what comes
-# after uncompiled.
+# Code compiled once and not twice has 48 MB by default: a session of many cycles fills that, and runs what
+# comes after uncompiled.
 _QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 # The same on a local master: nobody else has to reach it, and it lives for seconds.
