@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.lake import conform
 from spark_jobs.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Table
 from spark_jobs.transforms.bundles import with_bundles
-from spark_jobs.transforms.plan_rows import PLANNED, SHARED, PlanContext, plan_groups
+from spark_jobs.transforms.plan_rows import PlanContext, plan_groups
+from spark_jobs.transforms.planned import PLANNED, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
