@@ -14,7 +14,7 @@ from spark_jobs.errors import LakeError
 from spark_jobs.lake_paths import LakePaths
 from spark_jobs.retention import DEFAULT_VACUUM_DAYS, retention
 from spark_jobs.spark_errors import write_again_on_conflict
-from spark_jobs.table_schema import check_types, missing_columns, refuse_unknown
+from spark_jobs.table_schema import PROTOCOL, check_types, missing_columns, refuse_unknown
 from spark_jobs.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 _TXN_VERSION: Final = 1
 
-# Readers of any age (deltalake included) can read reader 1 / writer 2.
 TABLE_PROPERTIES: Final = {
-    "delta.minReaderVersion": "1",
-    "delta.minWriterVersion": "2",
+    "delta.minReaderVersion": str(PROTOCOL[0]),
+    "delta.minWriterVersion": str(PROTOCOL[1]),
     **retention(DEFAULT_VACUUM_DAYS),
 }
 

@@ -1,6 +1,7 @@
 """Plan: every selected group of a snapshot, into ``decisions``, ``plan_assignments``, ``plans`` and events.
 
-They are written in this order, so a plan without a head does not exist, and a repeat writes none twice.
+The last three are written in this order, so a plan without a head does not exist; decisions are written
+beside them. A repeat writes none twice.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_jobs.choices import Mode
 from spark_jobs.quality import import_ahead
 from spark_jobs.session import is_large_snapshot
+from spark_jobs.side_by_side import run_side_by_side
 from spark_jobs.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS
 from spark_jobs.transforms.bundles import pack_groups, read_sizes
 from spark_jobs.transforms.events import PROPOSED, build_events
-from spark_jobs.transforms.plan_rows import DECISION, FAILED, HEAD, ROW, PlanContext
+from spark_jobs.transforms.plan_rows import FAILED, PlanContext
 from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
 
 if TYPE_CHECKING:
@@ -78,28 +81,34 @@ def plan_assignments(lake: Lake, context: PlanContext, num_rows: int = 0) -> Pla
     cluster, snapshot_id = context.cluster, context.snapshot_id
     planned = _keep_plans(lake, context, num_rows)
     heads, rows = select_heads(planned, context), select_assignments(planned, context)
-    is_failed = (sf.col("kind") == DECISION) & (sf.col("decided.decision") == FAILED)
-    counted = planned.groupBy("kind").agg(sf.count("*").alias("num"), sf.count_if(is_failed).alias("failed"))
-    counts = {row.kind: row for row in counted.collect()}
-    num_plans = counts[HEAD].num if HEAD in counts else 0
-    num_failed = counts[DECISION].failed if DECISION in counts else 0
-    if num_plans:
+    is_failed = sf.col("decided.decision") == FAILED
+    (counts,) = planned.agg(
+        sf.count("head").alias("plans"),
+        sf.sum("head.num_partitions").alias("rows"),
+        sf.count_if(is_failed).alias("failed"),
+    ).collect()
+    if counts.plans:
         import_ahead()
-    failures = _tell_failures(planned.where(is_failed)) if num_failed else {}
+    failures = _tell_failures(planned.where(is_failed)) if counts.failed else {}
     # A repeat under another policy is another plan: by its hash the two cannot be mixed.
     app_id = f"plan/{cluster}/{snapshot_id}/{context.policy_hash}"
-    lake.append(DECISIONS, select_decisions(planned, context), app_id, sort_by=("group_id",))
-    # An empty commit a table is what most cycles would write: most groups are even.
-    if num_plans:
+
+    def write_decisions() -> None:
+        lake.append(DECISIONS, select_decisions(planned, context), app_id, sort_by=("group_id",))
+
+    def write_plans() -> None:
         # In shadow nobody will ever follow the rows that stay, so the others tell all there is to tell.
         changes = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
-        kept = select_assignments(planned.where((sf.col("mode") != "shadow") | changes), context)
-        files = -(-(counts[ROW].num if ROW in counts else 0) // _ROWS_PER_FILE) or 1
+        kept = select_assignments(planned, context, (sf.col("mode") != Mode.SHADOW.value) | changes)
+        files = -(-counts.rows // _ROWS_PER_FILE)
         lake.append(PLAN_ASSIGNMENTS, kept, app_id, files=files, sort_by=("group_id", "plan_id"))
         lake.append(PLANS, heads, app_id, sort_by=("group_id",))
         proposed = build_events(heads, PROPOSED, actor="planner", reason=sf.col("mode_reason"))
         lake.append(PLAN_EVENTS, proposed, app_id)
-    return Planned(heads, rows, num_plans, num_failed, failures, planned)
+
+    # An empty commit a table is what most cycles would write: most groups are even.
+    run_side_by_side(write_decisions, *([write_plans] if counts.plans else []))
+    return Planned(heads, rows, counts.plans, counts.failed, failures, planned)
 
 
 def _keep_plans(lake: Lake, context: PlanContext, num_rows: int) -> DataFrame:

@@ -37,11 +37,15 @@ SESSION_CONF: Final = {
 # A driver that this process starts itself.
 _QUIET_CONF: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
+# Code compiled once and not twice has 48 MB by default: a session of many cycles fills that, and runs what
+# comes after uncompiled.
+_QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+
 # The same on a local master: nobody else has to reach it, and it lives for seconds.
 EMBEDDED_CONF: Final = _QUIET_CONF | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": _QUICK_START,
 }
 
 # On a local master a cycle's tables are small, and what costs is Spark's own work around them: compiling
@@ -65,8 +69,9 @@ LARGE_LOCAL_CONF: Final = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-# From so many rows on compiling pays: below, a query's start costs more than its rows.
-_LARGE_ROWS: Final = 200_000
+# From so many rows on compiling pays: below, a query's start costs more than its rows. Uncompiled, 100,000 rows
+# of plans take as long to write as a million compiled.
+_LARGE_ROWS: Final = 50_000
 
 
 def is_large_snapshot(num_rows: int) -> bool:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from spark_jobs.tables import Column, Table
 
+# Least versions of a reader and a writer: what readers of any age can read.
+PROTOCOL: Final = (1, 2)
 # Delta's names in its log beside Spark SQL's.
 _SQL_NAMES: Final = {"integer": "int", "long": "bigint"}
 
@@ -101,6 +103,11 @@ def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ..
     return missing
 
 
+def unknown_columns(table: Table, columns: Collection[str]) -> list[str]:
+    """Tell which columns the contract does not know, sorted: a table that a newer evenlag wrote has some."""
+    return sorted(set(columns) - set(table.column_names))
+
+
 def refuse_unknown(table: Table, columns: Collection[str]) -> None:
     """Refuse rows with columns that the contract does not know: they would be lost.
 
@@ -109,8 +116,7 @@ def refuse_unknown(table: Table, columns: Collection[str]) -> None:
     SchemaError
         Naming table and columns.
     """
-    unknown = sorted(set(columns) - set(table.column_names))
-    if unknown:
+    if unknown := unknown_columns(table, columns):
         raise SchemaError(
             f"table {table.name}: rows have columns that its contract does not know: {', '.join(unknown)}"
         )

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Return the session that all tests share."""
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = build_session("evenlag-tests", conf={"spark.sql.warehouse.dir": str(warehouse)})
+    # A task may fail once, as it may three times on a cluster.
+    conf = {"spark.sql.warehouse.dir": str(warehouse), "spark.master": "local[*,2]"}
+    session = build_session("evenlag-tests", conf=conf)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -179,6 +179,8 @@ class LagAwareStickyAssignor:
         if self.min_gain > 0 and gains_too_little and largest_count_gap(group, start) <= allowed:
             only = row if bound >= _DOMINATES * before else -1
             return LoadPlan(start, forced, before, before, bound, 0, only)
+        # What is left above the bound, then, is less than a single move has to bring.
+        enough = bound + max(bound * _NEAR, self.min_gain * before)
         best: _Found | None = None
         for thrift in _THRIFTS if is_small and self.effort else _THRIFTS[:1]:
             search = LoadSearch(
@@ -192,9 +194,9 @@ class LagAwareStickyAssignor:
                 thrift=thrift,
                 most_effort=self.effort,
             )
-            found = self._search(search, allowed, bound)
+            found = self._search(search, allowed, enough)
             best = found if best is None or found.rank < best.rank else best
-            if best.rank[0] == 0 and best.rank[1][0] <= bound * (1 + _NEAR):
+            if best.rank[0] == 0 and best.rank[1][0] <= enough:
                 break
         assert best is not None  # noqa: S101 - there is one thrift at least
         return LoadPlan(
@@ -207,7 +209,7 @@ class LagAwareStickyAssignor:
             dominating_row=row if row >= 0 and bound >= _DOMINATES * best.rank[1][0] else -1,
         )
 
-    def _search(self, search: LoadSearch, allowed: int, bound: float) -> _Found:
+    def _search(self, search: LoadSearch, allowed: int, enough: float) -> _Found:
         begin = search.snapshot()
         search.even_counts(allowed)
         search.limits.gap = allowed
@@ -216,7 +218,7 @@ class LagAwareStickyAssignor:
         smallest = self.min_gain * kept_max
         search.improve(smallest)
         found = _found(search, allowed)
-        if search.is_small and self.effort and found.rank[1][0] > bound * (1 + _NEAR):
+        if search.is_small and self.effort and found.rank[1][0] > enough:
             found = _reconsider(search, allowed, found, smallest)
             found = _upset(search, allowed, found, smallest, begin)
         if self.min_gain > 0 and found.rank[1][0] > kept_max * (1 - self.min_gain):

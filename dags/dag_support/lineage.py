@@ -34,6 +34,7 @@ class Reads:
 
 _BRONZE: Final = ("snapshots", "offsets", "commits", "members")
 _EVENTS: Final = ("plan_events", "control_events")
+_OF_SPARK: Final = tuple(name for name, table in TABLES.items() if table.writer == "spark")
 
 STEPS: Final = {
     "observe": Reads(
@@ -50,6 +51,8 @@ STEPS: Final = {
     "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
     "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
     "data_docs": Reads(("gate_results", "plans", "runs"), ()),
+    # All clusters' at once; it looks after what Spark writes, and says of each table how it is.
+    "maintain": Reads(_OF_SPARK, (*_OF_SPARK, "table_health")),
 }
 
 
@@ -91,7 +94,7 @@ def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
     return Dataset(f"kafka://{server}", topic)
 
 
-def step_datasets(step: str, config: str, cluster: str) -> tuple[list[Dataset], list[Dataset]]:
+def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dataset], list[Dataset]]:
     """What a step of a cluster reads and writes.
 
     Parameters
@@ -101,22 +104,21 @@ def step_datasets(step: str, config: str, cluster: str) -> tuple[list[Dataset], 
     config
         The policy file. Of it only the lake, the brokers and the hint topic's name are told.
     cluster
-        The cluster's name in the policy.
+        The cluster's name in the policy; None for a step of the whole lake, which has no topics.
     """
     policy = load_policy(config).policy
-    settings = policy.clusters[cluster]
-    topics = {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}
 
     def named(name: str) -> Dataset:
-        if name in topics:
-            return topic_dataset(settings, topics[name])
-        return table_dataset(policy.lake, TABLES[name])
+        if cluster is None or name in TABLES:
+            return table_dataset(policy.lake, TABLES[name])
+        settings = policy.clusters[cluster]
+        return topic_dataset(settings, {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}[name])
 
     reads = STEPS[step]
     return [named(name) for name in reads.inputs], [named(name) for name in reads.outputs]
 
 
-def operator_lineage(step: str, config: str, cluster: str) -> Any:
+def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
     """The same as the provider's ``OperatorLineage``, with the tables' columns."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
@@ -124,7 +126,7 @@ def operator_lineage(step: str, config: str, cluster: str) -> Any:
     return OperatorLineage(inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs)))
 
 
-def with_lineage(task: Any, step: str, config: str, cluster: str) -> None:
+def with_lineage(task: Any, step: str, config: str, cluster: str | None) -> None:
     """Have a task, an operator's or a function's, answer the provider's question."""
     # A decorated function gives what it will return; its operator stands behind that.
     operator = getattr(task, "operator", task)

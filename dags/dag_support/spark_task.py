@@ -121,13 +121,15 @@ def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
 def maintain_step(*, config: Path) -> SparkJobOperator:
     """Make the task that looks after the whole lake; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config)]
-    return _submit(
+    made = _submit(
         "maintain_tables",
         "evenlag-maintain-tables",
         "maintain_tables.py",
         arguments,
         timeout=MAINTENANCE_TIMEOUT,
     )
+    with_lineage(made, "maintain", str(config), None)
+    return made
 
 
 def audit_step(*, config: Path, cluster: str) -> SparkJobOperator:

@@ -177,7 +177,8 @@ def _last_line(text: str | None) -> str:
 def _check_dags(rest: _Rest | None, policy: Policy | None) -> list[Finding]:
     if policy is None:
         return [skipped("without a policy it is not known which DAGs there should be")]
-    wanted = [f"lag_rebalance__{name}" for name in policy.clusters] + ["assignment_audit", "plan_approval"]
+    wanted = [f"lag_rebalance__{name}" for name in policy.clusters]
+    wanted += ["assignment_audit", "plan_approval", "table_maintenance"]
     states: dict[str, bool | None] = {}
     for dag_id in wanted:
         try:

@@ -7,10 +7,12 @@ import shutil
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from spark_jobs.errors import SchemaError
 from spark_jobs.table_files import read_table_files
+from spark_jobs.table_schema import PROTOCOL, missing_columns, unknown_columns
 from spark_jobs.tables import OFFSETS, SNAPSHOTS, TABLES
 
 if TYPE_CHECKING:
@@ -19,13 +21,12 @@ if TYPE_CHECKING:
     from evenlag.doctor.model import Finding
     from spark_jobs.lake_reader import LakeReader
     from spark_jobs.settings import Policy
+    from spark_jobs.tables import Table
 
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")
 # File systems between machines: a lock of this machine's kernel says nothing to another one.
 _SHARED_KINDS: Final = ("nfs", "cifs", "smb", "9p", "fuse.", "glusterfs", "ceph", "lustre", "afs", "gpfs")
-_READER_VERSION: Final = 1
-_WRITER_VERSION: Final = 2
 # A reading takes minutes; what has no marker after this will never have one.
 _UNFINISHED_AFTER: Final = timedelta(hours=1)
 
@@ -134,59 +135,53 @@ def judge_filesystem(root: str, mounts: str) -> list[Finding]:
 
 def check_tables(reader: LakeReader) -> list[Finding]:
     """Each table is one that this version reads and writes: its protocol, and its columns by the contract."""
-    import deltalake
-
-    from spark_jobs.arrow_schema import arrow_schema
-
     found: list[Finding] = []
     present = 0
     for table in TABLES.values():
-        if not reader.exists(table):
-            continue
-        present += 1
-        delta = deltalake.DeltaTable(reader.paths.table(table))
-        protocol = delta.protocol()
-        versions = (protocol.min_reader_version, protocol.min_writer_version)
-        columns = {field.name: str(field.type) for field in _arrow_fields(delta)}
-        wanted = {field.name: str(field.type) for field in arrow_schema(table)}
-        found += judge_table(table.name, versions, columns, wanted)
+        files = read_table_files(reader, table)
+        if files is not None:
+            present += 1
+            found += judge_table(table, files.protocol, files.types)
     return found or [ok(f"{present} of {len(TABLES)} tables are there, each as this version writes it")]
 
 
-def judge_table(
-    name: str, versions: tuple[int, int], columns: Mapping[str, str], wanted: Mapping[str, str]
-) -> list[Finding]:
+def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str]) -> list[Finding]:
     """Judge one table.
 
     Parameters
     ----------
-    versions
+    table
+        The contract.
+    protocol
         Lowest reader and writer version.
-    columns, wanted
-        Types by column, as they are and as the contract has them.
+    types
+        Types by column as they lie in the lake.
     """
     found: list[Finding] = []
-    if versions[0] > _READER_VERSION or versions[1] > _WRITER_VERSION:
-        told = f"{name}: its protocol is reader {versions[0]}, writer {versions[1]}"
+    if protocol != PROTOCOL:
+        told = f"{table.name}: its protocol is reader {protocol[0]}, writer {protocol[1]}"
+        reads, writes = PROTOCOL
         found.append(
             failed(
                 told,
-                "somebody has turned a table feature on; evenlag reads 1 and writes 2: restore the table",
+                f"somebody has turned a table feature on; evenlag reads {reads} and writes {writes}: restore "
+                "the table",
             )
         )
-    other = sorted(c for c in columns.keys() & wanted.keys() if _plain(columns[c]) != _plain(wanted[c]))
-    if other:
-        told = f"{name}: {other[0]} is {columns[other[0]]}, {wanted[other[0]]} is expected"
-        found.append(failed(told, "another program wrote it: restore the table (docs/runbook.md)"))
-    if foreign := sorted(columns.keys() - wanted.keys()):
+    try:
+        missing = missing_columns(table, types)
+    except SchemaError as error:
+        return [*found, failed(str(error), "another program wrote it: restore the table (docs/runbook.md)")]
+    if foreign := unknown_columns(table, types):
         found.append(
             warning(
-                f"{name}: columns that this version does not know: {', '.join(foreign)}",
+                f"{table.name}: columns that this version does not know: {', '.join(foreign)}",
                 "a newer evenlag has written it: update this one",
             )
         )
-    if missing := sorted(wanted.keys() - columns.keys()):
-        told = f"{name}: written by an older version, without {', '.join(missing)}: read as null"
+    if missing:
+        names = ", ".join(column.name for column in missing)
+        told = f"{table.name}: written by an older version, without {names}: read as null"
         found.append(warning(told, "the next write adds them (docs/upgrade.md)"))
     return found
 
@@ -215,14 +210,3 @@ def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
             "table_maintenance takes their rows away; look why in the logs of observe",
         )
     ]
-
-
-def _arrow_fields(delta: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.schema(delta.schema().to_arrow())
-
-
-def _plain(type_name: str) -> str:
-    """A type as far as it matters: libraries differ in how wide a string's offsets are, not in its kind."""
-    return type_name.replace("large_", "").replace("string_view", "string").replace("element", "item")

@@ -1,7 +1,7 @@
-"""What one Arrow call does: plan the groups of a bundle, each for itself, and answer in columns.
+"""What one Arrow call does: plan the groups of a bundle, each for itself.
 
-Arrays are built once a bundle. A group adds its decision, its plan's head and a few slices, and a group that
-cannot be planned, whatever the reason, takes no other with it.
+A group adds its decision and its plan with the head, of which columns are made once a bundle, and a group
+that cannot be planned, whatever the reason, takes no other with it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,17 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from spark_jobs.choices import Mode
 from spark_jobs.gates import CONSUMER
-from spark_jobs.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
 from spark_jobs.transforms.hintable import hint_obstacle, planning_obstacle, read_groups
+from spark_jobs.transforms.planned import planned_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import date, datetime
 
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from assignor_core.model import Group
     from spark_jobs.core_bridge import GroupPlan
     from spark_jobs.group_bundle import GroupBundle
     from spark_jobs.logs import WorkerLog
@@ -34,41 +30,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# What one Arrow call answers: what was decided (one row), the plan's head (at most one) and its partitions,
-# told apart by `kind`.
-DECISION: Final = "decision"
-HEAD: Final = "head"
-ROW: Final = "row"
-
 PROPOSED: Final = "PROPOSED"
 BREACH: Final = "BREACH"
 NO_CHANGE: Final = "NO_CHANGE"
 NOT_PLANNED: Final = "NOT_PLANNED"
 FAILED: Final = "FAILED"
-
-# The same in every row of a run: added by Spark, where a row needs it.
-SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash")
-
-
-def _planned_table() -> Table:
-    """The columns of a row stand plain; what only a decision or a head has is one struct each, else null."""
-    plain = {column.name: column for column in PLAN_ASSIGNMENTS.columns if column.name not in SHARED}
-
-    def nested(name: str, table: Table, *more: str) -> Column:
-        own = (f"{c.name}: {c.type}" for c in table.columns if c.name not in {*SHARED, *plain, "mode"})
-        return Column(name, f"STRUCT<{', '.join([*own, *more])}>", f"what only a row of {table.name} has")
-
-    columns = (
-        Column("kind", "STRING", "decision, head or row"),
-        Column("mode", "STRING", "mode that held"),
-        *plain.values(),
-        nested("decided", DECISIONS, "traceback: STRING"),
-        nested("head", PLANS),
-    )
-    return Table("planned", "what planning answers", ("plan_id",), columns)
-
-
-PLANNED: Final = _planned_table()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +109,8 @@ def plan_groups(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Ta
     Returns
     -------
     pyarrow.Table
-        By ``PLANNED``: a row of ``kind`` decision for each group whose mode is not ``observe``, and of each
-        plan its head and rows; decisions first, then heads, groups by id.
+        By ``PLANNED``: a row for each group whose mode is not ``observe``, and for each further 10,000
+        partitions of its plan; groups by id.
     """
     from spark_jobs.group_bundle import bundle_groups
 
@@ -187,7 +153,7 @@ class _Answer:
 
     context: PlanContext
     decisions: list[dict[str, Any]] = field(default_factory=list)
-    heads: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[dict[str, Any] | None] = field(default_factory=list)
     plans: list[tuple[int, GroupPlan]] = field(default_factory=list)
     _settings: dict[int, tuple[GroupSettings, str]] = field(default_factory=dict)
 
@@ -272,7 +238,7 @@ class _Answer:
         rule, settings_text = settings
         history = self.context.history.get(group_id, _NO_HISTORY)
         breaches, needed = history.breaches + 1, rule.gates.min_breaches
-        told = {"is_breach": True, "breaches_in_row": breaches, "gain": plan.gain}
+        told: dict[str, Any] = {"is_breach": True, "breaches_in_row": breaches, "gain": plan.gain}
         if breaches < needed:
             waits = f"{breaches} of {needed} readings in a row ask for a change"
             self._add(group_id, rule, BREACH, reason=waits, **told)
@@ -283,24 +249,26 @@ class _Answer:
         known = {"mode": Mode.SHADOW.value if reason else rule.mode.value, "plan_id": plan_id(plan.payload)}
         head = _head_columns(plan, reading) | {"assignor": rule.assignor, "settings": settings_text}
         head |= {"mode_reason": reason, "breaches_in_row": breaches}
-        self._add(group_id, rule, PROPOSED, reason=reason, **known, **told)
-        self.heads.append({"group_id": group_id} | known | head)
+        self._add(group_id, rule, PROPOSED, head, reason=reason, **known, **told)
         self.plans.append((number, plan))
 
-    def _add(self, group_id: str, settings: GroupSettings, decision: str, **columns: Any) -> None:
+    def _add(
+        self,
+        group_id: str,
+        settings: GroupSettings,
+        decision: str,
+        head: dict[str, Any] | None = None,
+        **columns: Any,
+    ) -> None:
         mode = settings.mode.value
         self.decisions.append(
             {"group_id": group_id, "mode": mode, "policy_mode": mode, "decision": decision} | columns
         )
+        self.heads.append(head)
 
     def table(self, bundle: GroupBundle | None) -> pa.Table:
         """All of it, by ``PLANNED``."""
-        import pyarrow as pa
-
-        tables = [_group_table(DECISION, "decided", self.decisions), _group_table(HEAD, "head", self.heads)]
-        if bundle is not None and self.plans:
-            tables.append(_row_table(bundle, self.plans, self.heads))
-        return pa.concat_tables(tables)
+        return planned_table(bundle, self.decisions, self.heads, self.plans)
 
 
 def _head_columns(plan: GroupPlan, reading: GroupReading) -> dict[str, Any]:
@@ -325,78 +293,3 @@ def _head_columns(plan: GroupPlan, reading: GroupReading) -> dict[str, Any]:
         "metrics_after": {name: getattr(plan.after, name) for name in _METRICS},
         "violations": list(plan.violations),
     }
-
-
-def _group_table(kind: str, nested: str, rows: list[dict[str, Any]]) -> pa.Table:
-    """A row a group: its ids plain, all else in the struct."""
-    import pyarrow as pa
-
-    from spark_jobs.arrow_schema import arrow_schema
-
-    columns = {
-        name: pa.array([row.get(name) for row in rows], pa.string())
-        for name in ("group_id", "plan_id", "mode")
-    }
-    columns["kind"] = pa.repeat(kind, len(rows))
-    # What the struct has no field for is left out.
-    columns[nested] = pa.array(rows, arrow_schema(PLANNED).field(nested).type)
-    return _by_contract(columns, len(rows))
-
-
-def _row_table(
-    bundle: GroupBundle, plans: list[tuple[int, GroupPlan]], heads: list[dict[str, Any]]
-) -> pa.Table:
-    """A row a partition of each plan."""
-    import pyarrow as pa
-
-    from spark_jobs.core_bridge import member_keys
-
-    groups = [plan.rows.group for _, plan in plans]
-    sizes = np.array([group.num_partitions for group in groups])
-    plan_of_row = np.repeat(np.arange(len(plans), dtype=np.int32), sizes)
-    rows = np.concatenate([np.arange(*bundle.row_start[number : number + 2]) for number, _ in plans])
-    before = _numbered([group.live_owner for group in groups], groups)
-    after = _numbered([plan.assignment for _, plan in plans], groups)
-    claimed = np.concatenate([group.owner for group in groups])
-    moved = (claimed >= 0) & (claimed != np.concatenate([plan.assignment for _, plan in plans]))
-    member_ids = [member_id for group in groups for member_id in group.member_ids]
-    lag = bundle.lag.take(pa.array(rows)) if len(rows) < bundle.lag.num_rows else bundle.lag
-    columns = {
-        "kind": pa.repeat(ROW, len(rows)),
-        "plan_id": _take([head["plan_id"] for head in heads], plan_of_row),
-        "mode": _take([head["mode"] for head in heads], plan_of_row),
-        "owner_before": _take(member_ids, before),
-        "owner_after": _take(member_ids, after),
-        "owner_after_key": _take([key for group in groups for key in member_keys(group)], after),
-        "moved": pa.array(moved),
-        "lag_status": lag["status"],
-    }
-    same = ("group_id", "topic_id", "topic", "partition", "lag_records")
-    return _by_contract(columns | {name: lag[name] for name in same}, len(rows))
-
-
-def _numbered(owners: list[NDArray[np.int32]], groups: list[Group]) -> NDArray[np.int32]:
-    """Members' places within their groups as places among the members of all; -1 stays."""
-    ends = np.cumsum([group.num_members for group in groups])
-    shifts = np.repeat([0, *ends[:-1]], [len(owner) for owner in owners])
-    placed = np.concatenate(owners)
-    return np.where(placed >= 0, placed + shifts, -1).astype(np.int32)
-
-
-def _take(values: list[str], index: NDArray[np.int32]) -> pa.Array:
-    """Look strings up by index; -1 is null. No Python loop over rows."""
-    import pyarrow as pa
-
-    return pa.array(values, pa.string()).take(pa.array(index, pa.int32(), mask=index < 0))
-
-
-def _by_contract(columns: Mapping[str, Any], num_rows: int) -> pa.Table:
-    import pyarrow as pa
-
-    from spark_jobs.arrow_schema import arrow_schema
-
-    schema = arrow_schema(PLANNED)
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(num_rows, field.type) for field in schema
-    ]
-    return pa.table(arrays, schema=schema)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.lake import conform
 from spark_jobs.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Table
 from spark_jobs.transforms.bundles import with_bundles
-from spark_jobs.transforms.plan_rows import (
-    DECISION,
-    HEAD,
-    PLANNED,
-    ROW,
-    SHARED,
-    PlanContext,
-    plan_groups,
-)
+from spark_jobs.transforms.plan_rows import PlanContext, plan_groups
+from spark_jobs.transforms.planned import PLANNED, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,8 +40,8 @@ MEMBER_COLUMNS: Final = (
     "error",
 )
 _COMMA: Final = ","
-# As many rows as go back to the JVM at once.
-_ROWS_PER_BATCH: Final = 20_000
+# As many partitions as go back to the JVM at once, in whole rows.
+_PARTITIONS_PER_BATCH: Final = 20_000
 
 
 def build_plans(
@@ -71,9 +65,9 @@ def build_plans(
     Returns
     -------
     DataFrame
-        By ``PLANNED``: one row of ``kind`` decision a group, and of each plan its head and rows. A group
-        whose best assignment is the one it has gets no plan. ``select_decisions``, ``select_heads`` and
-        ``select_assignments`` make rows of tables of it.
+        By ``PLANNED``: a row a group, more for a plan of many partitions. A group whose best assignment is
+        the one it has gets no plan. ``select_decisions``, ``select_heads`` and ``select_assignments`` make
+        rows of tables of it.
     """
     from pyspark.sql import functions as sf
 
@@ -96,6 +90,7 @@ def build_plans(
 
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
     """Plan the groups whose rows a partition holds: it is read as a whole, and is one bundle."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -111,29 +106,45 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
     place = members.schema.get_field_index("subscription")
     taken = pc.split_pattern(members["subscription"], _COMMA)
     members = members.set_column(place, "subscription", taken)
-    yield from plan_groups(lag, members, context).combine_chunks().to_batches(_ROWS_PER_BATCH)
+    answer = plan_groups(lag, members, context).combine_chunks()
+    del lag, members
+    num_partitions = pc.fill_null(pc.list_value_length(answer["rows"]), 0).to_numpy()
+    batch = np.cumsum(num_partitions + 1) // _PARTITIONS_PER_BATCH
+    cuts = np.flatnonzero(np.diff(batch, prepend=-1, append=-1)).tolist()
+    for start, end in pairwise(cuts):
+        yield from answer.slice(start, end - start).to_batches()
 
 
 def select_heads(planned: DataFrame, context: PlanContext) -> DataFrame:
     """The rows of ``plans``."""
-    return _select(planned, context, HEAD, PLANS, "head.*")
+    return _select(planned, context, "head", PLANS, "head.*")
 
 
-def select_assignments(planned: DataFrame, context: PlanContext) -> DataFrame:
-    """All rows of the plans by the contract of ``plan_assignments``, the unmoved ones of shadow plans too."""
-    return _select(planned, context, ROW, PLAN_ASSIGNMENTS)
+def select_assignments(planned: DataFrame, context: PlanContext, where: Column | None = None) -> DataFrame:
+    """Rows of the plans by the contract of ``plan_assignments``, the unmoved ones of shadow plans too.
+
+    Parameters
+    ----------
+    where
+        Which of them, by these columns and ``mode``; else all.
+    """
+    from pyspark.sql import functions as sf
+
+    rows = planned.where(sf.col("rows").isNotNull()).select("group_id", "plan_id", "mode", sf.inline("rows"))
+    chosen = rows if where is None else rows.where(where)
+    return conform(chosen.drop("mode").withColumns(_shared(context)), PLAN_ASSIGNMENTS)
 
 
 def select_decisions(planned: DataFrame, context: PlanContext) -> DataFrame:
     """The rows of ``decisions``."""
-    return _select(planned, context, DECISION, DECISIONS, "decided.*")
+    return _select(planned, context, "decided", DECISIONS, "decided.*")
 
 
-def _select(planned: DataFrame, context: PlanContext, kind: str, table: Table, *nested: str) -> DataFrame:
+def _select(planned: DataFrame, context: PlanContext, name: str, table: Table, nested: str) -> DataFrame:
     from pyspark.sql import functions as sf
 
-    plain = [name for name in planned.columns if name in table.column_names]
-    rows = planned.where(sf.col("kind") == kind).select(*plain, *nested)
+    plain = [column for column in ("group_id", "plan_id", "mode") if column in table.column_names]
+    rows = planned.where(sf.col(name).isNotNull()).select(*plain, nested)
     return conform(rows.withColumns(_shared(context)), table)
 
 

@@ -16,7 +16,7 @@ from spark_jobs.errors import SchemaError
 from spark_jobs.freshness import read_freshness
 from spark_jobs.retention import DEFAULT_VACUUM_DAYS, retention
 from spark_jobs.table_files import TableFiles, read_table_files
-from spark_jobs.table_schema import missing_columns
+from spark_jobs.table_schema import PROTOCOL, missing_columns, unknown_columns
 from spark_jobs.tables import SNAPSHOTS, TABLE_HEALTH, TABLES
 from spark_jobs.upkeep.orphans import READING_TABLES
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from spark_jobs.tables import Table
 
 FRESHNESS: Final = "FRESHNESS"
-_PROTOCOL: Final = (1, 2)
 # Delta writes a checkpoint every ten commits, deltalake every hundred.
 _MAX_COMMITS: Final = 200
 _MAX_LOG_BYTES: Final = 1024**3
@@ -106,9 +105,9 @@ def check_table(
     yield _make(
         table,
         "PROTOCOL",
-        files.protocol == _PROTOCOL,
+        files.protocol == PROTOCOL,
         f"reader {files.protocol[0]}, writer {files.protocol[1]}",
-        "reader 1, writer 2",
+        f"reader {PROTOCOL[0]}, writer {PROTOCOL[1]}",
         "somebody switched on a feature of Delta that other readers lack: make the table anew without it",
     )
     wanted = retention(settings.vacuum_days or DEFAULT_VACUUM_DAYS)
@@ -184,7 +183,7 @@ def _schema(table: Table, files: TableFiles) -> Check:
         return Check(
             table.name, "SCHEMA", is_ok=False, observed="a fault", allowed=allowed, message=str(error)
         )
-    more = sorted(set(files.types) - set(table.column_names))
+    more = unknown_columns(table, files.types)
     parts = [f"to be added at the next write: {', '.join(c.name for c in missing)}"] if missing else []
     parts += [f"of a newer evenlag: {', '.join(more)}"] if more else []
     return _make(

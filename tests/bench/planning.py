@@ -59,6 +59,7 @@ class Bench:
         self.folder = folder
         self.is_quick = is_quick
         self.number = 0
+        self.compared: dict[Groups, dict[str, Any]] = {}
 
     def lake(self, *sizes: Groups) -> tuple[Lake, int, int]:
         """Write a snapshot: the lake, its rows of lag, its groups."""
@@ -117,7 +118,9 @@ class Bench:
         return time.perf_counter() - start
 
     def compare(self, name: str, size: Groups, repeats: int) -> dict[str, Any]:
-        """Both modes beside their job that only reads and writes, in turns."""
+        """Both modes beside their job that only reads and writes, in turns; a size that was done is kept."""
+        if size in self.compared:
+            return self.compared[size]
         lake, rows, groups = self.lake(size)
         times: dict[str, list[float]] = {"shadow": [], "auto": [], "write_moved": [], "write_all": []}
         plans = failed = 0.0
@@ -135,7 +138,7 @@ class Bench:
             told = ", ".join(f"{key} {values[-1]:.1f} s" for key, values in times.items())
             say(f"{name}: {told}")
         found = {f"{key}_s": round(median(values), 2) for key, values in times.items()}
-        return found | {
+        self.compared[size] = found | {
             "repeats": repeats,
             "rows": rows,
             "groups": groups,
@@ -145,6 +148,7 @@ class Bench:
             "shadow_by_write": round(found["shadow_s"] / found["write_moved_s"], 2),
             "auto_by_write": round(found["auto_s"] / found["write_all_s"], 2),
         }
+        return self.compared[size]
 
     def shapes(self) -> dict[str, Any]:
         """Groups of different sizes, as many rows."""
@@ -237,8 +241,8 @@ def main(arguments: list[str]) -> None:
         for size in (Groups(20, 100), Groups(3_000, 100)):
             bench.compare("warming up", size, 1)
         parts: dict[str, Callable[[], dict[str, Any]]] = {
-            "shapes": bench.shapes,
             "scale": bench.scale,
+            "shapes": bench.shapes,
             "skew": bench.skew,
         }
         found = {name: run() for name, run in parts.items() if given.only in {None, name}}

@@ -50,7 +50,8 @@ from evenlag.doctor.spark_checks import (
 from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.policy_file import parse_policy
-from spark_jobs.tables import OFFSETS, SNAPSHOTS
+from spark_jobs.table_schema import simple_type
+from spark_jobs.tables import LAG, OFFSETS, SNAPSHOTS
 from tests.cli.conftest import write_rows
 
 if TYPE_CHECKING:
@@ -247,12 +248,15 @@ def test_the_innermost_mount_decides() -> None:
 
 
 def test_a_table_is_held_against_its_contract() -> None:
-    wanted = {"a": "string", "b": "list<item: string>"}
-    assert not judge_table("t", (1, 2), {"a": "large_string", "b": "list<element: string>"}, wanted)
-    assert worst(judge_table("t", (3, 7), wanted, wanted)) == "failed"
-    assert worst(judge_table("t", (1, 2), {**wanted, "a": "int64"}, wanted)) == "failed"
-    assert worst(judge_table("t", (1, 2), {**wanted, "new": "int64"}, wanted)) == "warning"
-    assert worst(judge_table("t", (1, 2), {"a": "string"}, wanted)) == "warning"
+    wanted = {column.name: simple_type(column.type) for column in LAG.columns}
+    assert not judge_table(LAG, (1, 2), wanted)
+    assert worst(judge_table(LAG, (3, 7), wanted)) == "failed"
+    assert worst(judge_table(LAG, (1, 2), {**wanted, "lag_records": "string"})) == "failed"
+    assert worst(judge_table(LAG, (1, 2), {**wanted, "new": "bigint"})) == "warning"
+    older = {name: kind for name, kind in wanted.items() if name != "stalled"}
+    assert worst(judge_table(LAG, (1, 2), older)) == "warning"
+    without_a_key = {name: kind for name, kind in wanted.items() if name != "group_id"}
+    assert worst(judge_table(LAG, (1, 2), without_a_key)) == "failed"
 
 
 def test_a_real_lake_s_tables_are_those_of_the_contracts(lake: Path) -> None:

@@ -1,8 +1,11 @@
-"""Reading on Spark executors, from the real broker: the rows of the driver, and no secret told."""
+"""Reading on Spark executors, from the real broker: the rows of the driver, nothing twice, no secret told."""
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +13,19 @@ import pytest
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from spark_jobs import collect_offsets as collecting
 from spark_jobs import spread_reading
 from spark_jobs.collect_offsets import collect_offsets
-from spark_jobs.kafka_connection import admin_client
+from spark_jobs.errors import KafkaUnreachableError
+from spark_jobs.kafka_connection import admin_client, kafka_client_settings, reading_limits
+from spark_jobs.kafka_reader import ClusterReader
+from spark_jobs.kafka_reading.clients import open_admin_client
 from spark_jobs.settings import ClusterSettings
+from spark_jobs.spread_reading import Errand, read_spread
 from spark_jobs.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from sandbox.broker import Broker
     from spark_jobs.lake import Lake
@@ -118,3 +126,51 @@ def places_to_look(lake: Lake, logged: str) -> Iterator[tuple[str, str]]:
     yield from (("plan", text) for text in texts)
     files = [path for path in Path(lake.paths.root).rglob("*") if path.is_file()]
     yield from ((str(path), path.read_bytes().decode("latin-1")) for path in files)
+
+
+@contextmanager
+def dying_once(marker: str, settings: Mapping[str, Any]) -> Iterator[Any]:
+    """Hold a client whose first use ends the executor's Python with its first answers in hand."""
+    with open_admin_client(settings) as client:
+        client.describe_topics()
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            yield client
+        else:
+            os._exit(1)
+
+
+def test_a_task_that_dies_is_read_again_and_nothing_is_there_twice(
+    lake: Lake, cluster: ClusterSettings, filled: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+    limits = reading_limits(cluster)
+    with admin_client(cluster) as client:
+        survey = ClusterReader(client, limits=limits).survey()
+    errand = Errand(
+        kafka_client_settings(cluster),
+        limits,
+        {"cluster": "c", "day": SLOT.date(), "snapshot_id": "20261121T130500000Z-00000000"},
+        open_client=partial(dying_once, str(died)),
+    )
+    assert str(kafka_client_settings(cluster)["sasl_plain_password"]) not in repr(errand)
+    reading = read_spread(lake, survey, errand, connections_per_broker=2)
+    assert died.exists()
+    assert reading.num_unread_partitions == 0
+    rows = rows_of(lake, str(errand.head["snapshot_id"]), *filled)
+    assert {table: len(some) for table, some in rows.items()} == NUM_ROWS
+
+
+def test_executors_that_reach_no_broker_leave_no_snapshot(
+    lake: Lake, cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(settings: ClusterSettings) -> dict[str, Any]:
+        """Return the settings of a machine without a way to the brokers."""
+        shut = {"bootstrap_servers": ["127.0.0.1:1"], "bootstrap_timeout_ms": 200}
+        return {**kafka_client_settings(settings), **shut}
+
+    monkeypatch.setattr(collecting, "kafka_client_settings", elsewhere)
+    with pytest.raises(KafkaUnreachableError, match="executors could not read Kafka"):
+        collect_offsets(lake, "c", cluster, SLOT, run_id="r")
+    assert lake.read(SNAPSHOTS).count() == 0

@@ -72,11 +72,10 @@ def decide(
     lag_rows: pa.Table, member_rows: pa.Table, given: PlanContext
 ) -> tuple[dict[str, Any], dict[str, Any] | None, dict[int, str]]:
     """The decision, the plan's head if there is one, and who shall hold each partition."""
-    rows = plan_groups(lag_rows, member_rows, given).to_pylist()
-    (decision,) = [row | row["decided"] for row in rows if row["kind"] == "decision"]
-    heads = [row | row["head"] for row in rows if row["kind"] == "head"]
-    owners = {row["partition"]: row["owner_after"] for row in rows if row["kind"] == "row"}
-    return decision, heads[0] if heads else None, owners
+    (answer,) = plan_groups(lag_rows, member_rows, given).to_pylist()
+    head = answer["head"] and answer | answer["head"]
+    owners = {row["partition"]: row["owner_after"] for row in answer["rows"] or ()}
+    return answer | answer["decided"], head, owners
 
 
 SKEWED = lag([900, 800, 10, 10])
