@@ -69,8 +69,8 @@ LARGE_LOCAL_CONF: Final = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-# From so many rows on compiling pays: below, a query's start costs more than its rows. Uncompiled, 100,000 rows
-# of plans take as long to write as a million compiled.
+# From so many rows on compiling pays: below, a query's start costs more than its rows. Uncompiled, 100,000
+# rows of plans take as long to write as a million compiled.
 _LARGE_ROWS: Final = 50_000
 
 
