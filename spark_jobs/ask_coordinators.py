@@ -60,24 +60,17 @@ def ask_until_taken_up(
         By group, why its hint is not taken up so far; a group whose target is as hinted is left out. Nothing
         is ever raised.
     """
-    waiting = dict.fromkeys(sorted(payloads), "its coordinator was not asked in time")
-    if not waiting:
+    if not payloads:
         return {}
-    deadline = time.monotonic() + timeout_s
+    asking = _Asking(client, cluster, payloads, time.monotonic() + timeout_s)
     try:
-        # A repeat finds groups that have taken their hint up already.
-        waiting = _without_taken_up(client, cluster, payloads, waiting, deadline)
-        for _ in range(_MAX_ASKS):
-            if not waiting or time.monotonic() >= deadline:
-                break
-            waiting = _ask_all(cluster, waiting, deadline)
-            waiting = _wait_for_targets(client, cluster, payloads, waiting, deadline)
+        asking.run()
     except Exception as error:  # noqa: BLE001 - the hints stand, whatever is wrong here
         _LOG.exception("coordinators could not be asked")
-        waiting = dict.fromkeys(waiting, f"unexpected {type(error).__name__}: {error}")
-    for group_id, reason in waiting.items():
+        asking.give_up(f"unexpected {type(error).__name__}: {error}")
+    for group_id, reason in sorted(asking.reasons.items()):
         _LOG.warning("hint not taken up so far: %s", reason, extra={"group_id": group_id})
-    return waiting
+    return asking.reasons
 
 
 def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
@@ -93,60 +86,75 @@ def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
     return all(target.get(key) == by_topic for key, by_topic in wanted.items() if by_topic)
 
 
-def _ask_all(cluster: ClusterSettings, waiting: Mapping[str, str], deadline: float) -> dict[str, str]:
-    """Ask about each group; a few at once, for each takes a second, and most of it is waiting."""
-    try:
-        settings = librdkafka_settings(cluster)
-    except JobError as error:
-        return dict.fromkeys(waiting, str(error))
+class _Asking:
+    """The groups that are left, each with why, and how to ask about them."""
 
-    def ask(group_id: str) -> str:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            return waiting[group_id]
+    def __init__(
+        self, client: Any, cluster: ClusterSettings, payloads: Mapping[str, HintPayload], deadline: float
+    ) -> None:
+        self._client, self._cluster, self._payloads = client, cluster, payloads
+        self._deadline = deadline
+        self._waiting = sorted(payloads)
+        self.reasons = dict.fromkeys(self._waiting, "its coordinator was not asked in time")
+
+    def run(self) -> None:
+        """Look and ask, in turn, until nobody is left or the time is over."""
+        # Nobody is asked about a group that was not just seen: joining would make it, or change its protocol.
+        self._look()
+        for _ in range(_MAX_ASKS):
+            if not self._waiting or time.monotonic() >= self._deadline:
+                return
+            self._ask_all()
+            until = min(self._deadline, time.monotonic() + _TAKE_UP_S)
+            self._look()
+            while self._waiting and time.monotonic() < until:
+                time.sleep(_LOOK_EVERY_S)
+                self._look()
+
+    def give_up(self, reason: str) -> None:
+        """Ask about none of the groups that are left."""
+        self.reasons |= dict.fromkeys(self._waiting, reason)
+        self._waiting = []
+
+    def _ask_all(self) -> None:
+        """Ask about each group; a few at once, for most of it is waiting."""
         try:
-            ask_coordinator(settings, group_id, cluster.hint_topic, timeout_s=left_s)
+            settings = librdkafka_settings(self._cluster)
         except JobError as error:
-            return str(error)
-        return "its coordinator was asked, and its target is not as hinted"
+            self.give_up(str(error))
+            return
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(waiting, pool.map(ask, waiting), strict=True))
+        def ask(group_id: str) -> str:
+            left_s = self._deadline - time.monotonic()
+            if left_s <= 0:
+                return self.reasons[group_id]
+            try:
+                ask_coordinator(settings, group_id, self._cluster.hint_topic, timeout_s=left_s)
+            except JobError as error:
+                return str(error)
+            return "its coordinator was asked, and its target is not as hinted"
 
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            self.reasons |= dict(zip(self._waiting, pool.map(ask, self._waiting), strict=True))
 
-def _wait_for_targets(
-    client: Any,
-    cluster: ClusterSettings,
-    payloads: Mapping[str, HintPayload],
-    waiting: dict[str, str],
-    deadline: float,
-) -> dict[str, str]:
-    """What is left after a moment; looks once even when the time is over."""
-    until = min(deadline, time.monotonic() + _TAKE_UP_S)
-    while True:
-        waiting = _without_taken_up(client, cluster, payloads, waiting, deadline)
-        if not waiting or time.monotonic() >= until:
-            return waiting
-        time.sleep(_LOOK_EVERY_S)
-
-
-def _without_taken_up(
-    client: Any,
-    cluster: ClusterSettings,
-    payloads: Mapping[str, HintPayload],
-    waiting: dict[str, str],
-    deadline: float,
-) -> dict[str, str]:
-    limits = reading_limits(cluster)
-    left_s = max(_LEAST_LOOK_S, deadline - time.monotonic())
-    limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
-    try:
-        with kafka_errors(cluster):
-            live = read_live_groups(client, (), of_brokers=waiting, limits=limits)
-    except JobError as error:
-        return dict.fromkeys(waiting, f"its target cannot be seen: {error}")
-    return {
-        group_id: reason
-        for group_id, reason in waiting.items()
-        if not is_taken_up(payloads[group_id], live[group_id])
-    }
+    def _look(self) -> None:
+        """Leave out the groups whose targets are as hinted, and those that are not there any more."""
+        limits = reading_limits(self._cluster)
+        left_s = max(_LEAST_LOOK_S, self._deadline - time.monotonic())
+        limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
+        try:
+            with kafka_errors(self._cluster):
+                live = read_live_groups(self._client, (), of_brokers=self._waiting, limits=limits)
+        except JobError as error:
+            self.give_up(f"its target cannot be seen: {error}")
+            return
+        left = []
+        for group_id in self._waiting:
+            group = live[group_id]
+            if is_taken_up(self._payloads[group_id], group):
+                del self.reasons[group_id]
+            elif group.held:
+                left.append(group_id)
+            else:
+                self.reasons[group_id] = f"the group is {group.state} by now, or does not show its members"
+        self._waiting = left

@@ -59,6 +59,8 @@ def ask_coordinator(
         When confluent-kafka is not installed.
     KafkaUnreachableError
         When it was not let in within the time; a repeat may help.
+    JobError
+        When confluent-kafka does not take the settings.
     """
     try:
         from confluent_kafka import Consumer, KafkaException

@@ -116,7 +116,9 @@ class Coordinators:
         assert limits
         taken: Any = BROKERS.assignment
         return {
-            name: group(taken if self.asked.count(name) >= self._takes_up_after else {})
+            name: group(taken if self.asked.count(name) >= self._takes_up_after else {"i:a": {}})
+            if name != "gone"
+            else LiveGroup("Dead", None, None)
             for name in of_brokers
         }
 
@@ -151,6 +153,15 @@ def test_a_group_that_has_taken_its_hint_up_is_not_asked_again(
     coordinators._takes_up_after = 0
     assert ask_until_taken_up(None, cluster, {"a": BROKERS}) == {}
     assert coordinators.asked == []
+
+
+def test_nobody_joins_a_group_that_is_not_there_any_more(
+    coordinators: Coordinators, cluster: ClusterSettings
+) -> None:
+    """Joining would make it, or take a group that went back to the classic protocol over again."""
+    told = ask_until_taken_up(None, cluster, {"gone": BROKERS, "a": BROKERS})
+    assert told == {"gone": "the group is Dead by now, or does not show its members"}
+    assert coordinators.asked == ["a", "a"]
 
 
 def test_whatever_goes_wrong_is_a_reason_and_no_error(
