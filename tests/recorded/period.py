@@ -33,6 +33,7 @@ JOURNAL_EVENTS: Final = frozenset(
 
 def read_table(table: Table) -> pa.Table:
     """Rows of a table as recorded, by today's contract: what a column did not have then is null."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
@@ -42,7 +43,7 @@ def read_table(table: Table) -> pa.Table:
     found = pq.read_table(path)
     for column in schema:
         if column.name not in found.column_names:
-            found = found.append_column(column, [[None] * found.num_rows])
+            found = found.append_column(column, pa.nulls(found.num_rows, column.type))
     return found.select(schema.names).cast(schema)
 
 
