@@ -24,9 +24,10 @@ def draw(results: dict[str, Any], path: Path) -> None:
     mpl.use("Agg")
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "evenlag"})
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     cases = {**results.get("shapes", {}), **results.get("scale", {})}
-    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.75 * len(cases)))
+    figure, axes = plt.subplots(figsize=(9, 1.6 + 0.75 * len(cases)))
     for place, row in enumerate(cases.values()):
         for step, (key, (_, colour)) in enumerate(_BARS.items()):
             axes.barh(place + 0.2 * step, row[key], height=0.18, color=colour)
@@ -36,9 +37,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
     axes.set_yticks([place + 0.3 for place in range(len(cases))], list(cases), fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    # Seconds as people write them, and none of the powers of ten that a logarithmic axis has by itself.
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", labelsize=8)
     axes.set_xlabel("seconds, logarithmic", fontsize=8)
     axes.set_title("Planning all groups of a cluster", loc="left")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize=8, frameon=False)
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.55 / len(cases)), ncols=2, fontsize=8, frameon=False
+    )
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.tight_layout()
