@@ -49,11 +49,11 @@ def scheduler_killed(world: World, airflow: Airflow, step: str, within_s: float)
     started = time.monotonic()
     airflow.rest.wait(following, timeout_s=_RUN_TIMEOUT_S)
     found += world.violations()
-    published = airflow.rest.xcom(following, "publish")["published"]
+    num_published = airflow.rest.xcom(following, "publish")["published"]
     return {
         "after_s": round(within_s, 1),
         "run_ended_s": round(recovered_s, 1),
-        "next_cycle": {"published": len(published), "seconds": round(time.monotonic() - started, 1)},
+        "next_cycle": {"published": num_published, "seconds": round(time.monotonic() - started, 1)},
         "violations": found,
     }
 
