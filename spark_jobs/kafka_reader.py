@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.kafka_reading.broker_calls import BrokerCalls
-from spark_jobs.kafka_reading.budget import Deadline, ReadingLimits, RequestBudget
+from spark_jobs.kafka_reading.budget import ReadingLimits, RequestBudget
 from spark_jobs.kafka_reading.commits import read_commits
 from spark_jobs.kafka_reading.groups import Listed, describe_groups, find_coordinators, list_groups
 from spark_jobs.kafka_reading.offsets import read_ends, read_log_starts
@@ -145,13 +145,7 @@ class ClusterReader:
         self._known_groups = known_groups
         self._hider = hider
         self._budget = budget or RequestBudget(limits.requests_per_s)
-        self._calls = BrokerCalls(
-            client,
-            budget=self._budget,
-            deadline=Deadline(limits.deadline_s),
-            timeout_s=limits.request_timeout_s,
-            max_failures=limits.max_broker_failures,
-        )
+        self._calls = BrokerCalls.within(client, limits, budget=self._budget)
 
     def survey(self) -> Survey:
         """Look what there is to be read.

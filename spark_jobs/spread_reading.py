@@ -21,7 +21,7 @@ import numpy as np
 from spark_jobs.errors import JobError, KafkaUnreachableError, LakeError
 from spark_jobs.kafka_reader import NUM_STEPS
 from spark_jobs.kafka_reading.broker_calls import BrokerCalls
-from spark_jobs.kafka_reading.budget import Deadline, ReadingLimits, RequestBudget
+from spark_jobs.kafka_reading.budget import ReadingLimits, RequestBudget
 from spark_jobs.kafka_reading.clients import open_admin_client
 from spark_jobs.kafka_reading.commits import read_commits
 from spark_jobs.kafka_reading.groups import describe_groups
@@ -80,15 +80,9 @@ class Errand:
     def calls(self, num_tasks: int) -> Iterator[BrokerCalls]:
         """Hold calls with one task's share of the requests."""
         with self.open_client(self.client_settings) as client:
-            yield BrokerCalls(
-                client,
-                # The driver, which looked first, has used what may be used in advance.
-                budget=RequestBudget(self.limits.requests_per_s / num_tasks, is_full=False),
-                deadline=Deadline(self.limits.deadline_s),
-                timeout_s=self.limits.request_timeout_s,
-                max_failures=self.limits.max_broker_failures,
-                broken=self.broken,
-            )
+            # The driver, which looked first, has used what may be used in advance.
+            budget = RequestBudget(self.limits.requests_per_s / num_tasks, is_full=False)
+            yield BrokerCalls.within(client, self.limits, budget=budget, broken=self.broken)
 
 
 @dataclass(frozen=True, slots=True)

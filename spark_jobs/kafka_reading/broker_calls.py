@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
+    from spark_jobs.kafka_reading.budget import ReadingLimits
 
 MAX_ATTEMPTS: Final = 3
 _FIRST_BACKOFF_S: Final = 0.2
@@ -102,6 +104,25 @@ class BrokerCalls:
         # Jitter, nothing secret.
         self._random = random.Random()  # noqa: S311
         self.broken: dict[int, str] = dict(broken or {})
+
+    @classmethod
+    def within(
+        cls,
+        client: Any,
+        limits: ReadingLimits,
+        *,
+        budget: RequestBudget | None = None,
+        broken: Mapping[int, str] | None = None,
+    ) -> BrokerCalls:
+        """Make calls within limits, whose time begins now; with a budget of their own unless one is given."""
+        return cls(
+            client,
+            budget=budget or RequestBudget(limits.requests_per_s),
+            deadline=Deadline(limits.deadline_s),
+            timeout_s=limits.request_timeout_s,
+            max_failures=limits.max_broker_failures,
+            broken=broken,
+        )
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
         """Make calls: of one broker one after another, of different brokers side by side.

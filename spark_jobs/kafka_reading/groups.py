@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.consumer_groups import consumer_group, describe_consumer_groups_request
 from spark_jobs.kafka_reading.broker_calls import MAX_ATTEMPTS, BrokerCalls, Call
-from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
 from spark_jobs.kafka_reading.topics import error_name
 
 if TYPE_CHECKING:
@@ -172,13 +171,7 @@ def describe_consumer_groups(
     list of dict
         As :func:`describe_groups`.
     """
-    calls = BrokerCalls(
-        client,
-        budget=RequestBudget(limits.requests_per_s),
-        deadline=Deadline(limits.deadline_s),
-        timeout_s=limits.request_timeout_s,
-        max_failures=limits.max_broker_failures,
-    )
+    calls = BrokerCalls.within(client, limits)
     listed = dict.fromkeys(group_ids, Listed(None, _CONSUMER, _CONSUMER))
     return describe_groups(calls, listed, find_coordinators(calls, group_ids))
 
