@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs.lake import conform
 from spark_jobs.tables import LAG
+from spark_jobs.transforms.held import held_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -167,8 +168,7 @@ def _owners(members: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sf
 
     def rows(column: str, holder: str) -> DataFrame:
-        held = members.select("group_id", sf.col("member_id").alias(holder), sf.explode(column).alias("held"))
-        return held.select("group_id", holder, "held.topic", sf.explode("held.partitions").alias("partition"))
+        return held_partitions(members, column, sf.col("member_id").alias(holder))
 
     holders = ("owner_member_id", "target_member_id")
     return (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spark_jobs.lake import conform
 from spark_jobs.tables import OUTCOMES
 from spark_jobs.transforms.events import APPLIED, EXPIRED, IGNORED
+from spark_jobs.transforms.held import held_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -84,10 +85,8 @@ def _adherence(assignments: DataFrame, members: DataFrame) -> DataFrame:
     ).otherwise(sf.concat(sf.lit("m:"), sf.col("member_id")))
 
     def rows(column: str, sign: str) -> DataFrame:
-        held = members.select("group_id", key.alias("owner_after_key"), sf.explode(column).alias("held"))
-        return held.select(
-            "group_id", "owner_after_key", "held.topic", sf.explode("held.partitions").alias("partition")
-        ).withColumn(sign, sf.lit(True))
+        held = held_partitions(members, column, key.alias("owner_after_key"))
+        return held.withColumn(sign, sf.lit(True))
 
     def share(sign: str) -> Column:
         return sf.avg(sf.coalesce(sign, sf.lit(False)).cast("double"))
