@@ -43,9 +43,15 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     counts = ("num_groups", "num_partitions")
     seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
     history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
+    # Every group on every partition at the most; where that may be much, its commits tell how much it is.
+    most_rows = seen.num_groups * seen.num_partitions
+    offsets = lake.read_snapshot(OFFSETS, cluster, snapshot_id)
     commits = lake.read_snapshot(COMMITS, cluster, snapshot_id)
+    if not is_large_snapshot(most_rows):
+        # Little, and asked for several times: each look at Delta costs more than the rows.
+        offsets, commits = offsets.cache(), commits.cache()
     lag = build_lag(
-        offsets=lake.read_snapshot(OFFSETS, cluster, snapshot_id),
+        offsets=offsets,
         commits=commits,
         members=members,
         snapshot=marker,
@@ -54,8 +60,6 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
         commit_history=build_commit_history(_rows_of(lake, COMMITS, cluster, history)),
         rate_window_s=settings.rate_window_s,
     )
-    # Every group on every partition at the most; where that may be much, its commits tell how much it is.
-    most_rows = seen.num_groups * seen.num_partitions
     num_rows = commits.count() if is_large_snapshot(most_rows) else most_rows
     is_counted = most_rows > _ROWS_PER_FILE
     if is_counted:
@@ -66,7 +70,7 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
             files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
             lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))
     finally:
-        for frame in (lag, members, marker):
+        for frame in (lag, offsets, commits, members, marker):
             frame.unpersist()
 
 

@@ -23,7 +23,7 @@ from spark_jobs.lake import Lake
 from spark_jobs.logs import WorkerLog, log_fields, set_up_logging
 from spark_jobs.plan_assignments import plan_assignments
 from spark_jobs.policy_file import LoadedPolicy, load_policy
-from spark_jobs.read_outcomes import find_pending, read_outcomes
+from spark_jobs.read_outcomes import find_pending, keep_lives, read_outcomes, tell_settled
 from spark_jobs.run_records import keep_policy, keep_run
 from spark_jobs.score_plans import score_plans
 from spark_jobs.session import build_session, is_large_snapshot, sized_session
@@ -84,19 +84,27 @@ def run_observe(
     settings = loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
     collected = collect_offsets(lake, cluster, settings, slot, run_id=run_id, progress=progress)
-    with log_fields(snapshot_id=collected.snapshot_id):
+    snapshot_id = collected.snapshot_id
+    with log_fields(snapshot_id=snapshot_id):
         report("observe: computing lag", 0, 1)
-        pending, _ = run_side_by_side(
-            partial(find_pending, lake, cluster),
-            partial(compute_lag, lake, loaded.policy, cluster, collected.snapshot_id),
-        )
-        report("observe: computing lag", 1, 1)
-        report("observe: reading outcomes", 0, 1)
-        outcomes = read_outcomes(lake, cluster, collected.snapshot_id, run_id, pending)
-        scored = score_plans(lake, cluster, collected.snapshot_id, run_id)
+        lives = keep_lives(lake, cluster)
+        try:
+            pending, _ = run_side_by_side(
+                partial(find_pending, lake, cluster, lives),
+                partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
+            )
+            report("observe: computing lag", 1, 1)
+            report("observe: reading outcomes", 0, 1)
+            outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
+            _, scored = run_side_by_side(
+                partial(tell_settled, lake, cluster, snapshot_id, lives),
+                partial(score_plans, lake, cluster, snapshot_id, run_id, lives),
+            )
+        finally:
+            lives.unpersist()
         report("observe: reading outcomes", 1, 1)
         summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
-        keep_run(lake, cluster, run_id, "observe", slot, collected.snapshot_id, started_at, summary)
+        keep_run(lake, cluster, run_id, "observe", slot, snapshot_id, started_at, summary)
     return summary
 
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_jobs.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
-from spark_jobs.transforms.events import APPLIED, EXPIRED, IGNORED, WITHDRAWN, build_events, select_published
+from spark_jobs.transforms.events import (
+    APPLIED,
+    EXPIRED,
+    IGNORED,
+    PUBLISHED,
+    WITHDRAWN,
+    build_events,
+    select_published,
+)
 from spark_jobs.transforms.outcomes import build_outcomes
 
 if TYPE_CHECKING:
@@ -37,16 +45,38 @@ class Pending:
         self.plans.unpersist()
 
 
-def find_pending(lake: Lake, cluster: str) -> Pending:
-    """Find what waits for an outcome; it needs nothing of the snapshot that will settle it."""
-    plans = _pending(lake, cluster).cache()
+def keep_lives(lake: Lake, cluster: str) -> DataFrame:
+    """Read what was published and how it ended, once for all steps that ask: every look at Delta is a query.
+
+    Returns
+    -------
+    DataFrame
+        The events PUBLISHED and those that end a plan, in memory when first used; ``unpersist`` it.
+    """
+    from pyspark.sql import functions as sf
+
+    told = sf.col("event").isin(PUBLISHED, *_ENDINGS)
+    return lake.read_events().where((sf.col("cluster") == cluster) & told).cache()
+
+
+def find_pending(lake: Lake, cluster: str, lives: DataFrame) -> Pending:
+    """Find what waits for an outcome; it needs nothing of the snapshot that will settle it.
+
+    Parameters
+    ----------
+    lake, cluster
+        The tables.
+    lives
+        From :func:`keep_lives`.
+    """
+    plans = _pending(lake, cluster, lives).cache()
     return Pending(plans, [row.plan_id for row in plans.select("plan_id").collect()])
 
 
 def read_outcomes(
     lake: Lake, cluster: str, snapshot_id: str, run_id: str, pending: Pending
 ) -> dict[str, int]:
-    """Settle the published plans that this snapshot can settle.
+    """Settle the published plans that this snapshot can settle; :func:`tell_settled` comes after it.
 
     Parameters
     ----------
@@ -69,12 +99,11 @@ def read_outcomes(
     """
     from pyspark.sql import functions as sf
 
-    app_id = f"outcomes/{cluster}/{snapshot_id}"
+    if not pending.plan_ids:
+        pending.release()
+        return {}
+    members = lake.read_snapshot(MEMBERS, cluster, snapshot_id).cache()
     try:
-        if not pending.plan_ids:
-            if lake.exists(OUTCOMES):
-                _tell_settled(lake, cluster, app_id)
-            return {}
         assignments = lake.read(PLAN_ASSIGNMENTS).where(
             (sf.col("cluster") == cluster) & sf.col("plan_id").isin(pending.plan_ids)
         )
@@ -82,42 +111,59 @@ def read_outcomes(
         outcomes = build_outcomes(
             pending=pending.plans.join(totals, "plan_id", "left"),
             assignments=assignments,
-            members=lake.read_snapshot(MEMBERS, cluster, snapshot_id),
+            members=members,
             lag=lake.read_snapshot(LAG, cluster, snapshot_id),
             snapshot=lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
             run_id=run_id,
         ).cache()
         counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
-        lake.append(OUTCOMES, outcomes, app_id)
+        # Most readings settle nothing, and an empty commit costs what a full one does.
+        if counts:
+            lake.append(OUTCOMES, outcomes, f"outcomes/{cluster}/{snapshot_id}")
         outcomes.unpersist()
     finally:
+        members.unpersist()
         pending.release()
-    _tell_settled(lake, cluster, app_id)
     return counts
 
 
-def _tell_settled(lake: Lake, cluster: str, app_id: str) -> None:
-    """Tell of every outcome that no event tells of yet: those of a run that was killed in between too."""
+def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> None:
+    """Tell of every outcome that no event tells of yet: those of a run that was killed in between too.
+
+    Parameters
+    ----------
+    lake, cluster, snapshot_id
+        The tables, and the snapshot that settled last.
+    lives
+        From :func:`keep_lives`.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be written.
+    """
     from pyspark.sql import functions as sf
 
-    told = (
-        lake.read_events()
-        .where((sf.col("cluster") == cluster) & sf.col("event").isin(*_ENDINGS))
-        .select("plan_id")
-        .distinct()
-    )
-    untold = lake.read(OUTCOMES).where(sf.col("cluster") == cluster).join(told, "plan_id", "left_anti")
-    events = build_events(untold, sf.col("outcome"), actor="observer", reason=sf.col("reason"))
-    lake.append(PLAN_EVENTS, events, app_id)
+    if not lake.exists(OUTCOMES):
+        return
+    told = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
+    settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
+    untold = settled.join(told, "plan_id", "left_anti").cache()
+    try:
+        if untold.isEmpty():
+            return
+        events = build_events(untold, sf.col("outcome"), actor="observer", reason=sf.col("reason"))
+        lake.append(PLAN_EVENTS, events, f"outcomes/{cluster}/{snapshot_id}")
+    finally:
+        untold.unpersist()
 
 
-def _pending(lake: Lake, cluster: str) -> DataFrame:
+def _pending(lake: Lake, cluster: str, lives: DataFrame) -> DataFrame:
     """Published plans without an ending, with their heads, and the newer plan that took their place."""
     from pyspark.sql import functions as sf
 
-    events = lake.read_events().where(sf.col("cluster") == cluster)
-    published = select_published(events).withColumnRenamed("next_plan_id", "superseded_by").drop("next_at")
-    ended = events.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
+    published = select_published(lives).withColumnRenamed("next_plan_id", "superseded_by").drop("next_at")
+    ended = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
     settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster).select("plan_id")
     heads = lake.read(PLANS).where(sf.col("cluster") == cluster)
     return (

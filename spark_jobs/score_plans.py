@@ -14,8 +14,17 @@ if TYPE_CHECKING:
     from spark_jobs.lake import Lake
 
 
-def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str) -> int:
+def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: DataFrame) -> int:
     """Score the plans that are due; each is scored once, by the first snapshot after its horizon.
+
+    Parameters
+    ----------
+    lake, cluster, snapshot_id
+        The tables, and the snapshot to score by; its lag and outcomes are there.
+    run_id
+        The run, for the records.
+    lives
+        What was published and how it ended, from ``read_outcomes.keep_lives``.
 
     Returns
     -------
@@ -32,7 +41,7 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str) -> int:
     # Nothing was ever published: nothing to look for.
     if not lake.exists(CONTROL_EVENTS):
         return 0
-    due = _due(lake, cluster, snapshot_id).cache()
+    due = _due(lake, cluster, snapshot_id, lives).cache()
     try:
         planned_from = [row.plan_snapshot_id for row in due.select("plan_snapshot_id").distinct().collect()]
         if not planned_from:
@@ -54,14 +63,13 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str) -> int:
         due.unpersist()
 
 
-def _due(lake: Lake, cluster: str, snapshot_id: str) -> DataFrame:
+def _due(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> DataFrame:
     """Published plans without a score, with an ending, whose horizon lies before the reading's beginning."""
     from pyspark.sql import functions as sf
 
-    events = lake.read_events().where(sf.col("cluster") == cluster)
-    published = select_published(events).drop("expires_at")
+    published = select_published(lives).drop("expires_at")
     settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
-    withdrawn = events.where(sf.col("event") == WITHDRAWN)
+    withdrawn = lives.where(sf.col("event") == WITHDRAWN)
     endings = (
         settled.select(
             "plan_id", "outcome", sf.col("reason").alias("outcome_reason"), sf.lit(1).alias("rank")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs.control_events import ControlEvent, append_control_events
+from spark_jobs.read_outcomes import keep_lives
 from spark_jobs.score_plans import score_plans
 from spark_jobs.settings import BackOff, GroupSettings
 from spark_jobs.tables import LAG, MEMBERS, OUTCOMES, PLANS, SCORES, SNAPSHOTS
@@ -119,10 +120,10 @@ def fill(lake: Lake) -> None:
 
 
 def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None:
-    assert score_plans(lake, "c", SNAPSHOT, "r") == 0
+    assert score_plans(lake, "c", SNAPSHOT, "r", keep_lives(lake, "c")) == 0
     fill(lake)
-    assert score_plans(lake, "c", SNAPSHOT, "r") == 8
-    assert score_plans(lake, "c", SNAPSHOT, "r") == 0
+    assert score_plans(lake, "c", SNAPSHOT, "r", keep_lives(lake, "c")) == 8
+    assert score_plans(lake, "c", SNAPSHOT, "r", keep_lives(lake, "c")) == 0
     rows = {row.plan_id: row for row in lake.read(SCORES).collect()}
     assert {plan: row.paid_off for plan, row in rows.items()} == {
         "paid": True,
