@@ -38,6 +38,7 @@ from dags.dag_support.defaults import (
     Tag,
 )
 from dags.dag_support.job_errors import fail_or_try_again
+from dags.dag_support.lineage import with_lineage_of_run
 from dags.dag_support.policy import read_dag_policy
 
 
@@ -124,7 +125,10 @@ def make_dag(config: str) -> DAG:
             execution_timeout=PUBLISH_TIMEOUT,
             doc_md="Answered under *Required Actions*, or by `evenlag plans approve|reject`.",
         )
-        prepare(config) >> approve >> publish(config, _prepared("slot"))
+        prepared, published = prepare(config), publish(config, _prepared("slot"))
+        for each, step in ((prepared, "ask"), (approve, "answer"), (published, "publish")):
+            with_lineage_of_run(each, step, config)
+        prepared >> approve >> published
     return made
 
 

@@ -52,6 +52,8 @@ class LiveGroup:
         The group, the policy file's path, the lake.
     notified
         A file for what an Airflow's notifier is told.
+    lineage
+        A file for what an Airflow tells OpenLineage.
     runners
         The consumers; two to begin with.
     """
@@ -68,6 +70,7 @@ class LiveGroup:
         self.lake = folder / "lake"
         self.config = folder / "evenlag.yaml"
         self.notified = folder / "notified"
+        self.lineage = folder / "lineage.jsonl"
         self._servers = broker.bootstrap_servers
         self._rules = ""
         self.slots: dict[str, datetime] = {}

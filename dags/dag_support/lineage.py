@@ -14,6 +14,8 @@ from spark_jobs.policy_file import load_policy
 from spark_jobs.tables import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spark_jobs.settings import ClusterSettings
     from spark_jobs.tables import Table
 
@@ -48,6 +50,10 @@ STEPS: Final = {
     "publish": Reads(
         (_HINTS, "plans", "plan_assignments", *_EVENTS, "gate_results"), (_HINTS, "control_events")
     ),
+    "ask": Reads(
+        ("plans", "plan_assignments", "gate_results", *_EVENTS, "approval_requests"), ("approval_requests",)
+    ),
+    "answer": Reads(("plans", "gate_results", *_EVENTS, "approval_requests"), ("control_events",)),
     "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
     "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
     "data_docs": Reads(("gate_results", "plans", "runs"), ()),
@@ -128,13 +134,22 @@ def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
 
 def with_lineage(task: Any, step: str, config: str, cluster: str | None) -> None:
     """Have a task, an operator's or a function's, answer the provider's question."""
+    _answer_by(task, lambda _task_instance: operator_lineage(step, config, cluster))
+
+
+def with_lineage_of_run(task: Any, step: str, config: str) -> None:
+    """The same where the run says of which cluster it is, by its parameter ``cluster``."""
+
+    def of_run(task_instance: Any) -> Any:
+        return operator_lineage(step, config, task_instance.get_template_context()["params"]["cluster"])
+
+    _answer_by(task, of_run)
+
+
+def _answer_by(task: Any, answer: Callable[[Any], Any]) -> None:
     # A decorated function gives what it will return; its operator stands behind that.
     operator = getattr(task, "operator", task)
-
-    def on_complete(_task_instance: Any) -> Any:
-        return operator_lineage(step, config, cluster)
-
-    vars(operator)["get_openlineage_facets_on_complete"] = on_complete
+    vars(operator)["get_openlineage_facets_on_complete"] = answer
 
 
 def _openlineage(dataset: Dataset) -> Any:

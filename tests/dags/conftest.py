@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -105,6 +106,9 @@ def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> 
         "AIRFLOW_CONN_SPARK_DEFAULT": "",
         "EVENLAG_NOTIFIER": "tests.file_notifier:FileNotifier",
         "TEST_NOTIFIED_FILE": str(live_group.notified),
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+            {"type": "file", "log_file_path": str(live_group.lineage), "append": True}
+        ),
     }
 
     def none_is_left() -> None:
