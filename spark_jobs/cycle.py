@@ -96,10 +96,10 @@ def run_observe(
             report("observe: computing lag", 1, 1)
             report("observe: reading outcomes", 0, 1)
             outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
-            _, scored = run_side_by_side(
-                partial(tell_settled, lake, cluster, snapshot_id, lives),
-                partial(score_plans, lake, cluster, snapshot_id, run_id, lives),
-            )
+            # One after the other: when a table is written, Spark plans anew what is kept of it, and what is
+            # let go of just then by another thread stays for good. Scores keep what telling writes to.
+            scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
+            tell_settled(lake, cluster, snapshot_id, lives)
         finally:
             lives.unpersist()
         report("observe: reading outcomes", 1, 1)

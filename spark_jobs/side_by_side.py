@@ -16,7 +16,8 @@ def run_side_by_side(*calls: Callable[[], Any]) -> list[Any]:
     Parameters
     ----------
     *calls
-        They depend on nothing of each other; of two writes, each goes to a table of its own.
+        They depend on nothing of each other; of two writes, each goes to a table of its own, and to none that
+        a frame names which another call keeps and lets go of (``docs/adr/0045``).
 
     Returns
     -------

@@ -40,6 +40,7 @@ from spark_jobs.tables import (
     Table,
 )
 from tests.older_lake import check_nothing_is_lost, write_older_lake
+from tests.soak.probes import kept_plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,7 +207,7 @@ def duplicate_keys(rows: list[dict[str, Any]], key: tuple[str, ...]) -> list[Any
 def test_the_main_job_from_a_skewed_group_to_an_applied_hint(
     setting: Setting, spark: SparkSession, secrets: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    loaded, slot = setting.loaded, datetime.now(UTC)
+    loaded, slot, kept = setting.loaded, datetime.now(UTC), kept_plans(spark)
     # The lake of an older evenlag: today's reads it and writes on, and nothing of it is lost.
     write_older_lake(Lake(spark, loaded.policy.lake))
     with pytest.raises(SnapshotNotFoundError, match="run observe for it first"):
@@ -235,6 +236,7 @@ def test_the_main_job_from_a_skewed_group_to_an_applied_hint(
     written = (SNAPSHOTS, LAG, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, CONTROL_EVENTS, GATE_RESULTS, OUTCOMES)
     check_nothing_is_lost(loaded.policy.lake, *written)
     assert_no_secret(setting, secrets, capfd.readouterr())
+    assert kept_plans(spark) == kept
 
 
 def wait_for_hint(setting: Setting, plan_id: str) -> dict[str, set[int]]:

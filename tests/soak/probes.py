@@ -73,7 +73,14 @@ def driver_measures(spark: SparkSession) -> dict[str, float]:
         "driver_heap_mib": round(heap, 1),
         **whole.measures("driver"),
         "cached_frames": int(java_context.getPersistentRDDs().size()),
+        "kept_plans": kept_plans(spark),
     }
+
+
+def kept_plans(spark: SparkSession) -> int:
+    """How many frames are kept, computed or not: each is planned anew when a table of its is written."""
+    session: Any = spark._jsparkSession
+    return int(session.sharedState().cacheManager().numCachedEntries())
 
 
 def _descendants(pid: int) -> list[int]:

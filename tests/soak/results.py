@@ -28,6 +28,7 @@ ALLOWED: Final = {
     "driver_files": (16.0, 0.0),
     # Delta keeps one for each table that it has read, of two versions while one is being written.
     "cached_frames": (4.0, 0.0),
+    "kept_plans": (0.0, 0.0),
     "python_rss_mib": _MEMORY,
     "python_threads": _BREATHING,
     "python_files": _BREATHING,
