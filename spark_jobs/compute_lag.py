@@ -47,7 +47,10 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     most_rows = seen.num_groups * seen.num_partitions
     offsets = lake.read_snapshot(OFFSETS, cluster, snapshot_id)
     commits = lake.read_snapshot(COMMITS, cluster, snapshot_id)
-    if not is_large_snapshot(most_rows):
+    if is_large_snapshot(most_rows):
+        num_rows = commits.count()
+    else:
+        num_rows = most_rows
         # Little, and asked for several times: each look at Delta costs more than the rows.
         offsets, commits = offsets.cache(), commits.cache()
     lag = build_lag(
@@ -60,7 +63,6 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
         commit_history=build_commit_history(_rows_of(lake, COMMITS, cluster, history)),
         rate_window_s=settings.rate_window_s,
     )
-    num_rows = commits.count() if is_large_snapshot(most_rows) else most_rows
     is_counted = most_rows > _ROWS_PER_FILE
     if is_counted:
         # Computed apart, to be counted; on disk, for on a local master memory is the driver's.
