@@ -26,15 +26,20 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    cases = {**results.get("shapes", {}), **results.get("scale", {})}
+    # One part repeats a size of the other: each was measured in a run of its own.
+    cases = [
+        (name if part == "shapes" else f"{name}\n({row['groups']:,} groups, run apart)", row)
+        for part in ("shapes", "scale")
+        for name, row in results.get(part, {}).items()
+    ]
     figure, axes = plt.subplots(figsize=(9, 1.6 + 0.75 * len(cases)))
-    for place, row in enumerate(cases.values()):
+    for place, (_, row) in enumerate(cases):
         for step, (key, (_, colour)) in enumerate(_BARS.items()):
             axes.barh(place + 0.2 * step, row[key], height=0.18, color=colour)
             axes.text(row[key], place + 0.2 * step, f" {row[key]:g} s", va="center", fontsize=7)
     for label, colour in _BARS.values():
         axes.barh(0, 0, color=colour, label=label)
-    axes.set_yticks([place + 0.3 for place in range(len(cases))], list(cases), fontsize=8)
+    axes.set_yticks([place + 0.3 for place in range(len(cases))], [name for name, _ in cases], fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
     # Seconds as people write them, and none of the powers of ten that a logarithmic axis has by itself.
