@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import JobError
+from spark_jobs.kept_frames import KeptFrames
 from spark_jobs.lake import Lake, conform
 from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
 from spark_jobs.policy_file import load_policy
@@ -116,23 +117,22 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
     basis = sf.create_map(*(sf.lit(value) for pair in days.items() for value in pair))
     readings = number_readings(
         markers.where(sf.col("day").isin(*days)).withColumn("basis", sf.element_at(basis, sf.col("day")))
-    ).cache()
+    )
     memberships = build_memberships(
         readings, _rows_of(lake, MEMBERS, cluster, slot_days), _rows_of(lake, OFFSETS, cluster, slot_days)
-    ).cache()
-    ownership = build_ownership(memberships, readings)
+    )
     by_group = ("group_id", "first_seen_at")
     by_partition = ("group_id", "topic", "partition", "first_seen_at")
-    try:
+    with KeptFrames() as kept:
+        kept.keep(readings)
+        kept.keep(memberships)
+        ownership = build_ownership(memberships, readings)
         run_side_by_side(
             partial(lake.replace_days, MEMBERSHIPS, memberships, cluster, days, sort_by=by_group),
             partial(lake.replace_days, OWNERSHIP, ownership, cluster, days, sort_by=by_partition),
         )
         audited = conform(readings, AUDITED_SNAPSHOTS)
         lake.replace_days(AUDITED_SNAPSHOTS, audited, cluster, days, sort_by=("started_at",))
-    finally:
-        memberships.unpersist()
-        readings.unpersist()
 
 
 def _markers(lake: Lake, cluster: str) -> DataFrame:

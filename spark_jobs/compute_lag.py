@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_jobs.kept_frames import KeptFrames
 from spark_jobs.session import is_large_snapshot, sized_session
 from spark_jobs.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
@@ -34,12 +35,17 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     LakeError
         When the table cannot be written.
     """
+    with KeptFrames() as kept:
+        _compute_lag(lake, policy, cluster, snapshot_id, kept)
+
+
+def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kept: KeptFrames) -> None:
     from pyspark import StorageLevel
     from pyspark.sql import functions as sf
 
     settings = policy.clusters[cluster]
-    marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).cache()
-    members = lake.read_snapshot(MEMBERS, cluster, snapshot_id).cache()
+    marker = kept.keep(lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id))
+    members = kept.keep(lake.read_snapshot(MEMBERS, cluster, snapshot_id))
     counts = ("num_groups", "num_partitions")
     seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
     history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
@@ -52,7 +58,7 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     else:
         num_rows = most_rows
         # Little, and asked for several times: each look at Delta costs more than the rows.
-        offsets, commits = offsets.cache(), commits.cache()
+        offsets, commits = kept.keep(offsets), kept.keep(commits)
     lag = build_lag(
         offsets=offsets,
         commits=commits,
@@ -66,14 +72,10 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     is_counted = most_rows > _ROWS_PER_FILE
     if is_counted:
         # Computed apart, to be counted; on disk, for on a local master memory is the driver's.
-        lag = lag.persist(StorageLevel.DISK_ONLY)
-    try:
-        with sized_session(lake.spark, num_rows):
-            files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
-            lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))
-    finally:
-        for frame in (lag, offsets, commits, members, marker):
-            frame.unpersist()
+        lag = kept.keep(lag, StorageLevel.DISK_ONLY)
+    with sized_session(lake.spark, num_rows):
+        files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
+        lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))
 
 
 def _earlier_snapshots(lake: Lake, cluster: str, before_us: int, window_s: int) -> list[Row]:

@@ -19,11 +19,12 @@ from spark_jobs.collect_offsets import collect_offsets, floor_to_ms, slot_ms
 from spark_jobs.compute_lag import compute_lag
 from spark_jobs.errors import JobError, SnapshotNotFoundError
 from spark_jobs.group_history import read_history
+from spark_jobs.kept_frames import KeptFrames
 from spark_jobs.lake import Lake
 from spark_jobs.logs import WorkerLog, log_fields, set_up_logging
 from spark_jobs.plan_assignments import plan_assignments
 from spark_jobs.policy_file import LoadedPolicy, load_policy
-from spark_jobs.read_outcomes import find_pending, keep_lives, read_outcomes, tell_settled
+from spark_jobs.read_outcomes import find_pending, read_lives, read_outcomes, tell_settled
 from spark_jobs.run_records import keep_policy, keep_run
 from spark_jobs.score_plans import score_plans
 from spark_jobs.session import build_session, is_large_snapshot, sized_session
@@ -87,21 +88,20 @@ def run_observe(
     snapshot_id = collected.snapshot_id
     with log_fields(snapshot_id=snapshot_id):
         report("observe: computing lag", 0, 1)
-        lives = keep_lives(lake, cluster)
-        try:
-            pending, _ = run_side_by_side(
-                partial(find_pending, lake, cluster, lives),
-                partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
-            )
-            report("observe: computing lag", 1, 1)
-            report("observe: reading outcomes", 0, 1)
-            outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
+        with KeptFrames() as kept:
+            lives = kept.keep(read_lives(lake, cluster))
+            with KeptFrames() as until_settled:
+                pending, _ = run_side_by_side(
+                    partial(find_pending, lake, cluster, lives, until_settled),
+                    partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
+                )
+                report("observe: computing lag", 1, 1)
+                report("observe: reading outcomes", 0, 1)
+                outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
             # One after the other: when a table is written, Spark plans anew what is kept of it, and what is
             # let go of just then by another thread stays for good. Scores keep what telling writes to.
             scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
             tell_settled(lake, cluster, snapshot_id, lives)
-        finally:
-            lives.unpersist()
         report("observe: reading outcomes", 1, 1)
         summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
         keep_run(lake, cluster, run_id, "observe", slot, snapshot_id, started_at, summary)

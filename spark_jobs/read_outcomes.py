@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_jobs.kept_frames import KeptFrames
 from spark_jobs.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
 from spark_jobs.transforms.events import (
     APPLIED,
@@ -27,7 +28,7 @@ _ENDINGS = (APPLIED, IGNORED, EXPIRED, WITHDRAWN)
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Published plans without an ending, kept in memory until :meth:`release`.
+    """Published plans without an ending.
 
     Attributes
     ----------
@@ -40,26 +41,22 @@ class Pending:
     plans: DataFrame
     plan_ids: list[str]
 
-    def release(self) -> None:
-        """Let go of the rows."""
-        self.plans.unpersist()
 
-
-def keep_lives(lake: Lake, cluster: str) -> DataFrame:
+def read_lives(lake: Lake, cluster: str) -> DataFrame:
     """Read what was published and how it ended, once for all steps that ask: every look at Delta is a query.
 
     Returns
     -------
     DataFrame
-        The events PUBLISHED and those that end a plan, in memory when first used; ``unpersist`` it.
+        The events PUBLISHED and those that end a plan: to be kept.
     """
     from pyspark.sql import functions as sf
 
     told = sf.col("event").isin(PUBLISHED, *_ENDINGS)
-    return lake.read_events().where((sf.col("cluster") == cluster) & told).cache()
+    return lake.read_events().where((sf.col("cluster") == cluster) & told)
 
 
-def find_pending(lake: Lake, cluster: str, lives: DataFrame) -> Pending:
+def find_pending(lake: Lake, cluster: str, lives: DataFrame, kept: KeptFrames) -> Pending:
     """Find what waits for an outcome; it needs nothing of the snapshot that will settle it.
 
     Parameters
@@ -67,9 +64,11 @@ def find_pending(lake: Lake, cluster: str, lives: DataFrame) -> Pending:
     lake, cluster
         The tables.
     lives
-        From :func:`keep_lives`.
+        From :func:`read_lives`.
+    kept
+        Keeps the plans for :func:`read_outcomes`.
     """
-    plans = _pending(lake, cluster, lives).cache()
+    plans = kept.keep(_pending(lake, cluster, lives))
     return Pending(plans, [row.plan_id for row in plans.select("plan_id").collect()])
 
 
@@ -85,7 +84,7 @@ def read_outcomes(
     run_id
         The run, for the records.
     pending
-        From :func:`find_pending`; released when this returns.
+        From :func:`find_pending`.
 
     Returns
     -------
@@ -100,10 +99,8 @@ def read_outcomes(
     from pyspark.sql import functions as sf
 
     if not pending.plan_ids:
-        pending.release()
         return {}
-    members = lake.read_snapshot(MEMBERS, cluster, snapshot_id).cache()
-    try:
+    with KeptFrames() as kept:
         assignments = lake.read(PLAN_ASSIGNMENTS).where(
             (sf.col("cluster") == cluster) & sf.col("plan_id").isin(pending.plan_ids)
         )
@@ -111,19 +108,16 @@ def read_outcomes(
         outcomes = build_outcomes(
             pending=pending.plans.join(totals, "plan_id", "left"),
             assignments=assignments,
-            members=members,
+            members=kept.keep(lake.read_snapshot(MEMBERS, cluster, snapshot_id)),
             lag=lake.read_snapshot(LAG, cluster, snapshot_id),
             snapshot=lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
             run_id=run_id,
-        ).cache()
+        )
+        kept.keep(outcomes)
         counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
         # Most readings settle nothing, and an empty commit costs what a full one does.
         if counts:
             lake.append(OUTCOMES, outcomes, f"outcomes/{cluster}/{snapshot_id}")
-        outcomes.unpersist()
-    finally:
-        members.unpersist()
-        pending.release()
     return counts
 
 
@@ -135,7 +129,7 @@ def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -
     lake, cluster, snapshot_id
         The tables, and the snapshot that settled last.
     lives
-        From :func:`keep_lives`.
+        From :func:`read_lives`.
 
     Raises
     ------
@@ -148,14 +142,12 @@ def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -
         return
     told = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
     settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
-    untold = settled.join(told, "plan_id", "left_anti").cache()
-    try:
+    with KeptFrames() as kept:
+        untold = kept.keep(settled.join(told, "plan_id", "left_anti"))
         if untold.isEmpty():
             return
         events = build_events(untold, sf.col("outcome"), actor="observer", reason=sf.col("reason"))
         lake.append(PLAN_EVENTS, events, f"outcomes/{cluster}/{snapshot_id}")
-    finally:
-        untold.unpersist()
 
 
 def _pending(lake: Lake, cluster: str, lives: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_jobs.kept_frames import KeptFrames
 from spark_jobs.tables import CONTROL_EVENTS, LAG, MEMBERS, OUTCOMES, PLANS, SCORES, SNAPSHOTS
 from spark_jobs.transforms.events import WITHDRAWN, select_published
 from spark_jobs.transforms.scores import build_scores
@@ -24,7 +25,7 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     run_id
         The run, for the records.
     lives
-        What was published and how it ended, from ``read_outcomes.keep_lives``.
+        What was published and how it ended, from ``read_outcomes.read_lives``.
 
     Returns
     -------
@@ -41,8 +42,8 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     # Nothing was ever published: nothing to look for.
     if not lake.exists(CONTROL_EVENTS):
         return 0
-    due = _due(lake, cluster, snapshot_id, lives).cache()
-    try:
+    with KeptFrames() as kept:
+        due = kept.keep(_due(lake, cluster, snapshot_id, lives))
         planned_from = [row.plan_snapshot_id for row in due.select("plan_snapshot_id").distinct().collect()]
         if not planned_from:
             return 0
@@ -59,8 +60,6 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
         )
         lake.append(SCORES, scores, f"score/{cluster}/{snapshot_id}", sort_by=("group_id",))
         return due.count()
-    finally:
-        due.unpersist()
 
 
 def _due(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> DataFrame:

@@ -18,6 +18,7 @@ from spark_jobs.lake_reader import LakeReader
 from spark_jobs.policy_file import LoadedPolicy
 from spark_jobs.settings import Policy
 from spark_jobs.tables import LAG, MEMBERS, OFFSETS, RUNS, SNAPSHOTS
+from tests.soak.probes import kept_plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +90,7 @@ def check_nothing_is_half_visible(reader: LakeReader, slots: set[datetime]) -> N
 def test_a_lake_that_is_read_only_or_full_fails_the_cycle_and_the_repeat_puts_it_right(
     loaded: LoadedPolicy, disk: Disk, spark: SparkSession
 ) -> None:
-    reader = LakeReader(loaded.policy.lake)
+    reader, kept = LakeReader(loaded.policy.lake), kept_plans(spark)
     first, second = datetime(2026, 3, 1, 12, tzinfo=UTC), datetime(2026, 3, 1, 12, 5, tzinfo=UTC)
     disk.remount("ro")
     with pytest.raises(
@@ -120,3 +121,5 @@ def test_a_lake_that_is_read_only_or_full_fails_the_cycle_and_the_repeat_puts_it
     assert len(keys) == len(set(keys))
     steps = [(row["step"], row["slot"]) for row in reader.read(RUNS).to_pylist()]
     assert sorted(steps) == [("decide", first), ("decide", second), ("observe", first), ("observe", second)]
+    # Nor does a step that failed leave a frame in the session.
+    assert kept_plans(spark) == kept

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.read_outcomes import keep_lives
+from spark_jobs.kept_frames import KeptFrames
+from spark_jobs.read_outcomes import read_lives
 from spark_jobs.score_plans import score_plans
 from spark_jobs.settings import BackOff, GroupSettings
 from spark_jobs.tables import LAG, MEMBERS, OUTCOMES, PLANS, SCORES, SNAPSHOTS
@@ -121,11 +122,8 @@ def fill(lake: Lake) -> None:
 
 def score(lake: Lake) -> int:
     """Score as a cycle does: the session is all tests', so nothing stays in its cache."""
-    lives = keep_lives(lake, "c")
-    try:
-        return score_plans(lake, "c", SNAPSHOT, "r", lives)
-    finally:
-        lives.unpersist()
+    with KeptFrames() as kept:
+        return score_plans(lake, "c", SNAPSHOT, "r", kept.keep(read_lives(lake, "c")))
 
 
 def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None:
