@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dags.dag_support.lineage import STEPS, Dataset, step_datasets
 from spark_jobs.tables import TABLES
+from tests.lineage import names_of, read_completed_tasks
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -92,29 +93,17 @@ def test_airflow_tells_what_each_task_reads_and_writes(tmp_path: Path, policy_fi
     text = events.read_text(encoding="utf-8")
     assert "s3cret" not in text
     assert "ORDERS_PASSWORD" not in text
-    told = [json.loads(line) for line in text.splitlines()]
-    by_job = {
-        event["job"]["name"].rpartition(".")[2]: event
-        for event in told
-        if event["eventType"] == "COMPLETE" and ".{" not in event["job"]["name"]
-    }
+    by_task = read_completed_tasks(events, run_id)
     for step in ("observe", "decide", "publish"):
         inputs, outputs = step_datasets(step, str(policy_file), "orders")
-        event = by_job[step]
-        assert _names(event["inputs"]) == _names(inputs), step
-        assert _names(event["outputs"]) == _names(outputs), step
-        assert event["run"]["facets"]["airflow"]["dagRun"]["run_id"] == run_id
+        event = by_task[step]
+        assert names_of(event["inputs"]) == names_of(inputs), step
+        assert names_of(event["outputs"]) == names_of(outputs), step
+        assert event["job"]["name"] == f"lag_rebalance__orders.{step}"
         assert event["job"]["namespace"] == "evenlag-test"
-    lag = next(one for one in by_job["observe"]["outputs"] if one["name"].endswith("/lag"))
+    lag = next(one for one in by_task["observe"]["outputs"] if one["name"].endswith("/lag"))
     columns = [field["name"] for field in lag["facets"]["schema"]["fields"]]
     assert columns == list(TABLES["lag"].column_names)
-
-
-def _names(datasets: list[Any]) -> set[tuple[str, str]]:
-    return {
-        (one.namespace, one.name) if isinstance(one, Dataset) else (one["namespace"], one["name"])
-        for one in datasets
-    }
 
 
 def _python(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

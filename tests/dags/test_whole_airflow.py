@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from evenlag.doctor.airflow_checks import TOKEN_VARIABLE, airflow_checks
 from sandbox.airflow_rest import AirflowError, DagRun
 from spark_jobs.policy_file import load_policy
 from tests.hints import wait_until
+from tests.lineage import names_of, read_completed_tasks
 
 if TYPE_CHECKING:
     from sandbox.airflow import Airflow
@@ -89,29 +89,18 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
     assert told["PUBLISHED"]["run_id"] == run.run_id
     assert live.topic_state.hints[live.group_id].plan_id == plan
     wait_until(
-        lambda: "publish" in told_lineage(live, run), timeout_s=60, what="no lineage of the publishing"
+        lambda: "publish" in read_completed_tasks(live.lineage, run.run_id),
+        timeout_s=60,
+        what="no lineage of the publishing",
     )
-    lineage = told_lineage(live, run)
+    lineage = read_completed_tasks(live.lineage, run.run_id)
     for task, step in (("prepare", "ask"), ("approve_plan", "answer"), ("publish", "publish")):
         inputs, outputs = step_datasets(step, str(live.config), live.name)
-        assert lineage[task] == ({one.name for one in inputs}, {one.name for one in outputs}), task
-
-
-def told_lineage(live: LiveGroup, run: DagRun) -> dict[str, tuple[set[str], set[str]]]:
-    """What OpenLineage was told of a run's tasks that ended well: the names they read and wrote."""
-    lines = live.lineage.read_text(encoding="utf-8").splitlines() if live.lineage.exists() else []
-    events = [json.loads(line) for line in lines]
-    return {
-        event["job"]["name"].rpartition(".")[2]: (
-            {one["name"] for one in event["inputs"]},
-            {one["name"] for one in event["outputs"]},
-        )
-        for event in events
-        if event["eventType"] == "COMPLETE"
-        and "airflow" in event["run"]["facets"]
-        and event["run"]["facets"]["airflow"].get("dagRun", {}).get("run_id") == run.run_id
-        and event["job"]["name"].startswith("plan_approval.")
-    }
+        told_of = lineage[task]
+        assert (names_of(told_of["inputs"]), names_of(told_of["outputs"])) == (
+            names_of(inputs),
+            names_of(outputs),
+        ), task
 
 
 def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
