@@ -19,7 +19,7 @@ _COLOURS: Final = {
 # Chart: what it is called, and the measures in it.
 _CHARTS: Final = {
     "seconds a cycle": ("cycle_s",),
-    "driver's heap after a collection, MiB": ("driver_heap_mib",),
+    "heap after a collection, MiB": ("driver_heap_mib", "broker_heap_mib"),
     "resident memory, MiB": ("driver_rss_mib", "python_rss_mib", "broker_rss_mib", "client_rss_mib"),
     "threads": ("driver_threads", "python_threads", "broker_threads", "client_threads"),
 }
@@ -39,7 +39,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     measures, files = session["measures"], session["files_after_upkeep"]
     figure, charts = plt.subplots(len(_CHARTS) + 1, 1, figsize=(10, 2.1 * (len(_CHARTS) + 1)), sharex=True)
     for axes, (title, names) in zip(charts, _CHARTS.items(), strict=False):
-        for name in names:
+        for name in (name for name in names if name in measures):
             row, who = measures[name], name.partition("_")[0]
             values = row["values"]
             axes.plot(range(1, len(values) + 1), values, color=_COLOURS[who], linewidth=0.9, label=who)
@@ -48,8 +48,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axes.set_ylim(bottom=0)
         if len(names) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8, frameon=False)
-    num_upkeeps = max(map(len, files.values()), default=0)
-    period = session["cycles"] // max(1, num_upkeeps)
+    num_upkeeps, period = max(map(len, files.values()), default=0), session["period"]
     totals = [sum(counts[n] for counts in files.values() if n < len(counts)) for n in range(num_upkeeps)]
     charts[-1].plot(
         [period * (n + 1) for n in range(num_upkeeps)], totals, "o", color=_COLOURS["driver"], ms=4

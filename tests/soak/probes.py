@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sandbox.broker_plugin import find_tool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +79,23 @@ def driver_measures(spark: SparkSession) -> dict[str, float]:
         "cached_frames": int(java_context.getPersistentRDDs().size()),
         "kept_plans": kept_plans(spark),
     }
+
+
+def broker_measures(pid: int) -> dict[str, float]:
+    """Read the broker's JVM: heap in use right after a collection, then what its process takes.
+
+    Left alone, it fills what it may have with garbage before it collects any: for hours its resident memory
+    rises whoever works with it, and tells nothing.
+    """
+    _ask_jvm(pid, "GC.run")
+    spaces = re.findall(r"generation +total \d+K, used (\d+)K", _ask_jvm(pid, "GC.heap_info"))
+    assert len(spaces) == 2, "the sandbox's broker has a young and an old generation"
+    return {"broker_heap_mib": round(sum(map(int, spaces)) / 1024, 1), **taken_by(pid).measures("broker")}
+
+
+def _ask_jvm(pid: int, command: str) -> str:
+    jcmd = [find_tool("jcmd"), "-J-XX:TieredStopAtLevel=1", str(pid), command]
+    return subprocess.run(jcmd, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def kept_plans(spark: SparkSession) -> int:

@@ -32,6 +32,7 @@ ALLOWED: Final = {
     "python_rss_mib": _MEMORY,
     "python_threads": _BREATHING,
     "python_files": _BREATHING,
+    "broker_heap_mib": (16.0, 0.08),
     "broker_rss_mib": (48.0, 0.08),
     "broker_threads": _BREATHING,
     # Segments and indexes of the group's and the hints' topics.
