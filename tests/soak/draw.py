@@ -54,7 +54,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         [period * (n + 1) for n in range(num_upkeeps)], totals, "o", color=_COLOURS["driver"], ms=4
     )
     charts[-1].set_title("files of all tables after each upkeep", loc="left", fontsize=9)
-    charts[-1].set_ylim(bottom=0)
+    charts[-1].set_ylim(0, 1.15 * max(totals, default=1))
     charts[-1].set_xlabel("cycles; grey: warm-up, in no trend")
     for axes in charts:
         for side in ("top", "right"):
