@@ -97,6 +97,7 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
     for task, step in (("prepare", "ask"), ("approve_plan", "answer"), ("publish", "publish")):
         inputs, outputs = step_datasets(step, str(live.config), live.name)
         told_of = lineage[task]
+        assert told_of["job"]["name"] == f"plan_approval.{task}"
         assert (names_of(told_of["inputs"]), names_of(told_of["outputs"])) == (
             names_of(inputs),
             names_of(outputs),
