@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import dataclass
 from time import perf_counter
@@ -16,6 +17,8 @@ from assignor_core.model import Group, Member
 from assignor_core.protocol import cooperative_step, settle
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from assignor_core.model import Assignment
 
 __all__ = ["Problem", "parse_problem", "read_problem", "solve"]
@@ -23,6 +26,9 @@ __all__ = ["Problem", "parse_problem", "read_problem", "solve"]
 _MS_PER_S = 1000.0
 # A typing error must not ask for all memory there is.
 _MAX_PARTITIONS = 20_000_000
+_MAX_INT32 = 2**31 - 1
+_PROBLEM_KEYS = ("assignor", "topics", "members", "lags", "racks")
+_MEMBER_KEYS = ("id", "instance", "rack", "topics", "owned", "generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +48,13 @@ def parse_problem(text: str) -> Problem:
         If the text is no JSON or no problem; the message says what is wrong, and where.
     """
     try:
-        content = json.loads(text)
+        text.encode()
+        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except UnicodeEncodeError as error:
+        raise ProblemError(f"not UTF-8: character {error.start + 1} is no text") from error
     except (ValueError, RecursionError) as error:
-        raise ProblemError(f"no JSON: {error!s:.200}") from error
+        told = "it nests too deeply" if isinstance(error, RecursionError) else f"{error!s:.200}"
+        raise ProblemError(f"no JSON: {told}") from error
     return read_problem(content)
 
 
@@ -55,10 +65,14 @@ def read_problem(content: Any) -> Problem:
     ``instance``, ``rack``, ``topics``, ``owned`` as pairs, ``generation``), and if there are any
     ``assignor``, ``lags`` (topic → records by partition), ``racks`` (topic → racks by partition).
 
+    The form is stricter than a group is: what a typing error would look like is refused. A topic that
+    members take or own may be unknown, as in Kafka; a topic without lags has none.
+
     Raises
     ------
     ProblemError
-        If a field is missing or of the wrong kind; the message says which.
+        If a field is missing, unknown or of the wrong kind, if lags are of an unknown topic, too few or too
+        many, or if a partition is owned that its topic does not have; the message says which.
 
     Examples
     --------
@@ -66,19 +80,23 @@ def read_problem(content: Any) -> Problem:
     2
     """
     problem = _object(content, "the problem")
+    _check_keys(problem, _PROBLEM_KEYS, "the problem")
     topics = _object(_field(problem, "topics", "the problem"), "topics")
     members = _list(_field(problem, "members", "the problem"), "members")
     lags = _object(problem.get("lags") or {}, "lags")
     racks = _object(problem.get("racks") or {}, "racks")
-    counts = {name: _number(count, f"topics.{name}") for name, count in topics.items()}
-    if sum(max(count, 0) for count in counts.values()) > _MAX_PARTITIONS:
+    counts = {
+        _text(name, "topics"): _number(count, f"topics.{name}", low=0) for name, count in topics.items()
+    }
+    if sum(counts.values()) > _MAX_PARTITIONS:
         raise ProblemError(f"topics: more than {_MAX_PARTITIONS} partitions in all")
-    group = Group.from_members(
-        counts,
-        [_member(member, f"members[{index}]") for index, member in enumerate(members)],
-        lags={name: _numbers(values, f"lags.{name}") for name, values in lags.items()},
-        racks={name: _rack_lists(values, f"racks.{name}") for name, values in racks.items()},
-    )
+    read_members = [_member(member, f"members[{index}]", counts) for index, member in enumerate(members)]
+    _check_instances(read_members)
+    read_lags = {name: _numbers(values, f"lags.{name}") for name, values in lags.items()}
+    read_racks = {name: _rack_lists(values, f"racks.{name}") for name, values in racks.items()}
+    _check_lengths(read_lags, counts, "lags", is_whole=True)
+    _check_lengths(read_racks, counts, "racks", is_whole=False)
+    group = Group.from_members(counts, read_members, lags=read_lags, racks=read_racks)
     return Problem(group, _optional_text(problem, "assignor", "the problem"))
 
 
@@ -136,24 +154,76 @@ def _unassigned(group: Group, assignment: Assignment) -> list[list[Any]]:
     return [list(pair) for pair in zip(names, group.row_partition[rows].tolist(), strict=True)]
 
 
-def _member(content: Any, where: str) -> Member:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a key given twice would silently take its last value."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r:.60} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _check_keys(content: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in content:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it may have: {', '.join(known)}"
+            raise ProblemError(f"{where} has an unknown key {key!r:.60}; {hint}")
+
+
+def _check_lengths(
+    by_topic: Mapping[str, Sequence[object]], counts: Mapping[str, int], what: str, *, is_whole: bool
+) -> None:
+    """Lags and racks belong to a topic that is there, one for each partition; racks may end earlier."""
+    for name, values in by_topic.items():
+        count = counts.get(name)
+        if count is None:
+            near = difflib.get_close_matches(name, list(counts), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ProblemError(f"{what}.{name:.200}: topics has no such topic{hint}")
+        if len(values) > count or (is_whole and len(values) < count):
+            raise ProblemError(f"{what}.{name:.200}: {len(values)} {what} for {count} partitions")
+
+
+def _check_instances(members: Sequence[Member]) -> None:
+    """Two members never share a static identity: Kafka fences the older one."""
+    first: dict[str, int] = {}
+    for index, member in enumerate(members):
+        instance = member.instance_id
+        if instance is not None and first.setdefault(instance, index) != index:
+            raise ProblemError(
+                f"members[{index}].instance: {instance!r:.60} is members[{first[instance]}]'s too"
+            )
+
+
+def _member(content: Any, where: str, counts: Mapping[str, int]) -> Member:
     member = _object(content, where)
+    _check_keys(member, _MEMBER_KEYS, where)
     owned = _list(member.get("owned") or [], f"{where}.owned")
     return Member(
         member_id=_text(_field(member, "id", where), f"{where}.id"),
         topics=tuple(_texts(member.get("topics") or [], f"{where}.topics")),
         instance_id=_optional_text(member, "instance", where),
         rack=_optional_text(member, "rack", where),
-        owned=tuple(_pair(pair, f"{where}.owned[{index}]") for index, pair in enumerate(owned)),
-        generation=_number(member.get("generation", -1), f"{where}.generation"),
+        owned=tuple(_owned(pair, f"{where}.owned[{index}]", counts) for index, pair in enumerate(owned)),
+        generation=_number(member.get("generation", -1), f"{where}.generation", low=-1, high=_MAX_INT32),
     )
 
 
-def _pair(content: Any, where: str) -> tuple[str, int]:
+def _owned(content: Any, where: str, counts: Mapping[str, int]) -> tuple[str, int]:
     pair = _list(content, where)
     if len(pair) != 2:  # noqa: PLR2004 - a pair
         raise ProblemError(f"{where}: a pair of topic and partition is wanted, not {len(pair)} values")
-    return _text(pair[0], f"{where}[0]"), _number(pair[1], f"{where}[1]")
+    topic = _text(pair[0], f"{where}[0]")
+    partition = _number(pair[1], f"{where}[1]", low=0, high=_MAX_INT32)
+    if partition >= counts.get(topic, partition + 1):
+        raise ProblemError(f"{where}: topic {topic!r:.60} has {counts[topic]} partitions, no {partition}")
+    return topic, partition
 
 
 def _field(content: dict[str, Any], name: str, where: str) -> Any:
@@ -177,6 +247,12 @@ def _list(content: Any, where: str) -> list[Any]:
 def _text(content: Any, where: str) -> str:
     if not isinstance(content, str):
         raise ProblemError(f"{where}: text is wanted, not {content!r:.60}")
+    if not content:
+        raise ProblemError(f"{where}: text is wanted, not an empty one")
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        raise ProblemError(f"{where}: {content!r:.60} has half a surrogate pair") from None
     return content
 
 
@@ -189,14 +265,16 @@ def _optional_text(content: dict[str, Any], name: str, where: str) -> str | None
     return None if value is None else _text(value, f"{where}.{name}")
 
 
-def _number(content: Any, where: str) -> int:
-    if type(content) is not int or not -(2**63) <= content < 2**63:
+def _number(content: Any, where: str, *, low: int = -(2**63), high: int = 2**63 - 1) -> int:
+    if type(content) is not int:
         raise ProblemError(f"{where}: a whole number is wanted, not {content!r:.60}")
+    if not low <= content <= high:
+        raise ProblemError(f"{where}: a whole number from {low} to {high} is wanted, not {content!r:.60}")
     return content
 
 
 def _numbers(content: Any, where: str) -> list[int]:
-    return [_number(value, f"{where}[{index}]") for index, value in enumerate(_list(content, where))]
+    return [_number(value, f"{where}[{index}]", low=0) for index, value in enumerate(_list(content, where))]
 
 
 def _rack_lists(content: Any, where: str) -> list[list[str]]:

@@ -25,7 +25,7 @@ from evenlag import (
 )
 from evenlag import run_command as run_module
 from evenlag.output import print_error
-from spark_jobs.errors import JobError
+from spark_jobs.errors import JobError, PolicyError
 
 
 class _Group(TyperGroup):
@@ -34,6 +34,10 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except PolicyError as error:
+            # A line for each mistake.
+            print_error(*str(error).split("\n"))
+            raise typer.Exit(error.exit_code) from error
         except JobError as error:
             print_error(str(error))
             raise typer.Exit(error.exit_code) from error
@@ -43,6 +47,11 @@ class _Group(TyperGroup):
                 raise
             print_error(f"this needs {error.name}, which is not installed: pip install 'evenlag[{extra}]'")
             raise typer.Exit(1) from error
+        except typer.BadParameter as error:
+            where = error.ctx.command_path if error.ctx else "evenlag"
+            told = " ".join(error.format_message().split()).removeprefix("Invalid value for ")
+            print_error(f"{told.rstrip('.')}; see {where} --help")
+            raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             print_error("stopped")
             raise typer.Exit(130) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenlag import option_types
 from evenlag.options import (
     ActorOption,
     ClusterOption,
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from evenlag.target import Target
     from spark_jobs.publish_hints import PublishReport
 
-PlanArgument = Annotated[str, typer.Argument(help="The plan (its first characters will do).")]
+PlanArgument = Annotated[
+    str,
+    typer.Argument(
+        parser=option_types.plan_id, metavar="PLAN", help="The plan (its first characters will do)."
+    ),
+]
 
 
 class NotPublishedError(JobError):

@@ -6,11 +6,13 @@ import io
 import json
 import sys
 from contextlib import nullcontext
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenlag import option_types
+from evenlag.options import UsageError
 from evenlag.output import console, number, print_error, table
 
 if TYPE_CHECKING:
@@ -25,19 +27,47 @@ _COLUMNS = ("assignor", "largest lag", "skew", "partitions", "balance score", "m
 
 
 def assign(
-    file: Annotated[str, typer.Argument(help="The problem as JSON; - reads standard input.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            parser=option_types.path, metavar="FILE", help="The problem as JSON; - reads standard input."
+        ),
+    ],
     assignor: Annotated[
         str | None,
-        typer.Option("--assignor", "-a", help="Its name, or all; else the one that the problem names."),
+        typer.Option(
+            "--assignor",
+            "-a",
+            parser=option_types.name,
+            metavar="TEXT",
+            help="Its name, or all; else the one that the problem names.",
+        ),
     ] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="One problem a line, one answer a line.")] = False,
     rounds: Annotated[
         bool, typer.Option("--rounds", help="Run a cooperative assignor until it settles.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With all: answers in JSON, no table.")] = False,
-    max_moves: Annotated[int | None, typer.Option(min=0, help="For lag-aware-sticky.")] = None,
-    count_slack: Annotated[int | None, typer.Option(min=0, help="For the sticky family.")] = None,
-    min_gain: Annotated[float | None, typer.Option(help="For lag-aware-sticky, from 0 to below 1.")] = None,
+    max_moves: Annotated[
+        int | None,
+        typer.Option(
+            parser=option_types.whole(0, 10_000_000), metavar="INTEGER", help="For lag-aware-sticky."
+        ),
+    ] = None,
+    count_slack: Annotated[
+        int | None,
+        typer.Option(
+            parser=option_types.whole(0, 1_000_000), metavar="INTEGER", help="For the sticky family."
+        ),
+    ] = None,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(
+            parser=option_types.real(0, 1, below=True),
+            metavar="NUMBER",
+            help="For lag-aware-sticky, from 0 to below 1.",
+        ),
+    ] = None,
 ) -> None:
     """Assign partitions to members: problems in, answers out, nothing else touched."""
     limits = {"max_moves": max_moves, "count_slack": count_slack, "min_gain": min_gain}
@@ -51,16 +81,15 @@ def assign(
             else:
                 failed = _answer(source.read(), assignor, rounds, settings)
     except OSError as error:
-        print_error(f"cannot read {file}: {error}")
-        raise typer.Exit(1) from error
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error
     if failed:
         raise typer.Exit(1)
 
 
-def _opened(file: str) -> AbstractContextManager[IO[str]]:
+def _opened(file: Path) -> AbstractContextManager[IO[str]]:
     # A byte that is no UTF-8 spoils its own line, not the run.
-    if file != "-":
-        return Path(file).open(encoding="utf-8", errors="surrogateescape")
+    if str(file) != "-":
+        return file.open(encoding="utf-8", errors="surrogateescape")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     return nullcontext(sys.stdin)
@@ -94,23 +123,31 @@ def _solve(text: str, assignor: str | None, rounds: bool, settings: dict[str, An
         return [{"error": str(error)}]
     if assignor != _ALL:
         return [_solve_one(problem, assignor, rounds, settings)]
-    answers = [_solve_one(problem, name, rounds, settings) for name in assignor_names()]
+    answers = [_solve_one(problem, name, rounds, settings, is_one_of_all=True) for name in assignor_names()]
     return [{"assignor": n} | answer for n, answer in zip(assignor_names(), answers, strict=True)]
 
 
 def _solve_one(
-    problem: Problem, assignor: str | None, rounds: bool, settings: dict[str, Any]
+    problem: Problem,
+    assignor: str | None,
+    rounds: bool,
+    settings: dict[str, Any],
+    *,
+    is_one_of_all: bool = False,
 ) -> dict[str, Any]:
     from dataclasses import fields, is_dataclass
 
     from assignor_core.assignors import get_assignor
-    from assignor_core.errors import AssignorError
+    from assignor_core.errors import AssignorError, ProblemError
     from assignor_core.problem import solve
 
     try:
         name = assignor or problem.assignor or ""
         plain: Any = get_assignor(name) if name else None
         known = {field.name for field in fields(plain)} if is_dataclass(plain) else set()
+        unknown = sorted(set(settings) - known) if assignor else []
+        if unknown and not is_one_of_all:
+            raise ProblemError(f"{name} has no setting {', '.join(unknown)}: leave it out")
         fitting = {key: value for key, value in settings.items() if key in known}
         return solve(problem, assignor, to_the_end=rounds, **fitting)
     except AssignorError as error:

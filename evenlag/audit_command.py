@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenlag import option_types
 from evenlag.export import ExportOption, export_rows
 from evenlag.options import (
+    AnyGroupArgument,
     ClusterOption,
     ConfigOption,
     JsonOption,
     LakeOption,
+    LimitOption,
     NothingThereError,
     find_cluster,
     find_lake,
@@ -33,22 +36,18 @@ app = typer.Typer(
 )
 
 
-def _moment(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no moment: write e.g. 2026-11-21T13:05, in UTC") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
+# Kafka numbers partitions in 32 bits.
+_MAX_PARTITION = 2**31 - 1
 _MOMENT_FORM = "ISO 8601; UTC where it has no offset"
-GroupArgument = Annotated[str, typer.Argument(help="The group.", show_default=False)]
-AnyGroupArgument = Annotated[str | None, typer.Argument(help="One group only; else all.", show_default=False)]
+GroupArgument = Annotated[
+    str,
+    typer.Argument(parser=option_types.name, metavar="GROUP", help="The group.", show_default=False),
+]
 SinceOption = Annotated[
     datetime | None,
     typer.Option(
         "--from",
-        parser=_moment,
+        parser=option_types.moment,
         metavar="MOMENT",
         help=f"Begin of the period ({_MOMENT_FORM}); else a day before its end.",
     ),
@@ -56,19 +55,21 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     datetime | None,
     typer.Option(
-        "--to", parser=_moment, metavar="MOMENT", help="End of the period; else the newest reading."
+        "--to",
+        parser=option_types.moment,
+        metavar="MOMENT",
+        help="End of the period; else the newest reading.",
     ),
 ]
 MaxGapOption = Annotated[
     float | None,
     typer.Option(
         "--max-gap",
-        min=0,
+        parser=option_types.real(0, option_types.MAX_GAP_S),
         metavar="SECONDS",
         help="Readings further apart say nothing of what was in between; else 3 times the usual distance.",
     ),
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows to show.")]
 
 
 def _read(
@@ -84,6 +85,22 @@ def _read(
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
     return reader, read_period(reader, name, *period, group_id=group, max_gap_s=max_gap)
+
+
+def _read_between(
+    lake: str | None,
+    config: Path | None,
+    cluster: str | None,
+    period: tuple[datetime | None, datetime | None],
+    group: str | None,
+    max_gap: float | None = None,
+) -> tuple[LakeReader, AuditedPeriod]:
+    """As `_read`, for questions about what was seen in a period: it needs a snapshot in it."""
+    from evenlag.audit.period import require_snapshots
+
+    reader, found = _read(lake, config, cluster, period, group, max_gap)
+    require_snapshots(found)
+    return reader, found
 
 
 def _answer(
@@ -120,11 +137,25 @@ def owner(
     at: Annotated[
         datetime | None,
         typer.Option(
-            "--at", parser=_moment, metavar="MOMENT", help=f"When ({_MOMENT_FORM}); else the newest reading."
+            "--at",
+            parser=option_types.moment,
+            metavar="MOMENT",
+            help=f"When ({_MOMENT_FORM}); else the newest reading.",
         ),
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="This topic only.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", min=0, help="This partition only.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", parser=option_types.name, metavar="TEXT", help="This topic only."),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition",
+            parser=option_types.whole(0, _MAX_PARTITION),
+            metavar="INTEGER",
+            help="This partition only.",
+        ),
+    ] = None,
     max_gap: MaxGapOption = None,
     limit: LimitOption = 40,
     config: ConfigOption = None,
@@ -134,16 +165,13 @@ def owner(
     as_json: JsonOption = False,
 ) -> None:
     """Tell who held a group's partitions at a moment, and how surely that is known."""
+    from evenlag.audit.known import check_partitions
     from evenlag.audit.owners import group_around, owners_at
     from evenlag.audit.show import owner_table
 
     _, period = _read(lake, config, cluster, (at, at), group, max_gap)
     around = group_around(period, period.until)
-    rows = [
-        row
-        for row in owners_at(period, period.until)
-        if topic in {None, row["topic"]} and partition in {None, row["partition"]}
-    ]
+    rows = check_partitions(group, owners_at(period, period.until), topic, partition)
     if _answer(period, rows, export, as_json=as_json, at=period.until, group=around, partitions=rows):
         return
     console().print(owner_table(period, around, rows, limit))
@@ -152,8 +180,8 @@ def owner(
 @app.command("diff")
 def diff(
     group: GroupArgument,
-    since: Annotated[datetime, typer.Argument(parser=_moment, metavar="FROM", help=_MOMENT_FORM)],
-    until: Annotated[datetime, typer.Argument(parser=_moment, metavar="TO", help=_MOMENT_FORM)],
+    since: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="FROM", help=_MOMENT_FORM)],
+    until: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="TO", help=_MOMENT_FORM)],
     *,
     everything: Annotated[bool, typer.Option("--all", help="Show what stayed the same, too.")] = False,
     limit: LimitOption = 40,
@@ -164,15 +192,18 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """Show how a group's assignment differs between two moments."""
-    from evenlag.audit import owners
+    from evenlag.audit import differences
+    from evenlag.audit.owners import group_around
     from evenlag.audit.show import diff_table
 
     _, period = _read(lake, config, cluster, (since, until), group, None)
-    found = owners.diff(period, since, until)
-    rows = [row for row in found if everything or row["change"] != "SAME"]
-    if _answer(period, rows, export, as_json=as_json, num_compared=len(found), partitions=rows):
+    found = differences.diff(period, since, until)
+    ends = [group_around(period, at) for at in (since, until)]
+    rows = [row for row in found if everything or row["change"] != differences.SAME]
+    told = {"num_compared": len(found), "before": ends[0], "after": ends[1], "partitions": rows}
+    if _answer(period, rows, export, as_json=as_json, **told):
         return
-    console().print(diff_table(period, rows, len(found), limit))
+    console().print(diff_table(period, ends, rows, len(found), limit))
 
 
 @app.command("churn")
@@ -195,7 +226,7 @@ def churn(
     from evenlag.audit.churn import find_rebalances, sum_up
     from evenlag.audit.show import churn_table, moves_table, rebalances_table
 
-    reader, period = _read(lake, config, cluster, (since, until), group, max_gap)
+    reader, period = _read_between(lake, config, cluster, (since, until), group, max_gap)
     finder = hint_finder(read_hints(reader, period))
     rebalances, moves = find_rebalances(period, find_hint=finder)
     groups = sum_up(rebalances)
@@ -228,7 +259,7 @@ def adherence(
     from evenlag.audit.churn import find_rebalances
     from evenlag.audit.show import adherence_table
 
-    reader, period = _read(lake, config, cluster, (since, until), group, None)
+    reader, period = _read_between(lake, config, cluster, (since, until), group)
     hints = read_hints(reader, period)
     rebalances, _ = find_rebalances(period, find_hint=hint_finder(hints))
     rows = judge_hints(period, hints, rebalances)
@@ -256,7 +287,7 @@ def anomalies(
     from evenlag.audit.anomalies import find_anomalies
     from evenlag.audit.show import anomalies_table
 
-    reader, period = _read(lake, config, cluster, (since, until), group, None)
+    reader, period = _read_between(lake, config, cluster, (since, until), group)
     rows = find_anomalies(reader, period)
     if _answer(period, rows, export, as_json=as_json, anomalies=rows):
         return
@@ -275,15 +306,12 @@ def build(
     """Bring the audit up to the newest readings, as the DAG assignment_audit does hourly; starts Spark."""
     from spark_jobs.audit_assignments import audit_assignments
     from spark_jobs.lake import Lake
-    from spark_jobs.session import build_session
+    from spark_jobs.quiet_session import quiet_session
 
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
-    spark = build_session(f"evenlag audit {name}")
-    try:
+    with quiet_session("evenlag-audit") as spark:
         audited = audit_assignments(Lake(spark, reader.paths.root), name, rebuild=rebuild)
-    finally:
-        spark.stop()
     if as_json:
         print_json({"cluster": name} | audited.summary())
         return

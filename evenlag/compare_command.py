@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenlag import option_types
 from evenlag.compare_rows import (
-    OBSERVED,
     By,
+    count_left_out,
     model_row,
     not_compared,
     read_distances,
     read_replays,
     sum_up,
 )
+from evenlag.compare_table import notes, policies_table
 from evenlag.default_group import SHOW, ShowByDefault
 from evenlag.export import ExportOption, export_rows
 from evenlag.options import (
+    AnyGroupArgument,
     ClusterOption,
     ConfigOption,
     JsonOption,
@@ -31,12 +34,10 @@ from evenlag.options import (
     find_policy,
     only_cluster,
 )
-from evenlag.output import console, duration, number, percent, print_json, table
+from evenlag.output import console, number, percent, print_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.table import Table
 
     from spark_jobs.lake_reader import LakeReader
 
@@ -47,22 +48,22 @@ app = typer.Typer(
 )
 
 
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no day: write e.g. 2026-03-01") from None
-
-
 @app.command(SHOW)
 def show(
-    group: Annotated[str | None, typer.Argument(help="One group only; else all.", show_default=False)] = None,
+    group: AnyGroupArgument = None,
     *,
     since: Annotated[
         date | None,
-        typer.Option("--from", parser=_day, metavar="DAY", help="First day; else all that were compared."),
+        typer.Option(
+            "--from",
+            parser=option_types.day,
+            metavar="DAY",
+            help="First day; else all that were compared.",
+        ),
     ] = None,
-    until: Annotated[date | None, typer.Option("--to", parser=_day, metavar="DAY", help="Last day.")] = None,
+    until: Annotated[
+        date | None, typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day.")
+    ] = None,
     by: Annotated[
         By, typer.Option("--by", help="What the best is best by; less is better.")
     ] = By.P95_TIME_LAG,
@@ -77,13 +78,15 @@ def show(
     export: ExportOption = None,
 ) -> None:
     """Show policies side by side, the best first, and how far the model is from what really was."""
+    if since is not None and until is not None and until < since:
+        raise UsageError(f"--to {until} lies before --from {since}")
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
     replays = read_replays(reader, name, since=since, until=until, group=group, is_continuous=continuous)
     if not replays:
-        raise NothingThereError(_nothing(reader, name, group))
+        raise NothingThereError(_nothing(reader, name, group, is_continuous=continuous))
     answers = [
-        _answer(reader, name, replays, (since, until, chosen), by.value)
+        _answer(reader, name, replays, (since, until, chosen), by.value, is_continuous=continuous)
         for chosen in (sorted({row["group_id"] for row in replays}) if each else [group])
     ]
     if export is not None:
@@ -103,26 +106,33 @@ def _answer(
     replays: Sequence[dict[str, Any]],
     scope: tuple[date | None, date | None, str | None],
     by: str,
+    *,
+    is_continuous: bool,
 ) -> dict[str, Any]:
     since, until, group = scope
     own = [row for row in replays if group is None or row["group_id"] == group]
+    # A period in one go that begins by the last day goes on after it.
+    until = None if is_continuous else until
     distances = read_distances(reader, cluster, since=since, until=until, group=group)
     return {
         "group_id": group,
-        "policies": sum_up(own, distances, by),
+        "policies": sum_up(own, distances, by, is_continuous=is_continuous),
+        "left_out": count_left_out(own),
         "model": model_row(own),
         "not_compared": not_compared(own),
     }
 
 
-def _nothing(reader: LakeReader, cluster: str, group: str | None) -> str:
-    from spark_jobs.tables import REPLAYS
+def _nothing(reader: LakeReader, cluster: str, group: str | None, *, is_continuous: bool) -> str:
+    from spark_jobs.tables import CONTINUOUS_REPLAYS, REPLAYS
 
     if group is not None:
-        rows = reader.read(REPLAYS, columns=["group_id"], filters=[("cluster", "=", cluster)])
+        replays = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
+        rows = reader.read(replays, columns=["group_id"], filters=[("cluster", "=", cluster)])
         known = set(rows["group_id"].to_pylist())
-        if known - {group}:
-            return f"the group {group!r} was not compared on those days{did_you_mean(group, known - {group})}"
+        if known:
+            meant = "" if group in known else did_you_mean(group, known)
+            return f"the group {group!r} was not compared on those days{meant}"
     return f"nothing of {cluster} was compared on those days: evenlag compare run --day DAY does it"
 
 
@@ -130,7 +140,10 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
     out = console()
     what = answer["group_id"] or "all groups"
     if answer["policies"]:
-        out.print(_policies(f"Policies for {what} of {cluster}, {num_days} days", answer["policies"], by))
+        title = f"Policies for {what} of {cluster}, {num_days} days"
+        out.print(policies_table(title, answer["policies"], by))
+        for line in notes(answer["policies"], answer["left_out"]):
+            out.print(line, soft_wrap=True)
     model = answer["model"]
     if model is not None:
         out.print(
@@ -148,51 +161,22 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
         out.print(left)
 
 
-def _policies(title: str, rows: list[dict[str, Any]], by: str) -> Table:
-    numbers = (
-        "time lag 95 %",
-        "worst",
-        "mean lag",
-        "largest",
-        "to drain",
-        "not drained",
-        "moves",
-        "rebalances",
-        "above bound",
-        "best in",
-    )
-    caption = f"Best by {by}; of equals by mean lag, then moves. observed is what really ran."
-    shown = table(title, ("", "policy", *numbers), right=numbers, caption=caption)
-    for row in rows:
-        shown.add_row(
-            "best" if row["is_best"] else "",
-            row["policy"],
-            duration(row["p95_time_lag_ms"]),
-            duration(row["max_time_lag_ms"]),
-            number(row["mean_lag_records"]),
-            number(row["max_lag_records"]),
-            duration(row["drain_time_ms"]),
-            number(row["not_drained"]),
-            number(row["moves"]),
-            number(row["rebalances"]),
-            percent(row["distance"]),
-            f"{row['best_in']} of {row['group_days']}",
-            style="bold" if row["is_best"] else "dim" if row["policy"] == OBSERVED else None,
-        )
-    return shown
-
-
 @app.command("run")
 def run(
     *,
     day: Annotated[
         date | None,
         typer.Option(
-            "--day", parser=_day, metavar="DAY", help="UTC day; else yesterday.", show_default=False
+            "--day",
+            parser=option_types.day,
+            metavar="DAY",
+            help="UTC day; else yesterday.",
+            show_default=False,
         ),
     ] = None,
     to: Annotated[
-        date | None, typer.Option("--to", parser=_day, metavar="DAY", help="Last day, for several.")
+        date | None,
+        typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day, for several."),
     ] = None,
     assignor: Annotated[
         list[str] | None,
@@ -212,9 +196,9 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies over past days, by Spark on this machine; it connects to no broker."""
-    from evenlag.run_command import quiet_spark
     from spark_jobs.compare_plans import Request, run_compare
     from spark_jobs.lake import Lake
+    from spark_jobs.quiet_session import quiet_session
     from spark_jobs.replay.policies import parse_policy_name
 
     loaded = find_policy(config)
@@ -228,7 +212,7 @@ def run(
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")
     request = Request(name, first, to or first, tuple(assignor or ()), continuous, anew)
-    with quiet_spark(f"evenlag-compare-{name}", is_large=True) as spark:
+    with quiet_session(f"evenlag-compare-{name}", is_large=True) as spark:
         done = run_compare(Lake(spark, loaded.policy.lake), loaded, request)
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from evenlag import option_types
 from evenlag.bundle import bundle_root
 from evenlag.options import JsonOption, UsageError
 from evenlag.output import console, print_json
@@ -36,7 +37,11 @@ def dag_texts() -> dict[str, str]:
 
 @app.command("install")
 def install(
-    folder: Annotated[Path, typer.Argument(help="Airflow's DAG folder.")], *, as_json: JsonOption = False
+    folder: Annotated[
+        Path, typer.Argument(parser=option_types.path, metavar="FOLDER", help="Airflow's DAG folder.")
+    ],
+    *,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy the DAG files into Airflow's DAG folder, as a package `evenlag_dags`; again to update them."""
     if not folder.is_dir():
@@ -59,6 +64,6 @@ def install(
     out = console()
     out.print(f"{len(installed)} files in {target}.", soft_wrap=True)
     out.print(
-        "Airflow's scheduler, DAG processor and workers need: evenlag\\[airflow] installed, EVENLAG_CONFIG in"
+        "Airflow's scheduler, DAG processor and workers need: evenlag[airflow] installed, EVENLAG_CONFIG in"
     )
     out.print("their environment, and the connection spark_default (its host is the Spark master).")

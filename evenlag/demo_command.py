@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from evenlag import option_types
 from evenlag.bundle import add_bundle_to_path
 from spark_jobs.errors import JobError
 
@@ -32,7 +33,13 @@ class DemoProtocol(StrEnum):
 def demo(
     *,
     folder: Annotated[
-        Path, typer.Option("--folder", help="Where the page, the tables and the logs go; emptied first.")
+        Path,
+        typer.Option(
+            "--folder",
+            parser=option_types.path,
+            metavar="PATH",
+            help="Where the page, the tables and the logs go; emptied first.",
+        ),
     ] = Path(".demo"),
     keep_going: Annotated[
         bool, typer.Option("--keep", help="Stay up at the end, to look around, until Ctrl-C.")
@@ -56,6 +63,8 @@ def demo(
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
     add_bundle_to_path()
+    from evenlag.in_process import run_in_process
     from sandbox.demo import run_demo
 
-    raise typer.Exit(run_demo(folder, protocol=protocol.value, keep_going=keep_going))
+    status = run_demo(folder, protocol=protocol.value, keep_going=keep_going, run=run_in_process)
+    raise typer.Exit(status)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from evenlag import option_types
 from evenlag.doctor.model import Verdict
 from evenlag.options import (
     ClusterOption,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from spark_jobs.lake_reader import LakeReader
 
 NOT_WELL = 1
+_MAX_TIMEOUT_S = 3_600
+_MAX_AGE_S = 316_224_000
 
 
 def doctor(
@@ -53,14 +56,30 @@ def doctor(
     ] = False,
     airflow_url: Annotated[
         str | None,
-        typer.Option("--airflow-url", help="Ask this Airflow too, with the token in EVENLAG_AIRFLOW_TOKEN."),
+        typer.Option(
+            "--airflow-url",
+            parser=option_types.url,
+            metavar="URL",
+            help="Ask this Airflow too, with the token in EVENLAG_AIRFLOW_TOKEN.",
+        ),
     ] = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=1, help="How long all may take, in s; one check a third of it.")
+        float,
+        typer.Option(
+            "--timeout",
+            parser=option_types.real(1, _MAX_TIMEOUT_S),
+            metavar="SECONDS",
+            help="How long all may take, in s; one check a third of it.",
+        ),
     ] = 60.0,
     max_age_s: Annotated[
         int | None,
-        typer.Option("--max-age", min=1, help="How old a snapshot may be, in s; else the schedule decides."),
+        typer.Option(
+            "--max-age",
+            parser=option_types.whole(1, _MAX_AGE_S),
+            metavar="SECONDS",
+            help="How old a snapshot may be, in s; else the schedule decides.",
+        ),
     ] = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
@@ -75,6 +94,10 @@ def doctor(
     snapshot. A cluster without a schedule needs any snapshot at all, or one within --max-age.
     """
     if fresh:
+        if only or skip or write or airflow_url:
+            raise UsageError(
+                "--fresh goes without --only, --skip, --write and --airflow-url: it checks freshness"
+            )
         _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
         return
     from evenlag.doctor.gather import Request, gather_lanes, select_lanes

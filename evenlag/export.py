@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from evenlag import option_types
 from evenlag.options import UsageError
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ SUFFIXES: Final = (".csv", ".parquet", ".json")
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-def _known_suffix(path: Path | None) -> Path | None:
-    if path is not None and path.suffix.lower() not in SUFFIXES:
-        raise typer.BadParameter(f"{path.name} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    return path
+def _export_path(text: str) -> Path:
+    path = option_types.path(text)
+    if path.suffix.lower() not in SUFFIXES:
+        told = option_types.shown(path.name)
+        raise typer.BadParameter(f"{told} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    return option_types.check_folder_of(path)
 
 
 ExportOption = Annotated[
@@ -40,8 +43,8 @@ ExportOption = Annotated[
     typer.Option(
         "--export",
         help="Write all rows of the answer to this file as well: .csv, .parquet or .json.",
-        callback=_known_suffix,
-        dir_okay=False,
+        parser=_export_path,
+        metavar="FILE",
         show_default=False,
     ),
 ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evenlag import option_types
 from evenlag.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption, acting_person
 from evenlag.output import console, print_json
 from evenlag.target import BootstrapOption, HintTopicOption, find_target
@@ -19,12 +20,20 @@ if TYPE_CHECKING:
 SHORT_ID = 12
 _RecordLakeOption = Annotated[
     str | None,
-    typer.Option("--lake", help="With --bootstrap-servers: the lake that it is recorded in."),
+    typer.Option(
+        "--lake",
+        parser=option_types.lake_root,
+        metavar="TEXT",
+        help="With --bootstrap-servers: the lake that it is recorded in.",
+    ),
 ]
 
 
 def withdraw(
-    group: Annotated[str, typer.Argument(help="The group whose hint is taken back.")],
+    group: Annotated[
+        str,
+        typer.Argument(parser=option_types.name, metavar="GROUP", help="The group whose hint is taken back."),
+    ],
     *,
     reason: ReasonOption,
     actor: ActorOption = None,

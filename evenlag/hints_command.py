@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from evenlag import hint_control_commands
+from evenlag import hint_control_commands, option_types
 from evenlag.default_group import SHOW, ShowByDefault
 from evenlag.options import (
     ClusterOption,
@@ -35,7 +35,12 @@ app = typer.Typer(
 
 @app.command(SHOW)
 def hints(
-    group: Annotated[str | None, typer.Argument(help="A group, to see who shall hold what.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            parser=option_types.name, metavar="GROUP", help="A group, to see who shall hold what."
+        ),
+    ] = None,
     *,
     bootstrap_servers: BootstrapOption = None,
     hint_topic: HintTopicOption = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from evenlag import option_types
 from spark_jobs.errors import JobError
 
 if TYPE_CHECKING:
@@ -28,24 +29,68 @@ def _reason(value: str) -> str:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="The policy file; else $EVENLAG_CONFIG, else ./evenlag.yaml."),
+    typer.Option(
+        "--config",
+        "-c",
+        parser=option_types.path,
+        metavar="PATH",
+        help="The policy file; else $EVENLAG_CONFIG, else ./evenlag.yaml.",
+    ),
 ]
 ClusterOption = Annotated[
-    str | None, typer.Option("--cluster", help="The cluster's name; not needed when there is one only.")
+    str | None,
+    typer.Option(
+        "--cluster",
+        parser=option_types.name,
+        metavar="TEXT",
+        help="The cluster's name; not needed when there is one only.",
+    ),
 ]
 LakeOption = Annotated[
     str | None,
     typer.Option(
-        "--lake", help="Root of the tables; else the policy's, else $EVENLAG_LAKE, else ./evenlag-lake."
+        "--lake",
+        parser=option_types.lake_root,
+        metavar="TEXT",
+        help="Root of the tables; else the policy's, else $EVENLAG_LAKE, else ./evenlag-lake.",
+    ),
+]
+LimitOption = Annotated[
+    int,
+    typer.Option(
+        "--limit",
+        parser=option_types.whole(1, option_types.MAX_ROWS),
+        metavar="INTEGER",
+        help="How many rows to show.",
+    ),
+]
+AnyGroupArgument = Annotated[
+    str | None,
+    typer.Argument(
+        parser=option_types.name, metavar="GROUP", help="One group only; else all.", show_default=False
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for scripts.")]
 
 ReasonOption = Annotated[
-    str, typer.Option("--reason", help="Why; it is recorded.", callback=_reason, show_default=False)
+    str,
+    typer.Option(
+        "--reason",
+        parser=option_types.name,
+        metavar="TEXT",
+        help="Why; it is recorded.",
+        callback=_reason,
+        show_default=False,
+    ),
 ]
 ActorOption = Annotated[
-    str | None, typer.Option("--actor", help="Who decides; else the user of this machine. It is recorded.")
+    str | None,
+    typer.Option(
+        "--actor",
+        parser=option_types.name,
+        metavar="TEXT",
+        help="Who decides; else the user of this machine. It is recorded.",
+    ),
 ]
 
 
@@ -111,6 +156,8 @@ def find_lake(lake: str | None, config: Path | None) -> LakeReader:
         loaded = find_policy(config)
         root = loaded.policy.lake if loaded else os.environ.get(LAKE_VARIABLE) or str(DEFAULT_LAKE)
     reader = LakeReader(root)
+    if reader.paths.is_local and reader.paths.local_root.is_file():
+        raise UsageError(f"the lake {root} is a file: name the folder of the tables")
     if not reader.exists(SNAPSHOTS):
         raise NothingThereError(
             f"the lake {root} holds no snapshot yet: run a cycle first (evenlag run --bootstrap-servers "
@@ -146,8 +193,12 @@ def only_cluster(names: Iterable[str]) -> str:
     ------
     UsageError
         When there are several.
+    NothingThereError
+        When there is none.
     """
     found = sorted(names)
+    if not found:
+        raise NothingThereError("there is no cluster yet: run a cycle first (evenlag run)")
     if len(found) != 1:
         raise UsageError(f"there are {len(found)} clusters, name one with --cluster: {', '.join(found)}")
     return found[0]

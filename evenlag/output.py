@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import sys
+from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 # Into a file or a pipe there is no width to fit: nothing is cut.
-_PIPE_WIDTH = 200
+_PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)
 NOTHING = "-"
 
 _STYLE_BY_STATUS = {
@@ -33,20 +38,49 @@ _STYLE_BY_STATUS = {
 }
 
 
+# What could move the cursor, forge a line or turn text around: names come from whoever may join a group.
+_UNPRINTABLE: Final = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Write what a terminal would obey rather than show as Python writes it, e.g. an escape character."""
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class _PlainConsole(Console):
+    """Takes every text as it is: no markup, no emoji codes, nothing that a terminal obeys."""
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        return super().render_str(printable(text), **(settings | {"markup": False, "emoji": False}))
+
+
 def console(*, stderr: bool = False) -> Console:
     """Make a console for standard output or standard error as it is now (tests replace both)."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False)
+    return _PlainConsole(file=stream, width=None if stream.isatty() else _PIPE_WIDTH.get(), highlight=False)
 
 
-def print_error(message: str) -> None:
-    """Say on standard error what went wrong, without markup."""
-    sys.stderr.write(f"error: {message}\n")
+@contextmanager
+def wide_output(width: int) -> Iterator[None]:
+    """Make tables that do not go to a terminal this wide, so that no cell is broken into lines."""
+    token = _PIPE_WIDTH.set(width)
+    try:
+        yield
+    finally:
+        _PIPE_WIDTH.reset(token)
+
+
+def print_error(message: str, *more: str) -> None:
+    """Say on standard error what went wrong, without markup; a name in it adds no line."""
+    lines = "\n".join(printable(line) for line in (message, *more))
+    sys.stderr.write(f"error: {lines}\n")
 
 
 def print_json(value: Any) -> None:
-    """Write JSON to standard output; moments as ISO 8601 in UTC."""
-    sys.stdout.write(json.dumps(value, default=_plain, indent=2) + "\n")
+    """Write JSON to standard output: moments as ISO 8601 in UTC, null for a number that is not finite."""
+    sys.stdout.write(json.dumps(_finite(value), default=_plain, indent=2, allow_nan=False) + "\n")
 
 
 def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), caption: str = "") -> RichTable:
@@ -64,18 +98,18 @@ def status_text(status: str | None) -> Text:
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
-    """Write a number with separators; a dash for what is not known."""
-    return NOTHING if value is None else f"{value:,.{digits}f}"
+    """Write a number with separators; a dash for what is not known or not finite."""
+    return NOTHING if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
 
 
 def percent(value: float | None) -> str:
     """Write a share as per cent."""
-    return NOTHING if value is None else f"{100 * value:.1f} %"
+    return NOTHING if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
 
 
 def duration(milliseconds: float | None) -> str:
     """Write a duration in the two largest units that matter."""
-    if milliseconds is None:
+    if milliseconds is None or not math.isfinite(milliseconds):
         return NOTHING
     seconds = int(milliseconds // 1000)
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -91,6 +125,17 @@ def duration(milliseconds: float | None) -> str:
 def moment(value: datetime | None) -> str:
     """Write a moment in UTC, to the second."""
     return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def _finite(value: Any) -> Any:
+    """Replace each float that JSON has no number for (an infinity, NaN) by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

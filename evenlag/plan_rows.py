@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from evenlag.output import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from spark_jobs.lake_reader import Filter, LakeReader
 
@@ -21,6 +22,8 @@ def plan_rows(
     plan_prefix: str | None = None,
     snapshot_id: str | None = None,
     days: int | None = None,
+    until: datetime | None = None,
+    events: Sequence[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Read plans with their status, newest first.
 
@@ -30,13 +33,19 @@ def plan_rows(
         Narrow the answer down.
     days
         How many days before the newest snapshot's to look at; all when not given.
+    until
+        A moment: plans as they were then.
+    events
+        What happened to them until then; read when not given.
 
     Returns
     -------
     list of dict
         One row a plan: its head without payload, ``status`` and ``reason`` (the last event's; of a plan of
         mode ``approve`` without an answer, whether a person is asked), ``answer_by``, and
-        ``max_member_lag_records`` before, predicted and actual (None until an outcome is known).
+        ``max_member_lag_records`` before, predicted and actual (None until an outcome is known). With
+        ``num_unknown_lags`` (of ``num_partitions``) above 0 the first two are lower bounds, with
+        ``num_unknown_partitions_actual`` (of ``num_partitions_actual``) the third.
     """
     from spark_jobs.tables import APPROVAL_REQUESTS, OUTCOMES, PLANS
 
@@ -54,11 +63,18 @@ def plan_rows(
     if not plans:
         return []
     wanted: list[Filter] = [*filters, ("plan_id", "in", [plan["plan_id"] for plan in plans])]
-    last = last_events(reader.read_events(filters=wanted).to_pylist())
-    outcomes = {row["plan_id"]: row for row in reader.read(OUTCOMES, filters=wanted).to_pylist()}
+    if events is None:
+        events = reader.read_events(filters=wanted).to_pylist()
+    last = last_events(events)
+    settled = {(event["plan_id"], event["event"]) for event in events}
+    outcomes = {
+        row["plan_id"]: row
+        for row in reader.read(OUTCOMES, filters=wanted).to_pylist()
+        if until is None or (row["plan_id"], row["outcome"]) in settled
+    }
     # One that was set aside first and asked for later has both rows: it is asked for.
     asked = reader.read(APPROVAL_REQUESTS, filters=wanted).sort_by([("state", "descending")]).to_pylist()
-    requests = {row["plan_id"]: row for row in asked}
+    requests = {row["plan_id"]: row for row in asked if until is None or row["at"] <= until}
     rows = [
         _row(plan, *(known.get(plan["plan_id"]) for known in (last, outcomes, requests))) for plan in plans
     ]
@@ -121,19 +137,44 @@ def _row(
     outcome: dict[str, Any] | None,
     request: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    before, after = plan["metrics_before"] or {}, plan["metrics_after"] or {}
+    num_unknown = plan["num_unknown_lags"]
+    if num_unknown is None:
+        # Heads of an older evenlag count unknown rates among them, where the load is made of rates.
+        num_unknown = plan["num_unknown_partitions"]
+    before, after = (
+        known_measures(plan[name], num_unknown, plan["num_partitions"])
+        for name in ("metrics_before", "metrics_after")
+    )
+    outcome = outcome or {}
     status, reason = (event["event"], event["reason"]) if event else (None, None)
     is_open = status == "PROPOSED" and request is not None
     return {
         **plan,
+        "metrics_before": before,
+        "metrics_after": after,
+        "num_unknown_lags": num_unknown,
         "status": status,
         "reason": _request_reason(request) if is_open and request is not None else reason,
         "answer_by": request["answer_by"] if is_open and request is not None else None,
         "max_member_lag_before_records": before.get("max_member_lag_records"),
         "max_member_lag_predicted_records": after.get("max_member_lag_records"),
-        "max_member_lag_actual_records": outcome["max_member_lag_actual_records"] if outcome else None,
-        "adherence": outcome["adherence"] if outcome else None,
+        "max_member_lag_actual_records": outcome.get("max_member_lag_actual_records"),
+        "num_partitions_actual": outcome.get("num_partitions"),
+        "num_unknown_partitions_actual": outcome.get("num_unknown_partitions"),
+        "adherence": outcome.get("adherence"),
     }
+
+
+def known_measures(
+    measures: dict[str, Any] | None, num_unknown: int | None, num_partitions: int | None
+) -> dict[str, Any]:
+    """Leave out of a plan's measures what unknown lag makes meaningless: an older evenlag wrote it, too."""
+    known = dict(measures or {})
+    if num_unknown:
+        known |= dict.fromkeys(("mean_member_lag_records", "lag_skew"))
+    if num_unknown and num_unknown == num_partitions:
+        known["max_member_lag_records"] = None
+    return known
 
 
 def _request_reason(request: dict[str, Any]) -> str:

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenlag import option_types
 from evenlag.default_group import SHOW, ShowByDefault
+from evenlag.fitting import fit
+from evenlag.lower_bounds import at_least, at_least_of, exact_of
 from evenlag.options import (
     ClusterOption,
     ConfigOption,
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from spark_jobs.lake_reader import Filter, LakeReader
 
 SHORT_ID = 12
+_DEFAULT_DAYS = 7
+_DEFAULT_LIMIT = 20
 
 app = typer.Typer(
     cls=ShowByDefault,
@@ -37,11 +42,37 @@ app = typer.Typer(
 
 @app.command(SHOW)
 def plans(
-    plan_id: Annotated[str | None, typer.Argument(help="A plan (its first characters will do).")] = None,
+    plan_id: Annotated[
+        str | None,
+        typer.Argument(
+            parser=option_types.plan_id, metavar="PLAN", help="A plan (its first characters will do)."
+        ),
+    ] = None,
     *,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Plans of this group only.")] = None,
-    days: Annotated[int, typer.Option("--days", min=0, help="How many days to look back.")] = 7,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many plans to show.")] = 20,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", parser=option_types.name, metavar="TEXT", help="Plans of this group only."
+        ),
+    ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days",
+            parser=option_types.whole(0, option_types.MAX_DAYS),
+            metavar="INTEGER",
+            help=f"How many days to look back; else {_DEFAULT_DAYS}.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            parser=option_types.whole(1, option_types.MAX_ROWS),
+            metavar="INTEGER",
+            help=f"How many plans to show; else {_DEFAULT_LIMIT}.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     lake: LakeOption = None,
@@ -51,8 +82,16 @@ def plans(
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
     if plan_id is not None:
-        _show_plan(reader, the_plan(reader, name, plan_id), as_json=as_json)
+        if days is not None or limit is not None:
+            raise UsageError("--days and --limit go with the list of plans, not with one PLAN")
+        found = the_plan(reader, name, plan_id)
+        if group not in {None, found["group_id"]}:
+            raise NothingThereError(
+                f"plan {found['plan_id'][:SHORT_ID]} is of the group {found['group_id']!r}, not {group!r}"
+            )
+        _show_plan(reader, found, as_json=as_json)
         return
+    days, limit = _DEFAULT_DAYS if days is None else days, limit or _DEFAULT_LIMIT
     rows = plan_rows(reader, name, group=group, days=days)
     without = groups_without_plan(reader, name, group=group)
     if not rows and not without:
@@ -64,7 +103,7 @@ def plans(
         console().print(plan_table(f"Plans of {name}", rows[:limit], caption=_left(len(rows), limit)))
     if without:
         shown = table(
-            f"Groups without a plan at {moment(without[0]['slot'])}",
+            f"Groups without a plan, slot {moment(without[0]['slot'])}",
             ("group", "mode", "why"),
             caption=_left(len(without), limit),
         )
@@ -93,6 +132,7 @@ def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> 
     )
     shown = table(title, columns, right=("moves", "most loaded", "predicted", "actual"), caption=caption)
     for row in rows:
+        planned, actual = row["num_unknown_lags"], row["num_unknown_partitions_actual"]
         shown.add_row(
             row["plan_id"][:SHORT_ID],
             moment(row["slot"]),
@@ -100,12 +140,25 @@ def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> 
             row["mode"],
             status_text(row["status"]),
             number(row["moves"]),
-            number(row["max_member_lag_before_records"]),
-            number(row["max_member_lag_predicted_records"]),
-            number(row["max_member_lag_actual_records"]),
-            row["reason"] or "",
+            at_least(row["max_member_lag_before_records"], planned),
+            at_least(row["max_member_lag_predicted_records"], planned),
+            at_least(row["max_member_lag_actual_records"], actual),
+            "; ".join(filter(None, (row["reason"], *_unknown_lags(row)))),
         )
-    return shown
+    return fit(console(), shown, ("mode", "slot", "moves"))
+
+
+def _unknown_lags(row: dict[str, Any]) -> tuple[str, str]:
+    """How many partitions' lag was not known when it was planned, and when it was settled."""
+    counts = (
+        ("when planned", row["num_unknown_lags"], row["num_partitions"]),
+        ("actual", row["num_unknown_partitions_actual"], row["num_partitions_actual"]),
+    )
+    planned, actual = (
+        f"{when}, the lag of {number(unknown)} of {number(of)} partitions is not known" if unknown else ""
+        for when, unknown, of in counts
+    )
+    return planned, actual
 
 
 def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
@@ -149,10 +202,9 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     ]
     events = sorted(reader.read_events(filters=wanted).to_pylist(), key=event_order)
     gates = reader.read(GATE_RESULTS, filters=wanted).to_pylist()
+    rows = reader.read(PLAN_ASSIGNMENTS, filters=wanted)
     moves = (
-        reader.read(PLAN_ASSIGNMENTS, filters=[*wanted, ("moved", "=", True)])
-        .sort_by("partition")
-        .to_pylist()
+        rows.filter(rows["moved"]).sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
     )
     outcome = next(iter(reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
     score = next(iter(reader.read(SCORES, filters=wanted).to_pylist()), None)
@@ -199,27 +251,40 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
 
 
 def _measures(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
-    shown = table("Lag", ("", "before", "predicted", "actual"), right=("before", "predicted", "actual"))
-    before, after, seen = plan["metrics_before"] or {}, plan["metrics_after"] or {}, outcome or {}
+    shown = table("Lag", ("", "before", "predicted", "actual"))
+    for column in shown.columns[1:]:
+        column.justify = "right"
+    before, after, seen = plan["metrics_before"], plan["metrics_after"], outcome or {}
+    planned = plan["num_unknown_lags"], plan["num_partitions"]
+    actual = seen.get("num_unknown_partitions"), seen.get("num_partitions")
     shown.add_row(
         "most loaded member",
-        number(before.get("max_member_lag_records")),
-        number(after.get("max_member_lag_records")),
-        number(seen.get("max_member_lag_actual_records")),
+        at_least_of(before.get("max_member_lag_records"), *planned),
+        at_least_of(after.get("max_member_lag_records"), *planned),
+        at_least_of(seen.get("max_member_lag_actual_records"), *actual),
     )
     shown.add_row(
         "skew (most loaded / mean)",
-        number(before.get("lag_skew"), digits=2),
-        number(after.get("lag_skew"), digits=2),
-        number(seen.get("lag_skew_actual"), digits=2),
+        exact_of(before.get("lag_skew"), *planned, digits=2),
+        exact_of(after.get("lag_skew"), *planned, digits=2),
+        exact_of(seen.get("lag_skew_actual"), *actual, digits=2),
     )
+    if outcome is not None:
+        shown.add_row(
+            "the group's lag",
+            at_least_of(outcome["total_lag_before_records"], *planned),
+            "",
+            at_least_of(outcome["total_lag_actual_records"], *actual),
+        )
     shown.add_row(
         "partitions per member",
         _range(before),
         _range(after),
         "",
     )
-    shown.add_row("gain", "", percent(plan["gain"]), "")
+    shown.add_row(
+        "gain, by the known load" if plan["num_unknown_partitions"] else "gain", "", percent(plan["gain"]), ""
+    )
     shown.add_row("adherence", "", "", percent(seen.get("adherence")))
     return shown
 

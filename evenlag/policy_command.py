@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from evenlag import option_types
 from evenlag.options import (
     ClusterOption,
     ConfigOption,
@@ -29,7 +30,12 @@ def _policy() -> None:
 @app.command("check")
 def check(
     path: Annotated[
-        Path | None, typer.Argument(help="The file; else $EVENLAG_CONFIG, else ./evenlag.yaml.")
+        Path | None,
+        typer.Argument(
+            parser=option_types.path,
+            metavar="PATH",
+            help="The file; else $EVENLAG_CONFIG, else ./evenlag.yaml.",
+        ),
     ] = None,
     *,
     secrets: Annotated[
@@ -77,7 +83,10 @@ def check(
 
 @app.command("explain")
 def explain(
-    group: Annotated[str, typer.Argument(help="A group's name; it need not exist.")],
+    group: Annotated[
+        str,
+        typer.Argument(parser=option_types.name, metavar="GROUP", help="A group's name; it need not exist."),
+    ],
     *,
     config: ConfigOption = None,
     cluster: ClusterOption = None,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from evenlag import option_types
 from evenlag.audit_command import UntilOption  # noqa: TC001  # Typer reads the annotations
 from evenlag.options import (
     ClusterOption,
     ConfigOption,
     JsonOption,
     LakeOption,
+    NothingThereError,
     UsageError,
     find_cluster,
     find_lake,
@@ -25,13 +28,33 @@ if TYPE_CHECKING:
 _DEFAULT_OUTPUT: Final = Path("evenlag-report.html")
 
 
+def _output_path(text: str) -> Path:
+    return option_types.check_folder_of(option_types.path(text))
+
+
 def report(
     group: Annotated[
-        str | None, typer.Argument(help="The group; else the one that is furthest behind.")
+        str | None,
+        typer.Argument(
+            parser=option_types.name,
+            metavar="GROUP",
+            help="The group; else the one that is furthest behind.",
+        ),
     ] = None,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = _DEFAULT_OUTPUT,
-    hours: Annotated[float, typer.Option("--hours", min=0.01, help="How many hours to look back.")] = 24.0,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", parser=_output_path, metavar="PATH", help="The file to write."),
+    ] = _DEFAULT_OUTPUT,
+    hours: Annotated[
+        float,
+        typer.Option(
+            "--hours",
+            parser=option_types.real(0.01, option_types.MAX_HOURS),
+            metavar="NUMBER",
+            help="How many hours to look back.",
+        ),
+    ] = 24.0,
     until: UntilOption = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
@@ -45,6 +68,11 @@ def report(
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
     told = read_report(reader, name, group, hours=hours, until=until)
+    if until is not None and told.until < until - timedelta(hours=hours):
+        raise NothingThereError(
+            f"there is no snapshot of {name} in the {hours:g} hours before {moment(until)}; the newest is of "
+            f"{moment(told.until)}"
+        )
     _write(output, report_page(told))
     if as_json:
         print_json(_summary(output, told))

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import sys
-import tempfile
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenlag import option_types
 from evenlag.options import ClusterOption, ConfigOption, JsonOption  # noqa: TC001  # Typer reads them
 from evenlag.output import console, print_json
 from evenlag.plan_rows import plan_rows
 from evenlag.plans_command import plan_table
 from evenlag.target import BootstrapOption, Target, find_target
-from spark_jobs.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
 
     Report = Callable[[str, int, int], None]
 
@@ -44,11 +38,21 @@ def run(
     group: Annotated[
         list[str] | None,
         typer.Option(
-            "--group", "-g", help="With --bootstrap-servers: plan for these groups (name, glob or /regex/)."
+            "--group",
+            "-g",
+            parser=option_types.pattern,
+            metavar="TEXT",
+            help="With --bootstrap-servers: plan for these groups (name, glob or /regex/).",
         ),
     ] = None,
     lake: Annotated[
-        str | None, typer.Option("--lake", help="With --bootstrap-servers: where the tables go.")
+        str | None,
+        typer.Option(
+            "--lake",
+            parser=option_types.lake_root,
+            metavar="TEXT",
+            help="With --bootstrap-servers: where the tables go.",
+        ),
     ] = None,
     reset_policy: Annotated[
         ResetPolicy | None,
@@ -96,9 +100,10 @@ def run(
 
 def _cycle(target: Target, slot: datetime, run_id: str, *, publish: bool, report: Report) -> dict[str, Any]:
     from spark_jobs.logs import log_fields
+    from spark_jobs.quiet_session import quiet_session
 
     report("starting Spark", 0, 1)
-    with quiet_spark(f"evenlag-run-{target.name}") as spark:
+    with quiet_session(f"evenlag-run-{target.name}") as spark:
         report("starting Spark", 1, 1)
         from spark_jobs.cycle import run_decide, run_observe
 
@@ -172,39 +177,3 @@ def _progress() -> Iterator[Report]:
             progress.update(tasks[step], completed=done, total=total)
 
         yield report
-
-
-@contextlib.contextmanager
-def quiet_spark(app_name: str, *, is_large: bool = False) -> Iterator[SparkSession]:
-    """Hold a session whose JVM writes into a log file: its warnings would break the progress display."""
-    from spark_jobs.session import build_session
-
-    log = Path(tempfile.gettempdir()) / f"{app_name}-{os.getpid()}.log"
-    with _output_into(log):
-        try:
-            spark = build_session(app_name, is_large=is_large)
-        except JobError as error:
-            raise JobError(f"{error} Spark's own output is in {log}") from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
-    log.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _output_into(path: Path) -> Iterator[None]:
-    """Let what is started meanwhile, and inherits our output, write into a file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    try:
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        yield
-    finally:
-        for number, saved in enumerate(kept, start=1):
-            os.dup2(saved, number)
-            os.close(saved)
-        os.close(descriptor)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evenlag import option_types
 from evenlag.options import DEFAULT_LAKE, UsageError, did_you_mean, find_policy, only_cluster
 
 if TYPE_CHECKING:
@@ -23,12 +25,20 @@ BootstrapOption = Annotated[
     typer.Option(
         "--bootstrap-servers",
         "-b",
+        parser=option_types.servers,
+        metavar="TEXT",
         help="Brokers as host:port,host:port: no policy file is read. Other settings of the connection come "
         "from variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
     ),
 ]
 HintTopicOption = Annotated[
-    str | None, typer.Option("--hint-topic", help="With --bootstrap-servers: another hint topic.")
+    str | None,
+    typer.Option(
+        "--hint-topic",
+        parser=option_types.name,
+        metavar="TEXT",
+        help="With --bootstrap-servers: another hint topic.",
+    ),
 ]
 
 
@@ -46,8 +56,12 @@ class Target:
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
         """The same cluster with another hint topic, when one is given."""
+        from spark_jobs.settings import HINT_TOPIC_PATTERN
+
         if hint_topic is None:
             return self
+        if re.fullmatch(HINT_TOPIC_PATTERN, hint_topic) is None:
+            raise UsageError(f"--hint-topic: {hint_topic!r} is no name of a topic: letters, digits, . _ -")
         settings = self.settings.model_copy(update={"hint_topic": hint_topic})
         policy = self.loaded.policy.model_copy(
             update={"clusters": {**self.loaded.policy.clusters, self.name: settings}}
@@ -134,7 +148,12 @@ def make_policy(
     import yaml
 
     from spark_jobs.policy_file import kafka_settings_from_environment, parse_policy
+    from spark_jobs.settings import CLUSTER_NAME_PATTERN
 
+    if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
+        raise UsageError(
+            f"--cluster: {name!r} is no name of a cluster: letters, digits and . _ - (at most 100)"
+        )
     if publish and not groups:
         raise UsageError("whom to publish for? Name the groups with --group, or write a policy file")
     mode = "auto" if publish else "shadow"

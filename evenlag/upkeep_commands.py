@@ -91,7 +91,7 @@ def maintain(
     """Look after the lake as the DAG table_maintenance does daily; starts Spark."""
     from spark_jobs.lake import Lake
     from spark_jobs.maintain_tables import STEPS, check_done, maintain_lake
-    from spark_jobs.session import build_session
+    from spark_jobs.quiet_session import quiet_session
 
     for step in only or ():
         if step not in STEPS:
@@ -107,8 +107,7 @@ def maintain(
         if done < total:
             out.print(f"{done + 1} of {total}: {step}")
 
-    spark = build_session("evenlag maintenance", is_large=True)
-    try:
+    with quiet_session("evenlag-maintenance", is_large=True) as spark:
         maintained = maintain_lake(
             Lake(spark, reader.paths.root),
             policy,
@@ -118,8 +117,6 @@ def maintain(
             is_dry_run=dry_run,
             progress=tell,
         )
-    finally:
-        spark.stop()
     if as_json:
         print_json({"is_dry_run": dry_run} | maintained.summary())
     else:

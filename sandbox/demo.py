@@ -16,6 +16,7 @@ from sandbox import spark_archive
 from sandbox.airflow import Airflow
 from sandbox.airflow_rest import AirflowError
 from sandbox.broker import BrokerError
+from sandbox.demo_answers import compare_answers
 from sandbox.demo_broker import CONSUMER, PROTOCOLS, start_demo_broker
 from sandbox.demo_page import write_page
 from sandbox.demo_result import DemoError, DemoLake, Promise, check_promises
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from sandbox.broker import Broker
     from sandbox.demo_result import DemoResult, PublishedPlan
+    from sandbox.truth.checks import Runner
 
 CLUSTER: Final = "sandbox"
 GROUP: Final = "billing"
@@ -79,7 +81,12 @@ class Stage:
 
 
 def run_demo(
-    folder: Path, *, protocol: str = PROTOCOLS[0], keep_going: bool = False, story: Story | None = None
+    folder: Path,
+    *,
+    protocol: str = PROTOCOLS[0],
+    keep_going: bool = False,
+    story: Story | None = None,
+    run: Runner | None = None,
 ) -> int:
     """Run the demo and return the exit status: 0 only when every promise was kept.
 
@@ -92,13 +99,15 @@ def run_demo(
         nothing of hints, and a broker that has the plug-in.
     keep_going
         Stay up after the end until Ctrl-C.
+    run
+        Runs the command, to compare what it shows with the lake at the end; not compared when not given.
     """
     told = story or Story()
     # The clients talk at length about a broker that is being stopped.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         with interruptible():
-            promises = _tell(prepare_folder(folder), told, protocol, keep_going=keep_going)
+            promises = _tell(prepare_folder(folder), told, protocol, run, keep_going=keep_going)
     except EXPECTED_ERRORS as error:
         told.say(f"\nThe demo stopped: {error}", style="bold red")
         told.say(f"Logs are in {folder.resolve()}")
@@ -117,7 +126,9 @@ def run_demo(
     return 0 if kept else 1
 
 
-def _tell(folder: Path, story: Story, protocol: str, *, keep_going: bool) -> tuple[Promise, ...]:
+def _tell(
+    folder: Path, story: Story, protocol: str, run: Runner | None, *, keep_going: bool
+) -> tuple[Promise, ...]:
     story.chapter("1  A cluster, a group, a backlog")
     with ExitStack() as stack:
         stage = _set_up(stack, folder, story, protocol)
@@ -131,6 +142,9 @@ def _tell(folder: Path, story: Story, protocol: str, *, keep_going: bool) -> tup
             stage.workload.stop()
             evidence = stage.workload.evidence()
         promises = check_promises(result, plan, owners, evidence, records_per_s=CONSUMER_RECORDS_PER_S)
+        if run is not None:
+            with story.step("Comparing what the commands and the report show with the lake") as tell:
+                promises = (*promises, compare_answers(folder / "lake", run, folder / "answers", tell))
         write_page(folder / PAGE, result, promises, samples)
         story.lag_table(result)
         if keep_going:

@@ -114,12 +114,14 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
         When a table cannot be read.
     """
     reader = LakeReader(loaded.policy.lake)
-    faults, told = _find_faults(reader, loaded, cluster, now)
+    faults, told, is_open = _find_faults(reader, loaded, cluster, now)
     standing = _standing(reader, cluster)
     found = {(fault.kind, fault.subject): fault for fault in faults}
     raised = tuple(fault for key, fault in sorted(found.items()) if key not in standing)
     cleared = tuple(
-        fault for key, fault in sorted(standing.items()) if key not in found and fault.kind in told
+        fault
+        for key, fault in sorted(standing.items())
+        if key not in found and fault.kind in told and key not in is_open
     )
     return AlertChanges(raised, cleared, len(standing) + len(raised) - len(cleared))
 
@@ -146,8 +148,8 @@ def record_changes(
 
 def _find_faults(
     reader: LakeReader, loaded: LoadedPolicy, cluster: str, now: datetime
-) -> tuple[list[Fault], set[str]]:
-    """The faults, and the kinds that could be looked for."""
+) -> tuple[list[Fault], set[str], set[tuple[str, str]]]:
+    """The faults, the kinds that could be looked for, and (kind, subject) of what cannot be told of these."""
     settings = loaded.policy.clusters[cluster]
     faults, told = [], set()
     try:
@@ -164,7 +166,7 @@ def _find_faults(
         faults += [Fault(UNHEALTHY_TABLE, name, message) for name, message in unhealthy.items()]
     snapshot = reader.latest_snapshot(cluster)
     if snapshot is None:
-        return faults, told
+        return faults, told, set()
     told |= {INCOMPLETE_SNAPSHOT, HOT_PARTITION, HINT_NOT_FOLLOWED}
     if snapshot["completeness"] is not None and snapshot["completeness"] < MIN_COMPLETENESS:
         unread = snapshot["num_unread_partitions"]
@@ -174,16 +176,13 @@ def _find_faults(
         )
         faults.append(Fault(INCOMPLETE_SNAPSHOT, cluster, message))
     faults += _not_followed(reader, loaded, snapshot)
-    faults += [
-        Fault(HOT_PARTITION, hot.group_id, hot.message)
-        for hot in find_hot_partitions(
-            reader, snapshot, lambda group_id: _is_published(loaded, cluster, group_id)
-        )
-    ]
+    hot = find_hot_partitions(reader, snapshot, lambda group_id: _is_published(loaded, cluster, group_id))
+    faults += [Fault(HOT_PARTITION, each.group_id, each.message) for each in hot.found]
+    is_open = {(HOT_PARTITION, group_id) for group_id in hot.open_groups}
     if _is_decided(reader, snapshot):
         told.add(PLAN_REJECTED)
         faults += _rejected(reader, loaded, snapshot)
-    return faults, told
+    return faults, told, is_open
 
 
 def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:

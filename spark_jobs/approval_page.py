@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_jobs.gates import CONSUMER
 from spark_jobs.lake_reader import LakeReader
@@ -99,22 +99,31 @@ def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) 
 def _numbers(head: Mapping[str, Any]) -> str:
     before, after = head["metrics_before"] or {}, head["metrics_after"] or {}
     slot: datetime = head["slot"]
+    num_unknown = _num_unknown(head)
     rows = [
         (
             "lag of the most loaded member",
-            *(_number(m.get("max_member_lag_records")) for m in (before, after)),
+            *(_at_least(m.get("max_member_lag_records"), num_unknown) for m in (before, after)),
         ),
-        ("skew (most loaded / mean)", *(_number(m.get("lag_skew"), 2) for m in (before, after))),
+        (
+            "skew (most loaded / mean)",
+            # An unknown lag may make a skew larger or smaller.
+            *(_number(None if num_unknown else m.get("lag_skew"), 2) for m in (before, after)),
+        ),
         ("partitions per member", *(_range(m) for m in (before, after))),
     ]
     facts = [
-        f"plan `{head['plan_id'][:12]}`, read at {_moment(slot)}",
+        f"plan `{head['plan_id'][:12]}`, slot {_moment(slot)}",
         f"{head['num_members']:,} members, assignor {_text(head['assignor'])}",
         "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is published"
         if head.get("group_type") == CONSUMER
         else "",
         f"{head['num_stalled_partitions'] or 0:,} partitions stand still: moving them may not help"
         if head.get("num_stalled_partitions")
+        else "",
+        f"the lag of {num_unknown:,} of {head['num_partitions']:,} partitions is not known: at least (≥) so "
+        "much is what the others come to"
+        if num_unknown
         else "",
     ]
     lines = ["|  | now | planned |", "| --- | ---: | ---: |"]
@@ -125,14 +134,15 @@ def _numbers(head: Mapping[str, Any]) -> str:
 def _picture(rows: pa.Table, names: Mapping[str, str]) -> str:
     """A row a member, the most loaded first: bars of its lag now and as planned, on one scale."""
     now, planned = _lag_by(rows, "owner_before"), _lag_by(rows, "owner_after")
-    members = sorted(names, key=lambda member: (-max(now.get(member, 0), planned.get(member, 0)), member))
-    largest = max([*now.values(), *planned.values()], default=0)
+    both = {name: (now.get(name, _NOTHING), planned.get(name, _NOTHING)) for name in names}
+    members = sorted(names, key=lambda name: (-max(lag.records or 0 for lag in both[name]), name))
+    largest = max((lag.records or 0 for lags in both.values() for lag in lags), default=0)
     lines = ["| member |  | now |  | planned |", "| --- | --- | ---: | --- | ---: |"]
     for member in members[:_MAX_MEMBERS]:
-        before, after = now.get(member, 0), planned.get(member, 0)
+        before, after = both[member]
         lines.append(
-            f"| {_name(names[member])} | {_bar(before, largest)} | {before:,} "
-            f"| {_bar(after, largest)} | {after:,} |"
+            f"| {_name(names[member])} | {_bar(before.records or 0, largest)} | {_at_least(*before)} "
+            f"| {_bar(after.records or 0, largest)} | {_at_least(*after)} |"
         )
     return "\n".join(lines)
 
@@ -166,13 +176,36 @@ def _member_names(rows: pa.Table) -> dict[str, str]:
     return names
 
 
-def _lag_by(rows: pa.Table, column: str) -> dict[str, int]:
-    totals = rows.group_by(column).aggregate([("lag_records", "sum")])
+class _Lag(NamedTuple):
+    """Lag of what is known, None where nothing is, and how many partitions' lag is not known."""
+
+    records: int | None
+    num_unknown: int
+
+
+# Of a member without partitions.
+_NOTHING: Final = _Lag(0, 0)
+
+
+def _lag_by(rows: pa.Table, column: str) -> dict[str, _Lag]:
+    totals = rows.group_by(column).aggregate(
+        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
+    )
     return {
-        member: lag or 0
-        for member, lag in zip(totals[column].to_pylist(), totals["lag_records_sum"].to_pylist(), strict=True)
-        if member
+        row[column]: _Lag(row["lag_records_sum"], row["count_all"] - row["lag_records_count"])
+        for row in totals.to_pylist()
+        if row[column]
     }
+
+
+def _num_unknown(head: Mapping[str, Any]) -> int:
+    """How many partitions' lag the plan was made without; an older evenlag counted rates among them."""
+    lags = head.get("num_unknown_lags")
+    return int((head.get("num_unknown_partitions") if lags is None else lags) or 0)
+
+
+def _at_least(value: int | None, num_unknown: int) -> str:
+    return f"≥ {_number(value)}" if num_unknown and value is not None else _number(value)
 
 
 def _bar(value: int, largest: int) -> str:
@@ -186,7 +219,8 @@ def _bar(value: int, largest: int) -> str:
 def _change(head: Mapping[str, Any]) -> str:
     before, after = head["metrics_before"] or {}, head["metrics_after"] or {}
     lags = [metrics.get("max_member_lag_records") for metrics in (before, after)]
-    return f"from {_number(lags[0])} to {_number(lags[1])} records"
+    before_lag, after_lag = (_at_least(lag, _num_unknown(head)) for lag in lags)
+    return f"from {before_lag} to {after_lag} records"
 
 
 def _left_out(count: int, limit: int, what: str) -> str:

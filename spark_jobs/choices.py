@@ -64,6 +64,22 @@ def matches_pattern(pattern: str, name: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern)
 
 
+def check_pattern(pattern: str) -> str:
+    """Return a pattern when it is one.
+
+    Raises
+    ------
+    ValueError
+        When it is a regular expression that cannot be read.
+    """
+    if is_expression(pattern):
+        try:
+            re.compile(pattern[1:-1])
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{pattern} is not a regular expression: {error}") from error
+    return pattern
+
+
 def is_expression(pattern: str) -> bool:
     """Whether a pattern is a regular expression between slashes."""
     return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")

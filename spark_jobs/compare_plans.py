@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 # In the hash of a comparison: counted up when the same input gives other figures.
-_MODEL_VERSION: Final = 1
+_MODEL_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,10 +213,11 @@ def _plan_context(
         "kafka_cluster_id",
         "num_groups",
         "num_partitions",
-        sf.unix_millis("finished_at").alias("finished_ms"),
+        sf.unix_micros("finished_at").alias("finished_us"),
     )
     marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).select(*columns).take(1)[0]
-    age = datetime.now(UTC) - datetime.fromtimestamp(marker.finished_ms / 1000, UTC)
+    finished_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=marker.finished_us)
+    age = datetime.now(UTC) - finished_at
     if age > _MAX_DECIDE_AGE:
         raise SnapshotNotFoundError(
             f"slot {slot.isoformat()} of {cluster} was read {age.days} days ago: nobody decides upon "
@@ -230,6 +231,7 @@ def _plan_context(
         snapshot_id=snapshot_id,
         slot=slot,
         day=slot.date(),
+        finished_at=finished_at,
         run_id=run_id,
         log=WorkerLog.of_driver(),
         history=read_history(lake, loaded.policy, cluster, slot),

@@ -21,7 +21,7 @@ from spark_jobs.lake import Lake
 from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
 from spark_jobs.policy_file import load_policy
 from spark_jobs.quality import import_great_expectations
-from spark_jobs.session import build_session
+from spark_jobs.quiet_session import quiet_session
 from spark_jobs.tables import GATE_RESULTS, RUNS
 
 if TYPE_CHECKING:
@@ -187,13 +187,10 @@ def _run(arguments: argparse.Namespace) -> int:
         policy = load_policy(arguments.config)
         policy.cluster_settings(arguments.cluster)
         folder = _folder(arguments.folder, policy.policy.data_docs, arguments.cluster)
-        spark = build_session(f"evenlag data docs {arguments.cluster}")
-        try:
+        with quiet_session("evenlag-data-docs") as spark:
             shown = build_data_docs(
                 Lake(spark, policy.policy.lake), arguments.cluster, folder, num_runs=arguments.runs
             )
-        finally:
-            spark.stop()
     except JobError as error:
         _LOG.error("Data Docs failed: %s", error)
         return error.exit_code

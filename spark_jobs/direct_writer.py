@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.arrow_schema import arrow_schema
+from spark_jobs.delta_log import one_line, open_log
 from spark_jobs.errors import LakeConflictError, LakeError
-from spark_jobs.lake_reader import LakeReader
+from spark_jobs.lake_reader import LakeReader, log_types
 from spark_jobs.retention import DEFAULT_VACUUM_DAYS, retention
-from spark_jobs.table_schema import missing_columns, type_of_log
+from spark_jobs.table_schema import missing_columns
 from spark_jobs.tables import CLUSTER_AND_DAY
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class DirectWriter:
             When the table cannot be written.
         """
         import pyarrow as pa
-        from deltalake import DeltaTable, write_deltalake
+        from deltalake import write_deltalake
 
         if not rows:
             return
@@ -60,16 +60,16 @@ class DirectWriter:
         path = self.lake.paths.table(self._table)
         with self._as_lake_error():
             # Its own columns are added, those of a newer evenlag stay null; other types are refused before.
-            is_there = DeltaTable.is_deltatable(path)
-            if is_there:
-                missing_columns(self._table, self._types())
+            delta = open_log(self.lake.paths, self._table)
+            if delta is not None:
+                missing_columns(self._table, log_types(delta))
             write_deltalake(
                 path,
                 data,
                 mode="append",
                 partition_by=list(CLUSTER_AND_DAY),
-                schema_mode="merge" if is_there else None,
-                configuration=None if is_there else retention(DEFAULT_VACUUM_DAYS),
+                schema_mode=None if delta is None else "merge",
+                configuration=retention(DEFAULT_VACUUM_DAYS) if delta is None else None,
             )
 
     def compact(self, cluster: str, day: date, target_bytes: int) -> None:
@@ -114,10 +114,6 @@ class DirectWriter:
 
         return DeltaTable(self.lake.paths.table(self._table))
 
-    def _types(self) -> dict[str, str]:
-        fields = json.loads(self._table_now().schema().to_json())["fields"]
-        return {field["name"]: type_of_log(field["type"]) for field in fields}
-
     @contextmanager
     def _as_lake_error(self) -> Iterator[None]:
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -126,9 +122,9 @@ class DirectWriter:
         try:
             yield
         except CommitFailedError as error:
-            raise LakeConflictError(f"{message}: {error}") from error
+            raise LakeConflictError(f"{message}: {one_line(error)}") from error
         except (DeltaError, OSError) as error:
-            raise LakeError(f"{message}: {error}") from error
+            raise LakeError(f"{message}: {one_line(error)}") from error
 
 
 @contextmanager

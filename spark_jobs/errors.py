@@ -66,6 +66,13 @@ class SchemaError(LakeError):
     exit_code = 2
 
 
+class LakeSchemeError(LakeError):
+    """Raised when a lake is at an address of a kind that no reader here knows."""
+
+    retriable = False
+    exit_code = 2
+
+
 class SnapshotNotFoundError(JobError):
     """Raised when a slot has no finished snapshot."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.tables import LAG, MEMBERS
-from spark_jobs.transforms.lag import NOT_SUBSCRIBED
+from spark_jobs.transforms.lag import DATA_LOSS, NO_COMMIT, NO_MEMBERS, NOT_SUBSCRIBED, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +20,24 @@ _DOMINATES: Final = 0.98
 # Less is noise, or soon gone.
 _MIN_LAG_RECORDS: Final = 1_000
 _MIN_SHARE: Final = 2.0
+# Of all others the lag is known; most of a large snapshot is not read for this.
+_MAY_BE_UNKNOWN: Final = frozenset({UNKNOWN, NO_COMMIT, DATA_LOSS, NO_MEMBERS})
+
+
+@dataclass(frozen=True, slots=True)
+class HotPartitions:
+    """What a look at a snapshot found.
+
+    Attributes
+    ----------
+    found
+        By group.
+    open_groups
+        Groups of which it cannot be told: the lag of some of their partitions is not known.
+    """
+
+    found: tuple[HotPartition, ...] = ()
+    open_groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +72,12 @@ class HotPartition:
 
 def find_hot_partitions(
     reader: LakeReader, snapshot: Mapping[str, Any], is_wanted: Callable[[str], bool]
-) -> list[HotPartition]:
+) -> HotPartitions:
     """Find the groups of a snapshot whose most loaded member is so by one partition alone.
 
     A partition counts when it is at least 1,000 records behind, at least twice an even share of its group's
-    lag, and its owner holds hardly any other: then no assignment lowers the group's largest lag.
+    lag, and its owner holds hardly any other: then no assignment lowers the group's largest lag. While the
+    lag of any partition of its group is not known, neither is an even share: the group stays open.
 
     Parameters
     ----------
@@ -79,14 +98,24 @@ def find_hot_partitions(
     ]
     heavy: list[Filter] = [("lag_records", ">=", _MIN_LAG_RECORDS), ("status", "!=", NOT_SUBSCRIBED)]
     candidates = reader.read(LAG, columns=["group_id"], filters=[*wanted, *heavy])["group_id"].unique()
-    groups = [group_id for group_id in candidates.to_pylist() if is_wanted(group_id)]
+    unknown = frozenset(filter(is_wanted, _groups_of_unknown_lag(reader, wanted)))
+    groups = [name for name in candidates.to_pylist() if is_wanted(name) and name not in unknown]
     if not groups:
-        return []
+        return HotPartitions((), unknown)
     of_groups: list[Filter] = [*wanted, ("group_id", "in", groups)]
     columns = ("group_id", "topic", "partition", "owner_member_id", "lag_records")
     lag = reader.read(LAG, columns=columns, filters=[*of_groups, ("status", "!=", NOT_SUBSCRIBED)])
     members = reader.read(MEMBERS, columns=["group_id", "member_id"], filters=of_groups)
-    return sorted(_hot(lag, members), key=lambda hot: hot.group_id)
+    return HotPartitions(tuple(sorted(_hot(lag, members), key=lambda hot: hot.group_id)), unknown)
+
+
+def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str]:
+    import pyarrow.compute as pc
+
+    may_be_unknown: list[Filter] = [*wanted, ("status", "in", sorted(_MAY_BE_UNKNOWN))]
+    lag = reader.read(LAG, columns=["group_id", "lag_records"], filters=may_be_unknown)
+    names: list[str] = lag.filter(pc.is_null(lag["lag_records"]))["group_id"].unique().to_pylist()
+    return names
 
 
 def _hot(lag: pa.Table, members: pa.Table) -> list[HotPartition]:

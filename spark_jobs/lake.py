@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from spark_jobs.delta_log import check_log_is_there
 from spark_jobs.errors import LakeError
 from spark_jobs.lake_paths import LakePaths
 from spark_jobs.retention import DEFAULT_VACUUM_DAYS, retention
@@ -50,11 +51,20 @@ class Lake:
         self._checked: set[str] = set()
 
     def exists(self, table: Table) -> bool:
-        """Whether a table has been written yet."""
+        """Whether a table has been written yet.
+
+        Raises
+        ------
+        LakeError
+            When it has data and no log: a new one would hide what is there.
+        """
         from delta.tables import DeltaTable
 
-        if table.name not in self._existing and DeltaTable.isDeltaTable(self.spark, self.paths.table(table)):
-            self._existing.add(table.name)
+        if table.name not in self._existing:
+            if DeltaTable.isDeltaTable(self.spark, self.paths.table(table)):
+                self._existing.add(table.name)
+            else:
+                check_log_is_there(self.paths, table)
         return table.name in self._existing
 
     def read(self, table: Table) -> DataFrame:
@@ -212,6 +222,9 @@ class Lake:
             self._evolve(table)
             work()
 
+        if table.name not in self._existing:
+            # Before the lock: who holds it is taken for the one that writes the log.
+            check_log_is_there(self.paths, table)
         with self.paths.lock(table):
             write_again_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
 

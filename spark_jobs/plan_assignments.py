@@ -103,7 +103,8 @@ def plan_assignments(lake: Lake, context: PlanContext, num_rows: int = 0) -> Pla
         files = -(-counts.rows // _ROWS_PER_FILE)
         lake.append(PLAN_ASSIGNMENTS, kept, app_id, files=files, sort_by=("group_id", "plan_id"))
         lake.append(PLANS, heads, app_id, sort_by=("group_id",))
-        proposed = build_events(heads, PROPOSED, actor="planner", reason=sf.col("mode_reason"))
+        at = sf.lit(context.finished_at)
+        proposed = build_events(heads, PROPOSED, actor="planner", at=at, reason=sf.col("mode_reason"))
         lake.append(PLAN_EVENTS, proposed, app_id)
 
     # An empty commit a table is what most cycles would write: most groups are even.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from spark_jobs.errors import PolicyError
+from spark_jobs.policy_yaml import read_value
 from spark_jobs.settings import SECRET_KAFKA_SETTINGS, ClusterSettings
 
 if TYPE_CHECKING:
@@ -81,9 +82,14 @@ def apply_overrides(content: dict[str, Any], overrides: list[Override]) -> None:
     for override in overrides:
         node = content
         for part in override.path[:-1]:
-            node[part] = dict(node.get(part) or {})
+            below = node.get(part) or {}
+            if not isinstance(below, dict):
+                # The file's mistake: it is named when the policy is validated.
+                break
+            node[part] = dict(below)
             node = node[part]
-        node[override.path[-1]] = override.value
+        else:
+            node[override.path[-1]] = override.value
 
 
 def describe_overrides(overrides: list[Override]) -> str:
@@ -111,9 +117,9 @@ def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> 
     if (setting or key) in SECRET_KAFKA_SETTINGS | _SECRET_KEYS:
         return Override(path, {"env": variable}, variable)
     try:
-        return Override(path, yaml.safe_load(value), variable)
-    except yaml.YAMLError as error:
-        raise PolicyError(f"the value of the variable {variable} cannot be read") from error
+        return Override(path, read_value(value), variable)
+    except ValueError as error:
+        raise PolicyError(f"the value of the variable {variable} cannot be read: {error}") from error
 
 
 def _cluster_named(content: Mapping[str, Any], variable: str, name: str) -> str:

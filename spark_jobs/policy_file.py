@@ -5,54 +5,28 @@ A mistake is named by file, line and key, with the nearest right key.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
 from pydantic import ValidationError
 
 from spark_jobs.errors import PolicyError
 from spark_jobs.policy_environment import Override, apply_overrides, describe_overrides, read_overrides
-from spark_jobs.settings import (
-    BackOff,
-    CapacityRule,
-    ClusterSettings,
-    ComparisonSettings,
-    GateLimits,
-    GroupRule,
-    Pauses,
-    Policy,
-    PrivacySettings,
-)
+from spark_jobs.policy_mistakes import child_of, explain
+from spark_jobs.policy_yaml import read_mapping, read_text, read_value
+from spark_jobs.settings import ClusterSettings, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+
+    import yaml
 
 POLICY_VARIABLE: Final = "EVENLAG_CONFIG"
 KAFKA_VARIABLE_PREFIX: Final = "EVENLAG_KAFKA_"
 DEFAULT_POLICY_PATH: Final = Path("evenlag.yaml")
-
-_KNOWN_KEYS: Final = sorted(
-    {
-        key
-        for model in (
-            Policy,
-            ClusterSettings,
-            GroupRule,
-            CapacityRule,
-            GateLimits,
-            BackOff,
-            ComparisonSettings,
-            Pauses,
-            PrivacySettings,
-        )
-        for key in model.model_fields
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +76,7 @@ class LoadedPolicy:
         """The line of the file that a key or item stands on; None when the file does not have it."""
         node, line = self.tree, None
         for part in path:
-            child = _child(node, part)
+            child = child_of(node, part)
             if child is None:
                 return None
             node, line = child
@@ -132,14 +106,7 @@ def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
         When the file cannot be read, is not YAML, or says something that is not valid.
     """
     found = find_policy_path(path)
-    try:
-        text = found.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PolicyError(
-            f"the policy file {found} cannot be read: {error.strerror}. "
-            f"Give one with --config or {POLICY_VARIABLE}."
-        ) from error
-    return parse_policy(text, name=str(found))
+    return parse_policy(read_text(found), name=str(found))
 
 
 def parse_policy(
@@ -153,20 +120,13 @@ def parse_policy(
         With the place (``name``, line) and what to do.
     """
     environ = os.environ if environ is None else environ
-    try:
-        content = yaml.safe_load(text)
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        raise PolicyError(f"{name} is not YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise PolicyError(f"{name} holds no mapping: it needs at least 'lake' and 'clusters'")
+    content, tree = read_mapping(text, name)
     overrides = read_overrides(content, environ)
     apply_overrides(content, overrides)
     try:
         policy = Policy.model_validate(content)
     except ValidationError as error:
-        told = (_explain(name, tree, item, overrides) for item in error.errors())
-        raise PolicyError("\n".join(told)) from None
+        raise PolicyError(explain(error, name, tree, overrides)) from None
     comments = describe_overrides(overrides)
     kept = f"{text.rstrip()}\n{comments}\n" if comments else text
     return LoadedPolicy(policy, kept, tree, tuple(overrides))
@@ -177,6 +137,11 @@ def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) ->
 
     A secret stays a reference to its variable: ``EVENLAG_KAFKA_SASL_PLAIN_PASSWORD`` becomes
     ``{"env": "EVENLAG_KAFKA_SASL_PLAIN_PASSWORD"}``.
+
+    Raises
+    ------
+    PolicyError
+        When a value cannot be read.
     """
     from spark_jobs.settings import SECRET_KAFKA_SETTINGS
 
@@ -186,49 +151,11 @@ def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) ->
         if not variable.startswith(KAFKA_VARIABLE_PREFIX):
             continue
         setting = variable.removeprefix(KAFKA_VARIABLE_PREFIX).lower()
-        settings[setting] = {"env": variable} if setting in SECRET_KAFKA_SETTINGS else yaml.safe_load(value)
+        if setting in SECRET_KAFKA_SETTINGS:
+            settings[setting] = {"env": variable}
+            continue
+        try:
+            settings[setting] = read_value(value)
+        except ValueError as error:
+            raise PolicyError(f"the variable {variable}: {error}") from error
     return settings
-
-
-def _explain(name: str, tree: yaml.Node | None, item: Any, overrides: Sequence[Override]) -> str:
-    location: Sequence[str | int] = item["loc"]
-    for override in overrides:
-        if tuple(location[: len(override.path)]) == override.path:
-            return f"the variable {override.variable}: {item['msg']}"
-    path, line = _locate(tree, location)
-    where = f"{name}, line {line}: {path}" if path else f"{name}, line {line}"
-    if item["type"] == "extra_forbidden":
-        unknown = str(location[-1])
-        near = difflib.get_close_matches(unknown, _KNOWN_KEYS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        return f"{where}: there is no such key{hint}"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}"
-
-
-def _locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, int]:
-    """Follow a location as far as the YAML tree has it; pydantic adds parts of its own to unions."""
-    node, path = tree, []
-    line = tree.start_mark.line + 1 if tree is not None else 1
-    for part in location:
-        child = _child(node, part)
-        if child is None:
-            if isinstance(node, yaml.MappingNode) and part == location[-1]:
-                path.append(str(part))
-            break
-        node, line = child
-        path.append(str(part))
-    return ".".join(path), line
-
-
-def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, int] | None:
-    """What stands under a key or number, with its line; None when there is nothing."""
-    if isinstance(node, yaml.MappingNode):
-        # The last one holds, as in YAML's own reading.
-        for key, value in reversed(node.value):
-            if key.value == str(part):
-                return value, key.start_mark.line + 1
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        item = node.value[part]
-        return item, item.start_mark.line + 1
-    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import QualityCheckError
 from spark_jobs.gates import GATES, Gate, explain, with_limits
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+_LIBRARY: Final = "great_expectations"
 # 200 lines of its own at import, before anything has happened.
-logging.getLogger("great_expectations").setLevel(logging.WARNING)
+logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
 
 
 def import_ahead() -> None:
@@ -101,6 +102,10 @@ def import_great_expectations() -> Any:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations as gx
 
+    # A module of it sets its own logger to INFO, and so speaks of each temporary folder.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(f"{_LIBRARY}."):
+            logging.getLogger(name).setLevel(logging.NOTSET)
     return gx
 
 

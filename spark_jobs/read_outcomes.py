@@ -124,6 +124,8 @@ def read_outcomes(
 def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> None:
     """Tell of every outcome that no event tells of yet: those of a run that was killed in between too.
 
+    What a snapshot shows is known when the snapshot has been read, and not at its slot, which lies before.
+
     Parameters
     ----------
     lake, cluster, snapshot_id
@@ -146,7 +148,14 @@ def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -
         untold = kept.keep(settled.join(told, "plan_id", "left_anti"))
         if untold.isEmpty():
             return
-        events = build_events(untold, sf.col("outcome"), actor="observer", reason=sf.col("reason"))
+        read = lake.read(SNAPSHOTS).where(sf.col("cluster") == cluster).select("snapshot_id", "finished_at")
+        events = build_events(
+            untold.join(read, "snapshot_id", "left"),
+            sf.col("outcome"),
+            actor="observer",
+            reason=sf.col("reason"),
+            at=sf.coalesce("finished_at", "slot"),
+        )
         lake.append(PLAN_EVENTS, events, f"outcomes/{cluster}/{snapshot_id}")
 
 

@@ -6,13 +6,17 @@ does it. What is resolved is never put into settings, argument lists, Spark's co
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from spark_jobs.errors import SecretError
 from spark_jobs.redaction import remember_secret
+
+_FORM: Final = "given as {env: NAME} or as {file: PATH}, exactly one of them"
 
 
 class SecretRef(BaseModel):
@@ -23,11 +27,26 @@ class SecretRef(BaseModel):
     env: str | None = None
     file: Path | None = None
 
-    @model_validator(mode="after")
-    def _exactly_one(self) -> SecretRef:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("a secret is given as {env: NAME} or as {file: PATH}, exactly one of them")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _exactly_one(cls, value: Any) -> Any:
+        """Name a mistake once, and never the value: it may be the secret."""
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, dict):
+            raise ValueError(f"must be a secret: {_FORM}")  # noqa: TRY004  # pydantic tells ValueErrors only
+        for key in value:
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(str(key), list(cls.model_fields), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else _FORM
+                raise ValueError(f"has no key {str(key)[:60]!r}; {hint}")
+        given = [key for key, told in value.items() if told is not None]
+        if len(given) != 1:
+            raise ValueError(f"a secret is {_FORM}")
+        told = value[given[0]]
+        if not (isinstance(told, Path) or (isinstance(told, str) and told and "\0" not in told)):
+            raise ValueError(f"{given[0]} must be text, and not empty")
+        return value
 
     def resolve(self) -> str:
         """Read the secret; from then on no log record shows it.
@@ -57,6 +76,9 @@ class SecretRef(BaseModel):
             value = path.read_text(encoding="utf-8").rstrip("\r\n")
         except OSError as error:
             raise SecretError(f"the secret file {path} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError:
+            # Its message would show what the file holds.
+            raise SecretError(f"the secret file {path} cannot be read: it is not UTF-8") from None
         if not value:
             raise SecretError(f"the secret file {path} is empty")
         return value

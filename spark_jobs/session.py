@@ -153,7 +153,7 @@ def build_session(
         raise JobError("this needs Spark: pip install 'evenlag[spark]'") from error
 
     settings = dict(SESSION_CONF)
-    if not _under_spark_submit():
+    if not is_under_spark_submit():
         master = os.environ.get(MASTER_VARIABLE, "local[*]")
         settings |= EMBEDDED_CONF if is_local(master) else _QUIET_CONF
         settings["spark.master"] = master
@@ -185,6 +185,7 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _under_spark_submit() -> bool:
+def is_under_spark_submit() -> bool:
+    """Whether the JVM runs already, started by whoever submitted this process."""
     # spark-submit hands its Python child the port of the JVM that it started.
     return "PYSPARK_GATEWAY_PORT" in os.environ

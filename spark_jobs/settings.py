@@ -6,7 +6,6 @@ Each value has its default, unit and range here. Nothing in these objects is sec
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from typing import Annotated, Any, Final, Self
 
@@ -27,10 +26,12 @@ from spark_jobs.choices import (
     Load,
     Mode,
     ResetPolicy,
-    is_expression,
+    check_pattern,
     matches_pattern,
 )
 from spark_jobs.secret_refs import SecretRef
+from spark_jobs.server_names import check_server
+from spark_jobs.setting_types import KafkaSetting, cron_expression, known_assignor, one_or_many, path_text
 from spark_jobs.shipped_settings import CommonMethods, GroupMethods, unpack
 
 DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
@@ -45,11 +46,12 @@ TIMEOUT_KAFKA_SETTINGS: Final = frozenset({"request_timeout_ms", "bootstrap_time
 RESERVED_KAFKA_SETTINGS: Final = frozenset({"bootstrap_servers", "transactional_id", "group_id", "client_id"})
 
 _MAX_TIMEOUT_MS: Final = 600_000
+HINT_TOPIC_PATTERN: Final = r"^[a-zA-Z0-9._-]{1,249}$"
 CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
 
 class _Settings(CommonMethods, BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=False, allow_inf_nan=False)
 
     def values(self) -> dict[str, Any]:
         """The settings by name."""
@@ -62,29 +64,6 @@ class _Settings(CommonMethods, BaseModel):
     def __reduce__(self) -> tuple[Any, ...]:
         # What unpickles it may be an executor, which has no pydantic.
         return unpack, ("ShippedSettings", self.values())
-
-
-def _valid_pattern(value: str) -> str:
-    if is_expression(value):
-        try:
-            re.compile(value[1:-1])
-        except re.error as error:
-            raise ValueError(f"{value} is not a regular expression: {error}") from error
-    return value
-
-
-def _known_assignor(name: str) -> str:
-    from assignor_core.assignors import get_assignor
-    from assignor_core.errors import UnknownAssignorError
-
-    try:
-        return get_assignor(name).name
-    except UnknownAssignorError as error:
-        raise ValueError(str(error)) from error
-
-
-def _one_or_many(value: Any) -> Any:
-    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 class ReadingSettings(_Settings):
@@ -126,14 +105,18 @@ class PrivacySettings(_Settings):
 class ClusterSettings(_Settings):
     """One Kafka cluster: how to reach it, when to run, where its hints go."""
 
-    bootstrap_servers: Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
-    kafka: dict[str, SecretRef | bool | int | float | str] = Field(
+    bootstrap_servers: Annotated[
+        tuple[Annotated[str, AfterValidator(check_server)], ...],
+        BeforeValidator(one_or_many),
+        Field(min_length=1),
+    ]
+    kafka: dict[str, KafkaSetting] = Field(
         default_factory=dict, description="settings passed through to kafka-python, e.g. security_protocol"
     )
-    schedule: str | None = Field(
+    schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="*/5 * * * *", description="cron expression, null for manual runs only"
     )
-    hint_topic: str = Field(default=DEFAULT_HINT_TOPIC, pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    hint_topic: str = Field(default=DEFAULT_HINT_TOPIC, pattern=HINT_TOPIC_PATTERN)
     hint_topic_partitions: int = Field(default=12, ge=1, le=10_000)
     hint_topic_replication_factor: int = Field(default=-1, ge=-1, description="-1: the broker's default")
     hint_signing_key: SecretRef | None = None
@@ -197,7 +180,7 @@ class BackOff(_Settings):
 class CapacityRule(_Settings):
     """What the members whose instance id matches can bear, relative to others (1)."""
 
-    match: Annotated[str, AfterValidator(_valid_pattern), Field(min_length=1)]
+    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
     capacity: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
 
 
@@ -205,7 +188,7 @@ class GroupSettings(GroupMethods, _Settings):
     """What holds for the groups that a rule matches."""
 
     mode: Mode = Mode.SHADOW
-    assignor: Annotated[str, AfterValidator(_known_assignor)] = DEFAULT_ASSIGNOR
+    assignor: Annotated[str, AfterValidator(known_assignor)] = DEFAULT_ASSIGNOR
     load: Load = Field(default=Load.LAG, description="what is evened out: lag, the rate of arrivals, or both")
     capacities: tuple[CapacityRule, ...] = Field(
         default=(), description="what members can bear, by instance id; the first that matches holds, else 1"
@@ -246,8 +229,8 @@ class GroupRule(GroupSettings):
     (``/payments-[0-9]+/``, the whole name).
     """
 
-    match: Annotated[str, AfterValidator(_valid_pattern), Field(min_length=1)]
-    clusters: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)] | None = None
+    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
+    clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = None
 
     def matches(self, cluster: str, group_id: str) -> bool:
         """Tell whether the rule holds for a group of a cluster."""
@@ -290,7 +273,7 @@ class ComparisonSettings(_Settings):
         min_length=1,
         description="NAME[:key=value,...]; what is not set comes from the group's rule",
     )
-    schedule: str | None = Field(
+    schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="30 0 * * *", description="cron expression, null for manual runs only"
     )
     pauses: Pauses = Pauses()
@@ -299,7 +282,7 @@ class ComparisonSettings(_Settings):
 class MaintenanceSettings(_Settings):
     """The lake's daily upkeep; what is null is not done."""
 
-    schedule: str | None = Field(
+    schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="30 3 * * *", description="cron expression of table_maintenance, null for manual runs only"
     )
     target_file_mb: int | None = Field(
@@ -325,12 +308,14 @@ class MaintenanceSettings(_Settings):
 class Policy(_Settings):
     """Everything evenlag is told, from one file."""
 
-    lake: str = Field(min_length=1, description="root folder of the Delta tables: a path or a Hadoop URI")
+    lake: Annotated[str, AfterValidator(path_text)] = Field(
+        min_length=1, description="root folder of the Delta tables: a path or a Hadoop URI"
+    )
     max_mode: Mode = Field(default=Mode.AUTO, description="no group's mode goes beyond this one")
-    data_docs: str | None = Field(
+    data_docs: Annotated[str, AfterValidator(path_text)] | None = Field(
         default=None, min_length=1, description="local folder for Great Expectations' pages; none without it"
     )
-    audit_schedule: str | None = Field(
+    audit_schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="12 * * * *", description="cron expression of the audit, null for manual runs only"
     )
     comparison: ComparisonSettings | None = Field(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.delta_log import LOG_FOLDER, lake_errors, one_line, open_log, read_actions
 from spark_jobs.errors import LakeError
-from spark_jobs.table_schema import type_of_log
+from spark_jobs.lake_reader import log_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from spark_jobs.tables import Table
 
 _SNAPSHOT: Final = "snapshot_id"
+# A longer string is cut in the statistics, and its maximum is made greater.
+_WHOLE_BELOW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class DataFile:
     written_at
         When it was written; a compacted one, when it was compacted.
     first_snapshot, last_snapshot
-        Least and greatest snapshot id in it; None when the table has none, or the log does not tell.
+        Least and greatest snapshot id in it; None when the table has none, or the log does not say for
+        certain: a missing, cut or half-known bound, or rows without a snapshot.
     """
 
     size_bytes: int
@@ -115,22 +119,17 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     LakeError
         When the table is there but its log cannot be read.
     """
-    if not reader.exists(table):
+    delta = open_log(reader.paths, table)
+    if delta is None:
         return None
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
-    try:
-        delta = DeltaTable(reader.paths.table(table))
-        actions = pa.table(delta.get_add_actions(flatten=True))
-        fields = json.loads(delta.schema().to_json())["fields"]
+    actions = read_actions(delta, reader.paths, table)
+    with lake_errors(reader.paths, table, "its log"):
         protocol, properties, version = delta.protocol(), delta.metadata().configuration, delta.version()
-    except Exception as error:
-        raise LakeError(f"the log of table {table.name} cannot be read: {error}") from error
+        types = log_types(delta)
     commits, log_bytes = _log_size(reader, table, version)
     return TableFiles(
         by_day=_files(actions),
-        types={field["name"]: type_of_log(field["type"]) for field in fields},
+        types=types,
         properties=properties,
         protocol=(protocol.min_reader_version, protocol.min_writer_version),
         version=version,
@@ -147,10 +146,11 @@ def _files(actions: Any) -> dict[tuple[str, date], tuple[DataFile, ...]]:
 
     found: dict[tuple[str, date], list[DataFile]] = {}
     names = ("partition.cluster", "partition.day", "size_bytes", "num_records", "modification_time")
-    bounds = (f"min.{_SNAPSHOT}", f"max.{_SNAPSHOT}")
-    for cluster, day, size_bytes, rows, written, first, last in zip(
+    bounds = (f"min.{_SNAPSHOT}", f"max.{_SNAPSHOT}", f"null_count.{_SNAPSHOT}")
+    for cluster, day, size_bytes, rows, written, *told in zip(
         *(column(name) for name in (*names, *bounds)), strict=True
     ):
+        first, last = certain_bounds(*told)
         file = DataFile(
             size_bytes, -1 if rows is None else rows, datetime.fromtimestamp(written / 1000, UTC), first, last
         )
@@ -158,11 +158,28 @@ def _files(actions: Any) -> dict[tuple[str, date], tuple[DataFile, ...]]:
     return {key: tuple(files) for key, files in sorted(found.items())}
 
 
+def certain_bounds(
+    least: str | None, greatest: str | None, num_nulls: int | None
+) -> tuple[str | None, str | None]:
+    """Keep a file's least and greatest string where the statistics are those of all its rows; else None.
+
+    Examples
+    --------
+    >>> certain_bounds("a", "b", 0)
+    ('a', 'b')
+    >>> certain_bounds("a", "a", 1), certain_bounds("a", None, 0), certain_bounds("a", "b" * 32, 0)
+    ((None, None), (None, None), (None, None))
+    """
+    if least is None or greatest is None or num_nulls != 0:
+        return None, None
+    return (None, None) if max(len(least), len(greatest)) >= _WHOLE_BELOW else (least, greatest)
+
+
 def _log_size(reader: LakeReader, table: Table, version: int) -> tuple[int | None, int | None]:
     """Commits since the last checkpoint, and bytes of the log, of a local lake."""
     if not reader.paths.is_local:
         return None, None
-    folder = reader.paths.local_root / table.name / "_delta_log"
+    folder = reader.paths.local_root / table.name / LOG_FOLDER
     last = -1
     try:
         size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
@@ -170,5 +187,7 @@ def _log_size(reader: LakeReader, table: Table, version: int) -> tuple[int | Non
         if pointer.is_file():
             last = int(json.loads(pointer.read_text(encoding="utf-8"))["version"])
     except (OSError, ValueError, KeyError) as error:
-        raise LakeError(f"the log of table {table.name} cannot be read: {error}") from error
+        raise LakeError(
+            f"the log of table {table.name} of {reader.paths.root} cannot be read: {one_line(error)}"
+        ) from error
     return version - last, size

@@ -70,7 +70,7 @@ def validate_plans(
     kept = lake.read_snapshot(GATE_RESULTS, context.cluster, context.snapshot_id)
     decided = _decide(planned.heads, kept).cache()
     try:
-        lake.append(PLAN_EVENTS, _events(decided), app_id)
+        lake.append(PLAN_EVENTS, _events(decided, context), app_id)
         for row in decided.groupBy("decision").count().collect():
             counts[row.decision] = row["count"]
     finally:
@@ -124,13 +124,18 @@ def _decide(heads: DataFrame, results: DataFrame) -> DataFrame:
     return heads.join(failures, "plan_id", "left").withColumn("decision", decision)
 
 
-def _events(decided: DataFrame) -> DataFrame:
+def _events(decided: DataFrame, context: PlanContext) -> DataFrame:
     from pyspark.sql import functions as sf
 
+    at = sf.lit(context.finished_at)
     rejected = decided.where(sf.col("decision") == "rejected")
     approved = decided.where(sf.col("decision") == "approved")
-    return build_events(rejected, REJECTED, actor=_GATES_ACTOR, reason=sf.col("reason")).unionByName(
+    return build_events(rejected, REJECTED, actor=_GATES_ACTOR, at=at, reason=sf.col("reason")).unionByName(
         build_events(
-            approved, APPROVED, actor=_POLICY_ACTOR, reason=sf.lit("mode auto, and every gate is passed")
+            approved,
+            APPROVED,
+            actor=_POLICY_ACTOR,
+            at=at,
+            reason=sf.lit("mode auto, and every gate is passed"),
         )
     )

@@ -9,12 +9,21 @@ import pytest
 
 from spark_jobs.lake import Lake
 from spark_jobs.session import build_session
+from tests.support.spark_tables import use_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that needs the session, also through another fixture, as one that starts a JVM."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("jvm")
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +34,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     conf = {"spark.sql.warehouse.dir": str(warehouse), "spark.master": "local[*,2]"}
     session = build_session("evenlag-tests", conf=conf)
     session.sparkContext.setLogLevel("ERROR")
+    use_session(session)
     yield session
+    use_session(None)
     session.stop()
     # It tells of its connections once more while the interpreter ends, when nobody listens any longer.
     logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""A plan for a group of real consumers, written into a lake without a JVM: what commands and DAGs act on."""
+"""A plan for a group of real consumers, in a lake as jobs write it: what commands and DAGs act on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import HintPayload, plan_id
-from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.gates import GATES
 from spark_jobs.hint_topic import TopicState, read_hint_topic
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.policy_file import LoadedPolicy, load_policy
 from spark_jobs.tables import (
-    CLUSTER_AND_DAY,
     GATE_RESULTS,
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
@@ -23,10 +21,13 @@ from spark_jobs.tables import (
     Table,
 )
 from tests.hints import Cluster, Runner, is_settled, wait_until
+from tests.support.spark_tables import together, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from sandbox.broker import Broker
 
@@ -61,8 +62,14 @@ class LiveGroup:
     name = "sandbox"
 
     def __init__(
-        self, broker: Broker, folder: Path, unique: Callable[[str], str], mode: str = "approve"
+        self,
+        broker: Broker,
+        spark: SparkSession,
+        folder: Path,
+        unique: Callable[[str], str],
+        mode: str = "approve",
     ) -> None:
+        self._spark = spark
         self.group_id, self._topic = unique("group"), unique("orders")
         self.kafka = Cluster(
             broker, group_id=self.group_id, topics={self._topic: NUM_PARTITIONS}, hint_topic=unique("hints")
@@ -102,6 +109,20 @@ class LiveGroup:
     def wait_until_settled(self) -> None:
         wait_until(lambda: is_settled(self.runners, NUM_PARTITIONS), what="never settled")
 
+    def wait_until_followed(self, plan_id: str) -> None:
+        """Wait until each consumer holds what the plan gives it and nobody rebalances."""
+        rows = LakeReader(str(self.lake)).read(PLAN_ASSIGNMENTS, filters=[("plan_id", "=", plan_id)])
+        wanted = {
+            (row["owner_after_key"], (row["topic"], row["partition"]))
+            for row in rows.select(["owner_after_key", "topic", "partition"]).to_pylist()
+        }
+
+        def is_followed() -> bool:
+            held = {(runner.key, pair) for runner in self.runners for pair in runner.held}
+            return held == wanted and is_settled(self.runners, NUM_PARTITIONS)
+
+        wait_until(is_followed, what=f"plan {plan_id} was never followed")
+
     def add_member(self) -> None:
         """Let a third consumer join: the membership is another one from then on."""
         self.runners.append(Runner(self.kafka))
@@ -117,11 +138,8 @@ class LiveGroup:
 
     def write(self, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows as a job would; what a row lacks is null."""
-        import pyarrow as pa
-        from deltalake import write_deltalake
-
-        data = pa.Table.from_pylist(list(rows), schema=arrow_schema(table))
-        write_deltalake(str(self.lake / table.name), data, mode="append", partition_by=list(CLUSTER_AND_DAY))
+        with together(self._spark):
+            write_rows(self.lake, table, rows)
 
     def snapshot(self, slot: datetime, snapshot_id: str, *, completeness: float = 1.0) -> dict[str, Any]:
         """Write a snapshot's marker; returns what its rows have in common."""
@@ -157,50 +175,51 @@ class LiveGroup:
         ).encode()
         identity = plan_id(payload)
         self.slots[identity] = slot
-        head = self.snapshot(slot, snapshot_id)
-        moves = self._rows(head | {"plan_id": identity, "group_id": group_id}, held, wanted)
-        self.write(PLAN_ASSIGNMENTS, moves)
-        settings = self.loaded.policy.group_settings(self.name, group_id)
-        plan = head | {
-            "slot": slot,
-            "plan_id": identity,
-            "group_id": group_id,
-            "mode": mode,
-            "assignor": "lag-aware-sticky",
-            "settings": json.dumps(settings.model_dump(mode="json")),
-            "policy_hash": self.loaded.policy_hash,
-            "fingerprint": HintPayload.decode(payload).fingerprint,
-            "payload": payload.decode(),
-            "payload_bytes": len(payload),
-            "group_state": "Stable",
-            "group_type": "classic",
-            "group_assignor": "evenlag",
-            "num_members": len(self.runners),
-            "num_partitions": NUM_PARTITIONS,
-            "num_unassigned_partitions": 0,
-            "num_unknown_partitions": 0,
-            "moves": sum(row["moved"] for row in moves),
-            "gain": 0.4,
-            "metrics_before": {"max_member_lag_records": 2100, "lag_skew": 1.4} | _EVEN_COUNTS,
-            "metrics_after": {"max_member_lag_records": 1700, "lag_skew": 1.13} | _EVEN_COUNTS,
-        }
-        self.write(PLANS, [plan])
-        event = head | {"plan_id": identity, "group_id": group_id, "actor": "planner", "at": slot}
-        told = [event | {"event": "PROPOSED"}]
-        if failed_gate:
-            told.append(event | {"event": "REJECTED", "actor": "gates", "reason": failed_gate})
-        if approved:
-            told.append(event | {"event": "APPROVED", "actor": "policy"})
-        self.write(PLAN_EVENTS, told)
-        verdict = head | {"plan_id": identity, "group_id": self.group_id, "message": "within its limits"}
-        failed = {"passed": False, "message": failed_gate}
-        self.write(
-            GATE_RESULTS,
-            [
-                verdict | {"gate": gate.name, "passed": True} | (failed if failed_gate and n == 0 else {})
-                for n, gate in enumerate(GATES)
-            ],
-        )
+        with together(self._spark):
+            head = self.snapshot(slot, snapshot_id)
+            moves = self._rows(head | {"plan_id": identity, "group_id": group_id}, held, wanted)
+            self.write(PLAN_ASSIGNMENTS, moves)
+            settings = self.loaded.policy.group_settings(self.name, group_id)
+            plan = head | {
+                "slot": slot,
+                "plan_id": identity,
+                "group_id": group_id,
+                "mode": mode,
+                "assignor": "lag-aware-sticky",
+                "settings": json.dumps(settings.model_dump(mode="json")),
+                "policy_hash": self.loaded.policy_hash,
+                "fingerprint": HintPayload.decode(payload).fingerprint,
+                "payload": payload.decode(),
+                "payload_bytes": len(payload),
+                "group_state": "Stable",
+                "group_type": "classic",
+                "group_assignor": "evenlag",
+                "num_members": len(self.runners),
+                "num_partitions": NUM_PARTITIONS,
+                "num_unassigned_partitions": 0,
+                "num_unknown_partitions": 0,
+                "moves": sum(row["moved"] for row in moves),
+                "gain": 0.4,
+                "metrics_before": {"max_member_lag_records": 2100, "lag_skew": 1.4} | _EVEN_COUNTS,
+                "metrics_after": {"max_member_lag_records": 1700, "lag_skew": 1.13} | _EVEN_COUNTS,
+            }
+            self.write(PLANS, [plan])
+            event = head | {"plan_id": identity, "group_id": group_id, "actor": "planner", "at": slot}
+            told = [event | {"event": "PROPOSED"}]
+            if failed_gate:
+                told.append(event | {"event": "REJECTED", "actor": "gates", "reason": failed_gate})
+            if approved:
+                told.append(event | {"event": "APPROVED", "actor": "policy"})
+            self.write(PLAN_EVENTS, told)
+            verdict = head | {"plan_id": identity, "group_id": self.group_id, "message": "within its limits"}
+            failed = {"passed": False, "message": failed_gate}
+            self.write(
+                GATE_RESULTS,
+                [
+                    verdict | {"gate": gate.name, "passed": True} | (failed if failed_gate and n == 0 else {})
+                    for n, gate in enumerate(GATES)
+                ],
+            )
         return identity
 
     def events(self, plan_id: str) -> dict[str, dict[str, Any]]:

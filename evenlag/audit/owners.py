@@ -1,4 +1,4 @@
-"""Who held a group's partitions at a moment, and what was different at another."""
+"""Who owned a group's partitions at a moment, and what was different at another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
 from evenlag.options import NothingThereError
-from evenlag.output import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,163 +49,127 @@ _BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The readings around a moment, by their place in the period's; None where there is none.
+    """The snapshots around a moment, by their place in the period's.
+
+    A snapshot is no instant: it reads each group at some time between its start and its end. One that was
+    being taken at the moment may have read the group before or after it.
 
     Attributes
     ----------
     before
-        The last that had ended.
+        The last that had ended; None where there is none.
+    during
+        Those that were being taken.
     after
-        The first that began later. A reading under way at the moment lies between the two.
+        The first that began later; None where there is none.
     """
 
     before: int | None
     after: int | None
+    during: tuple[int, ...] = ()
 
     def edges(self) -> tuple[int, int]:
-        """Both, the one standing in for the other where it is missing."""
-        before = self.before if self.before is not None else self.after
-        after = self.after if self.after is not None else self.before
-        if before is None or after is None:
-            raise NothingThereError("there is no reading at all")
-        return before, after
+        """The first and the last of them."""
+        places = [place for place in (self.before, *self.during, self.after) if place is not None]
+        if not places:
+            raise NothingThereError("there is no snapshot at all")
+        return places[0], places[-1]
 
 
 def readings_around(period: AuditedPeriod, at: datetime) -> Around:
-    """Find the readings around a moment."""
+    """Find the snapshots around a moment."""
     import numpy as np
 
     at_us = round(at.timestamp() * 1_000_000)
-    before = int(np.searchsorted(period.finished_us(), at_us, side="right")) - 1
+    # Two snapshots may overlap: one that ends late keeps those that began after it from being the last word.
+    finished = np.maximum.accumulate(period.finished_us())
+    before = int(np.searchsorted(finished, at_us, side="right")) - 1
     after = int(np.searchsorted(period.started_us(), at_us, side="left"))
-    # At the very moment at which one that takes no time stands, it is both.
+    # At the very moment of one that takes no time, it is both.
     after = max(after, before) if before >= 0 else after
-    return Around(before if before >= 0 else None, after if after < period.snapshots.num_rows else None)
+    return Around(
+        before=before if before >= 0 else None,
+        after=after if after < period.snapshots.num_rows else None,
+        during=tuple(range(before + 1, after)),
+    )
 
 
 def group_around(period: AuditedPeriod, at: datetime) -> dict[str, Any]:
-    """The readings around a moment, and the state of the group in the one before it, else after it.
+    """The snapshots around a moment, and the state of the group in the first of them.
 
     Returns
     -------
     dict
-        ``before`` and ``after`` (``snapshot_id, slot, started_at, finished_at``; None where there is none)
-        and ``group_state`` (None where that reading does not list the group).
+        ``before`` and ``after`` (``snapshot_id, slot, started_at, finished_at``; None where there is none),
+        ``during`` (those that were being taken at the moment) and ``group_state`` (None where that
+        snapshot does not list the group).
     """
     around = readings_around(period, at)
     names = ["snapshot_id", "slot", "started_at", "finished_at"]
     readings = period.snapshots.select(names).to_pylist()
     place = around.edges()[0]
-    states = [row["group_state"] for row in _overlapping(period.memberships, place, place)]
+    states = [row["group_state"] for row in overlapping(period.memberships, place, place)]
     return {
         "before": None if around.before is None else readings[around.before],
+        "during": [readings[place] for place in around.during],
         "after": None if around.after is None else readings[around.after],
         "group_state": states[0] if states else None,
     }
 
 
 def owners_at(period: AuditedPeriod, at: datetime) -> list[dict[str, Any]]:
-    """Tell who held each partition at a moment, and how well that is known.
+    """Tell who owned each partition at a moment, and how well that is known.
 
     Returns
     -------
     list of dict
-        By topic and partition, a row a holder: ``topic, topic_id, partition, certainty, side``, the holder
-        (``state, reason, member_id, ...``) and the bounds of its stretch. ``certainty`` is SEEN (the readings
-        before and after show the same), CHANGING (they do not: a row each, ``side`` says which), GAP (they
-        do, but lie too far apart to say that it was so in between), LAST_SEEN (there is none after) or
-        FIRST_SEEN (none before).
+        By topic and partition, a row an owner: ``topic, topic_id, partition, certainty, side``, the owner
+        (``state, reason, member_id, ...``) and the bounds of its stretch. ``certainty`` is SEEN (all
+        snapshots around the moment show the same), CHANGING (they do not: a row each, ``side`` says which
+        shows it: ``before``, ``during``, ``after`` or ``both``), GAP (they do, but lie too far apart to say
+        that it was so in between), LAST_SEEN (none began later) or FIRST_SEEN (none had ended).
     """
     around = readings_around(period, at)
     before, after = around.edges()
-    rows = _overlapping(period.ownership, before, after)
-    by_partition: dict[Partition, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_partition.setdefault((row["topic"], row["topic_id"], row["partition"]), []).append(row)
-    is_gap = _is_gap(period, before, after)
+    is_far_apart = is_gap(period, before, after)
     answer = []
-    for partition, found in sorted(by_partition.items(), key=lambda item: (item[0][0], item[0][2])):
-        certainty, sides = _judge(found, around, is_gap=is_gap)
-        for side, row in sides:
-            answer.append(_told(partition, certainty, side, row))
+    for partition, found in sorted(
+        by_partition(overlapping(period.ownership, before, after)).items(), key=_by_name
+    ):
+        certainty = _certainty(found, around, is_far_apart=is_far_apart)
+        answer += [_told(partition, certainty, _side(row, around), row) for row in _in_time(found, around)]
     return answer
 
 
-def _judge(
-    rows: list[dict[str, Any]], around: Around, *, is_gap: bool
-) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
-    before, after = around.edges()
-    through = [row for row in rows if row[FIRST_INDEX] <= before and row[LAST_INDEX] >= after]
-    if len(through) == len(rows):
-        if around.after is None:
-            return LAST_SEEN, [("before", row) for row in rows]
-        if around.before is None:
-            return FIRST_SEEN, [("after", row) for row in rows]
-        return GAP if is_gap else SEEN, [("both", row) for row in rows]
-    ends = [("before", row) for row in rows if row[LAST_INDEX] < after]
-    begins = [("after", row) for row in rows if row[FIRST_INDEX] > before]
-    return CHANGING, [*ends, *(("both", row) for row in through), *begins]
+def _by_name(item: tuple[Partition, Any]) -> tuple[str, int, str]:
+    topic, topic_id, number = item[0]
+    return topic, number, topic_id or ""
 
 
-def diff(period: AuditedPeriod, since: datetime, until: datetime) -> list[dict[str, Any]]:
-    """Tell what the last readings before two moments show differently.
-
-    Returns
-    -------
-    list of dict
-        By topic and partition: ``topic, topic_id, partition, change``, ``holder_before, holder_after``
-        (member ids; several are a fault) and the readings. ``change`` is SAME, MOVED, RETURNED (to a consumer
-        that went and came back: see :func:`is_same_client`), PLACED (nobody held it), FREED (nobody does),
-        ADDED, REMOVED (the group takes it no longer) or UNKNOWN (one of them does not show it).
-
-    Raises
-    ------
-    NothingThereError
-        When there is no reading before one of the moments.
-    """
-    places = []
-    for at in (since, until):
-        before = readings_around(period, at).before
-        if before is None:
-            raise NothingThereError(f"no reading that had ended by {moment(at)} is in the audit")
-        places.append(before)
-    ids = period.snapshots["snapshot_id"]
-    states = [_by_partition(_overlapping(period.ownership, place, place)) for place in places]
-    stayed = _alive_at(period.memberships, places[0]) & _alive_at(period.memberships, places[1])
-    answer = []
-    for partition in sorted({*states[0], *states[1]}, key=lambda each: (each[0], each[2], each[1] or "")):
-        old, new = (state.get(partition, []) for state in states)
-        topic, topic_id, number = partition
-        answer.append(
-            {
-                "topic": topic,
-                "topic_id": topic_id,
-                "partition": number,
-                "change": _change(old, new, stayed),
-                "holder_before": _members(old),
-                "holder_after": _members(new),
-                "state_before": old[0]["state"] if old else None,
-                "state_after": new[0]["state"] if new else None,
-                "snapshot_id_before": ids[places[0]].as_py(),
-                "snapshot_id_after": ids[places[1]].as_py(),
-            }
-        )
-    return answer
+def _in_time(rows: Iterable[dict[str, Any]], around: Around) -> list[dict[str, Any]]:
+    order = {"before": 0, "both": 1, "during": 2, "after": 3}
+    return sorted(rows, key=lambda row: (order[_side(row, around)], row[FIRST_INDEX]))
 
 
-def _change(old: list[dict[str, Any]], new: list[dict[str, Any]], stayed: set[str]) -> str:
-    if not old or not new:
-        return "ADDED" if new else "REMOVED"
-    if "UNKNOWN" in {old[0]["state"], new[0]["state"]}:
-        return "UNKNOWN"
-    if _members(old) == _members(new):
-        return "SAME"
-    if not _members(new):
-        return "FREED"
-    if not _members(old):
-        return "PLACED"
-    came_back = is_same_client(old[0], new[0]) and not stayed & {*_members(old), *_members(new)}
-    return "RETURNED" if came_back else "MOVED"
+def _certainty(rows: Iterable[dict[str, Any]], around: Around, *, is_far_apart: bool) -> str:
+    first, last = around.edges()
+    if not all(row[FIRST_INDEX] <= first and row[LAST_INDEX] >= last for row in rows):
+        return CHANGING
+    if around.before is None:
+        return FIRST_SEEN
+    if around.after is None:
+        return LAST_SEEN
+    return GAP if is_far_apart else SEEN
+
+
+def _side(row: dict[str, Any], around: Around) -> str:
+    is_before, is_after = (
+        place is not None and row[FIRST_INDEX] <= place <= row[LAST_INDEX]
+        for place in (around.before, around.after)
+    )
+    if is_before and is_after:
+        return "both"
+    return "before" if is_before else "after" if is_after else "during"
 
 
 def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -221,24 +184,16 @@ def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
     return known and all(old[name] == new[name] for name in ("client_id", "client_host"))
 
 
-def _alive_at(memberships: pa.Table, place: int) -> set[str]:
-    return {
-        member["member_id"] for row in _overlapping(memberships, place, place) for member in row["members"]
-    }
-
-
-def _members(rows: Iterable[dict[str, Any]]) -> list[str]:
-    return sorted(row["member_id"] for row in rows if row["member_id"] is not None)
-
-
-def _by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[str, Any]]]:
+def by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[str, Any]]]:
+    """Collect the rows of each partition."""
     found: dict[Partition, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault((row["topic"], row["topic_id"], row["partition"]), []).append(row)
     return found
 
 
-def _overlapping(stretches: pa.Table, before: int, after: int) -> list[dict[str, Any]]:
+def overlapping(stretches: pa.Table, before: int, after: int) -> list[dict[str, Any]]:
+    """Rows of the stretches that any snapshot from one place to another shows."""
     import pyarrow.compute as pc
 
     touches = pc.and_(
@@ -248,9 +203,12 @@ def _overlapping(stretches: pa.Table, before: int, after: int) -> list[dict[str,
     return found
 
 
-def _is_gap(period: AuditedPeriod, before: int, after: int) -> bool:
-    started = period.started_us()
-    return bool((started[after] - started[before]) / 1000 > period.max_gap_ms)
+def is_gap(period: AuditedPeriod, first: int, last: int) -> bool:
+    """Whether two snapshots, one after the other, lie too far apart to say what was in between."""
+    import numpy as np
+
+    distances = np.diff(period.started_us()[first : last + 1])
+    return bool(len(distances) and distances.max() / 1000 > period.max_gap_ms)
 
 
 def _told(partition: Partition, certainty: str, side: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.joining import join_days
@@ -12,7 +12,7 @@ from evenlag.output import moment
 from spark_jobs.errors import LakeError
 
 if TYPE_CHECKING:
-    from datetime import date, datetime
+    from datetime import datetime
 
     import numpy as np
     import pyarrow as pa
@@ -42,7 +42,7 @@ class AuditedPeriod:
     memberships, ownership
         Rows of these tables, joined over midnight; see :func:`evenlag.audit.joining.join_days`.
     num_unaudited
-        Readings of the period that the audit does not have yet.
+        Snapshots of the period that the audit does not have yet; of a moment, those next to it.
     thinned_days
         Days of slots whose readings maintenance has thinned: stretches stand, lag is of one reading an hour.
     max_gap_ms
@@ -148,6 +148,7 @@ def read_period(
             f"{reader.paths.root}, or Airflow's DAG assignment_audit"
         )
     audited = audited.sort_by([("started_at", "ascending"), ("snapshot_id", "ascending")])
+    asked_until = until
     if until is None:
         newest: datetime = audited["finished_at"][-1].as_py()
         until = newest if since is None else max(newest, since)
@@ -172,10 +173,38 @@ def read_period(
         snapshots=snapshots,
         memberships=join_days(memberships, snapshots, MEMBERSHIP_KEY),
         ownership=join_days(ownership, snapshots, OWNERSHIP_KEY),
-        num_unaudited=_count_unaudited(reader, cluster, audited, since, until),
+        # Up to the newest snapshot that the audit has is also up to those that it lacks.
+        num_unaudited=_count_unaudited(reader, cluster, audited, since, asked_until),
         max_gap_ms=1000 * max_gap_s if max_gap_s is not None else _usual_gap_ms(snapshots),
         thinned_days=_thinned_days(reader, cluster, snapshots),
     )
+
+
+def require_snapshots(period: AuditedPeriod) -> None:
+    """Make sure that a snapshot was taken in a period: an answer about it must not rest on others alone.
+
+    Raises
+    ------
+    NothingThereError
+        When none was.
+    """
+    import pyarrow.compute as pc
+
+    started, finished = period.snapshots["started_at"], period.snapshots["finished_at"]
+    inside = pc.and_(pc.less_equal(started, period.until), pc.greater_equal(finished, period.since))
+    if pc.any(inside).as_py():
+        return
+    asked = f"from {moment(period.since)} to {moment(period.until)}"
+    if period.num_unaudited:
+        raise NothingThereError(
+            f"the {period.num_unaudited} snapshots of {period.cluster} {asked} are not in the audit yet: "
+            "evenlag audit build"
+        )
+    earlier = pc.max(finished.filter(pc.less(finished, period.since))).as_py()
+    later = pc.min(started.filter(pc.greater(started, period.until))).as_py()
+    beside = [f"the last before ended at {moment(earlier)}"] if earlier else []
+    beside += [f"the first after began at {moment(later)}"] if later else []
+    raise NothingThereError(f"no snapshot of {period.cluster} was taken {asked}: {', '.join(beside)}")
 
 
 def _days_of(audited: pa.Table, since: datetime, until: datetime) -> tuple[date, date]:
@@ -209,24 +238,29 @@ def _check_basis(rows: pa.Table, snapshots: pa.Table) -> None:
 
 
 def _count_unaudited(
-    reader: LakeReader, cluster: str, audited: pa.Table, since: datetime, until: datetime
+    reader: LakeReader, cluster: str, audited: pa.Table, since: datetime, until: datetime | None
 ) -> int:
+    """Snapshots that the audit lacks: of a period, or between the audited ones around a moment."""
     import pyarrow.compute as pc
 
     from spark_jobs.tables import SNAPSHOTS
 
-    found = reader.read(
-        SNAPSHOTS,
-        columns=["snapshot_id"],
-        filters=[
-            ("cluster", "=", cluster),
-            # By the slot's day, which is mostly the same one or the one before.
-            ("day", ">=", since.date() - timedelta(days=1)),
-            ("day", "<=", until.date()),
-            ("started_at", ">=", since),
-            ("started_at", "<=", until),
-        ],
-    )["snapshot_id"]
+    first: datetime = since
+    last = until
+    if since == until:
+        started = audited["started_at"]
+        first = pc.max(started.filter(pc.less_equal(audited["finished_at"], since))).as_py() or since
+        # Without an audited one after it, each later one would say more.
+        last = pc.min(started.filter(pc.greater_equal(started, until))).as_py()
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        # By the slot's day, which is mostly the same one or the one before.
+        ("day", ">=", date.fromordinal(max(1, first.toordinal() - 1))),
+        ("started_at", ">=", first),
+    ]
+    if last is not None:
+        filters += [("day", "<=", last.date()), ("started_at", "<=", last)]
+    found = reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)["snapshot_id"]
     is_known = pc.is_in(found, value_set=audited["snapshot_id"].combine_chunks())
     return len(found) - (pc.sum(is_known).as_py() or 0)
 

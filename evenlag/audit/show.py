@@ -9,6 +9,7 @@ from evenlag.output import duration, moment, number, percent, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Group
     from rich.table import Table
 
     from evenlag.audit.period import AuditedPeriod
@@ -18,7 +19,7 @@ _CERTAINTY: Final = {
     "SEEN": "seen before and after",
     "CHANGING": "changed around then",
     "GAP": "nobody looked for too long",
-    "LAST_SEEN": "last seen; no reading since",
+    "LAST_SEEN": "last seen; no later snapshot in the audit",
     "FIRST_SEEN": "first seen later",
 }
 
@@ -43,22 +44,39 @@ def owner_table(
     return shown
 
 
-def diff_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], compared: int, limit: int) -> Table:
-    """What two moments show differently."""
+def diff_table(
+    period: AuditedPeriod,
+    ends: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
+    compared: int,
+    limit: int,
+) -> Group:
+    """What two moments show differently, and below it the snapshots that this rests on."""
+    from rich.console import Group
+    from rich.text import Text
+
     title = f"{period.group_id} on {period.cluster}: {moment(period.since)} and {moment(period.until)}"
     columns = ("topic", "partition", "change", "before", "after")
-    readings = f"readings {rows[0]['snapshot_id_before']} and {rows[0]['snapshot_id_after']}" if rows else ""
-    caption = f"{len(rows)} of {compared} partitions; {readings}" if rows else f"all {compared} the same"
-    shown = table(title, columns, right=("partition",), caption=_left(caption, len(rows), limit))
+    found = f"{len(rows)} of {compared} partitions" if rows else f"all {compared} the same"
+    lines = [_left(found, len(rows), limit)]
+    lines += [
+        f"{moment(at)} rests on {_snapshots(around)}"
+        for at, around in zip((period.since, period.until), ends, strict=True)
+    ]
+    if any(row["change"] == "CHANGING" for row in rows):
+        lines.append("CHANGING: the snapshots around the moment show different owners; it may have been any")
+    shown = table(title, columns, right=("partition",))
     for row in rows[:limit]:
         shown.add_row(
             row["topic"],
             number(row["partition"]),
             row["change"],
-            _holders(row["holder_before"], row["state_before"]),
-            _holders(row["holder_after"], row["state_after"]),
+            *(
+                _holders(row[f"holder_{end}"], row[f"state_{end}"], row[f"certainty_{end}"])
+                for end in ("before", "after")
+            ),
         )
-    return shown
+    return Group(shown, Text("\n".join(lines)))
 
 
 def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: int) -> Table:
@@ -89,9 +107,9 @@ def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
         shown.add_row(
             _between(row["after_seen_at"], row["seen_at"]) + gap,
             ", ".join(row["causes"]) + plan,
-            "\n".join(row["joined"]),
-            "\n".join(row["left"]),
-            "\n".join(row["bounced"].values()),
+            ", ".join(row["joined"]),
+            ", ".join(row["left"]),
+            ", ".join(row["bounced"].values()),
             *(number(row[f"num_{name}"]) for name in columns[5:]),
         )
     return shown
@@ -170,15 +188,30 @@ def _title(period: AuditedPeriod) -> str:
 
 
 def _caption(around: dict[str, Any], count: int, limit: int) -> str:
-    distance = ""
-    if around["before"] is not None and around["after"] is not None:
-        gap_ms = (around["after"]["started_at"] - around["before"]["started_at"]).total_seconds() * 1000
-        distance = f", {duration(gap_ms)} apart"
-    names = [each["snapshot_id"] if each else "none" for each in (around["before"], around["after"])]
-    text = f"readings around: {names[0]} and {names[1]}{distance}"
+    text = f"snapshots around: {_snapshots(around)}"
     if not count:
         text += f"; the group was {around['group_state'] or 'not listed'}"
     return _left(text, count, limit)
+
+
+def _snapshots(around: dict[str, Any]) -> str:
+    """Name the snapshots around a moment, each with the time in which it was taken."""
+    parts = [_snapshot(around["before"]) if around["before"] else "none before"]
+    parts += [f"{_snapshot(each)}, which was being taken" for each in around["during"]]
+    after = around["after"]
+    if after is None:
+        parts.append("none after")
+    elif around["before"] is None or after["snapshot_id"] != around["before"]["snapshot_id"]:
+        parts.append(_snapshot(after))
+    distance = ""
+    if around["before"] is not None and after is not None:
+        gap_ms = (after["started_at"] - around["before"]["started_at"]).total_seconds() * 1000
+        distance = f"; {duration(gap_ms)} apart"
+    return " and ".join(parts) + distance
+
+
+def _snapshot(each: dict[str, Any]) -> str:
+    return f"{each['snapshot_id']} ({_between(each['started_at'], each['finished_at'])})"
 
 
 def _left(text: str, count: int, limit: int) -> str:
@@ -187,19 +220,20 @@ def _left(text: str, count: int, limit: int) -> str:
 
 
 def _certainty(row: dict[str, Any]) -> str:
-    side = {"before": ", so before", "after": ", so after"}.get(row["side"], "")
+    side = {"before": ", so before", "during": ", so in between", "after": ", so after"}.get(row["side"], "")
     return _CERTAINTY[row["certainty"]] + (side if row["certainty"] == "CHANGING" else "")
 
 
-def _holders(names: Sequence[str], state: str | None) -> str:
-    return ", ".join(names) or (state or "not taken").lower()
+def _holders(names: Sequence[str], state: str | None, certainty: str) -> str:
+    together = " or " if certainty == "CHANGING" else ", "
+    return together.join(names) or (state or "not taken").lower()
 
 
 def _between(early: Any, late: Any) -> str:
-    """A moment that is known to lie between two readings."""
+    """A moment that is known to lie between two readings; without one of them it is open on that side."""
     if early is None or late is None:
-        known = early or late
-        return moment(known) if known else "-"
+        known, side = (late, "before") if early is None else (early, "later")
+        return f"{moment(known)} or {side}" if known else "-"
     begin, end = moment(early), moment(late)
     day = len("2026-11-21 ")
     return f"{begin[:-1]}..{end[day:]}" if begin[:day] == end[:day] else f"{begin}..{end}"

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _OLDEST_JAVA: Final = 17
 _PROCESS_TIMEOUT_S: Final = 15.0
 CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
-_JAR: Final = re.compile(r"delta-spark(?:_\d+\.\d+)?_\d+\.\d+-(?P<version>[0-9.]+)\.jar$")
+# As Maven names them, or with the organisation before it as `sandbox.jars` and Spark's own Ivy do.
+_JAR: Final = re.compile(r"(?:^|_)delta-spark(?:_\d+\.\d+)?_\d+\.\d+-(?P<version>[0-9.]+)\.jar$")
+_STORAGE_JAR: Final = re.compile(r"(?:^|_)delta-storage-[0-9.]+\.jar$")
 
 
 def spark_checks(environ: Mapping[str, str] | None = None) -> list[Check]:
@@ -31,7 +33,7 @@ def spark_checks(environ: Mapping[str, str] | None = None) -> list[Check]:
     given = os.environ if environ is None else environ
     return [
         Check("spark", "java", lambda: _check_java(given)),
-        Check("spark", "submit", check_submit),
+        Check("spark", "submit", lambda: check_submit(given)),
         Check("spark", "packages", lambda: check_packages(_versions())),
         Check("spark", "jars", _check_jars),
         Check("spark", "python", lambda: _check_python(given)),
@@ -67,15 +69,19 @@ def judge_java(java: str, text: str) -> list[Finding]:
     return [ok(f"Java {version}: {java}")]
 
 
-def check_submit() -> list[Finding]:
-    """`spark-submit` is on the PATH: Airflow's operator calls it by name."""
-    found = shutil.which("spark-submit")
-    if found is None:
-        beside = Path(sys.executable).parent
+def check_submit(environ: Mapping[str, str]) -> list[Finding]:
+    """`spark-submit` is on the PATH where Airflow calls it by name; `evenlag run` needs none."""
+    found = shutil.which("spark-submit", path=environ.get("PATH"))
+    if found is not None:
+        return [ok(found)]
+    if not any(name.startswith("AIRFLOW_") for name in environ):
         return [
-            failed("spark-submit is not on the PATH", f"add the folder of PySpark's scripts, e.g. {beside}")
+            skipped(
+                "spark-submit is not on the PATH: only Airflow calls it, and this is no machine of Airflow's"
+            )
         ]
-    return [ok(found)]
+    beside = Path(sys.executable).parent
+    return [failed("spark-submit is not on the PATH", f"add the folder of PySpark's scripts, e.g. {beside}")]
 
 
 def _versions() -> dict[str, str | None]:
@@ -121,7 +127,7 @@ def judge_jars(names: Sequence[str], folder: str, wanted: str | None) -> list[Fi
     versions = {match["version"] for name in names if (match := _JAR.search(name))}
     if not versions:
         return [failed(f"{folder}/spark holds no delta-spark jar", f"{todo} own class path")]
-    if not any(name.startswith("delta-storage-") for name in names):
+    if not any(_STORAGE_JAR.search(name) for name in names):
         return [failed(f"{folder}/spark holds no delta-storage jar", f"{todo} own class path")]
     if len(versions) > 1 or (wanted is not None and versions != {wanted}):
         told = f"delta-spark's jar is {', '.join(sorted(versions))}, its package {wanted}"

@@ -7,15 +7,12 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.pages.charts import (
-    ACCENT,
     AFTER,
     BEFORE,
     FAINT,
     INK,
-    PAPER,
     PREDICTED,
     SERIES,
-    SOFT,
     Size,
     both_sizes,
     finish_axes,
@@ -25,12 +22,10 @@ from spark_jobs.pages.charts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evenlag.report.model import LagChange, Series, Timeline
+    from evenlag.report.model import LagChange, Series
 
-_NARROW, _WIDE = 4.3, 9.9
+NARROW, WIDE = 4.3, 9.9
 MAX_MEMBERS: Final = 16
-# With more lines than that the bars cannot be made out: the changes of owners show where they are.
-MAX_REBALANCES: Final = 120
 # Colours alone don't tell lines apart for everybody.
 _MINUTE_S, _DAY_S = 60, 86_400
 _STEPS_S: Final = (
@@ -48,25 +43,41 @@ def change_plot(change: LagChange) -> str:
     if change.plan_id is not None:
         parts += [("predicted", PREDICTED), ("after", AFTER)]
 
+    # Without an outcome there is no lag after the plan that could be known or not.
+    without = {name for name, _ in parts if all(getattr(each, name) is None for each in change.members)}
+    without -= {"before"}
+
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x", color=FAINT, linewidth=0.6)
         bar = 0.78 / len(parts)
         for number, (name, colour) in enumerate(parts):
-            values = [getattr(member, name) or 0 for member in members]
+            values = [getattr(member, name) for member in members]
             places = [row + (number - (len(parts) - 1) / 2) * bar for row in range(len(members))]
-            axes.barh(places, values, height=bar * 0.9, color=colour)
-        axes.set_yticks(range(len(members)), [_short(member.name, size) for member in members])
+            axes.barh(places, [value or 0 for value in values], height=bar * 0.9, color=colour)
+            # Without a bar is no lag; what is not known says so.
+            for place, value in zip(places, values, strict=True):
+                if value is None and name not in without:
+                    axes.annotate(
+                        "not known", (0, place), xytext=(4, 0), textcoords="offset points", va="center",
+                        fontsize=7.5, color=INK,
+                    )  # fmt: skip
+        most = max((getattr(member, name) or 0 for member in members for name, _ in parts), default=0)
+        axes.set_xlim(0, most * 1.05 or 1)
+        if not most:
+            axes.set_xticks([0])
+        axes.set_yticks(range(len(members)), [short(member.name, size) for member in members])
         axes.invert_yaxis()
         axes.set_xlabel("lag, records")
         axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
-        axes.locator_params(axis="x", nbins=9 if size.is_wide else 4)
+        if most:
+            axes.locator_params(axis="x", nbins=9 if size.is_wide else 4)
         axes.xaxis.label.set_color(INK)
         return figure
 
     return both_sizes(
-        "change", _change_label(change), draw, narrow=Size(_NARROW, height), wide=Size(_WIDE, height, True)
+        "change", _change_label(change), draw, narrow=Size(NARROW, height), wide=Size(WIDE, height, True)
     )
 
 
@@ -76,70 +87,11 @@ def _change_label(change: LagChange) -> str:
         return f"{max(known):,}" if known else "not known"
 
     if change.plan_id is None:
-        return f"Bar chart of the lag of each member in records; the most loaded has {most('before')}."
+        return f"Bar chart of the lag of each member in records; of the most loaded: {most('before')}."
     return (
-        f"Bar chart of the lag of each member in records. The most loaded had {most('before')} before the "
-        f"plan, {most('predicted')} were predicted, {most('after')} were seen after."
+        f"Bar chart of the lag of each member in records. Of the most loaded: before the plan "
+        f"{most('before')}, predicted {most('predicted')}, after it {most('after')}."
     )
-
-
-def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
-    """Draw who held each partition when, one row a partition, with marks of rebalances and hints."""
-    rows = {name: number for number, name in enumerate(timeline.partitions)}
-    since = min(each.start for each in timeline.stretches)
-    until = max(each.end for each in timeline.stretches)
-    # A number needs this much time's width, by whether the picture is wide.
-    room = {True: (until - since) / 45, False: (until - since) / 16}
-
-    def draw(size: Size) -> Any:
-        figure, axes = new_figure(size)
-        axes.grid(visible=False)
-        for each in timeline.stretches:
-            axes.barh(
-                rows[each.partition],
-                each.end - each.start,
-                left=each.start,
-                height=0.74,
-                color=PAPER if each.owner is None else SERIES[owner_numbers[each.owner] % len(SERIES)],
-                edgecolor=SOFT if each.owner is None else PAPER,
-                linewidth=0.5,
-                hatch="////" if each.owner is None else None,
-            )
-            if each.owner is not None and (each.end - each.start) > room[size.is_wide]:
-                axes.annotate(
-                    str(owner_numbers[each.owner] + 1), (each.start, rows[each.partition]), xytext=(4, 0),
-                    textcoords="offset points", va="center", fontsize=7.5, fontweight="bold", color=PAPER,
-                )  # fmt: skip
-        rebalances = sum(mark.kind == "rebalance" for mark in timeline.marks)
-        for mark in timeline.marks:
-            if mark.kind == "rebalance" and rebalances > MAX_REBALANCES:
-                continue
-            is_hint = mark.kind == "hint"
-            axes.axvline(
-                mark.at,
-                color=ACCENT if is_hint else INK,
-                linewidth=1.4 if is_hint else 0.9,
-                linestyle="-" if is_hint else (0, (2, 2)),
-            )
-            # Of two at one moment both are seen: one points down from above, the other up from below.
-            axes.plot(
-                [mark.at], [1 if is_hint else 0], marker="v" if is_hint else "^", markersize=7, clip_on=False,
-                color=ACCENT if is_hint else INK, transform=axes.get_xaxis_transform(),
-            )  # fmt: skip
-        axes.set_ylim(len(rows) - 0.3, -0.7)
-        axes.set_yticks(range(len(rows)), [_short(name, size) for name in timeline.partitions])
-        axes.tick_params(axis="y", labelsize=8)
-        _time_axis(axes, since, until, size)
-        return figure
-
-    hints = sum(mark.kind == "hint" for mark in timeline.marks)
-    label = (
-        f"Timeline of {len(timeline.partitions)} partitions and the members that held them: "
-        f"{', '.join(timeline.owners) or 'nobody'}. "
-        f"{len(timeline.marks) - hints} rebalances and {hints} events of hints are marked."
-    )
-    height = 0.75 + 0.24 * len(rows)
-    return both_sizes("timeline", label, draw, narrow=Size(_NARROW, height), wide=Size(_WIDE, height, True))
 
 
 def lag_plot(observed: Series, replayed: Sequence[Series]) -> str:
@@ -155,32 +107,59 @@ def lag_plot(observed: Series, replayed: Sequence[Series]) -> str:
                 linestyle=LINE_STYLES[number % len(LINE_STYLES)],
                 linewidth=1.5,
             )
+        axes.plot(observed.at, _values(observed.lag_records), color=INK, linewidth=2.2)
+        lone = _lone_places(observed.lag_records)
         axes.plot(
-            observed.at, _values(observed.lag_records), color=INK, linewidth=2.2,
-            marker="o" if len(observed.at) < 3 else None,  # noqa: PLR2004  # a line needs two points
+            [observed.at[place] for place in lone], [observed.lag_records[place] for place in lone],
+            color=INK, marker="o", markersize=5, linestyle="none",
         )  # fmt: skip
         axes.set_ylim(bottom=0)
         axes.set_ylabel("lag, records")
         finish_axes(axes)
+        if all(each.peak is None for each in (observed, *replayed)):
+            axes.set_yticks([])
+            axes.text(
+                0.5, 0.5, "not known in any snapshot", ha="center", va="center", color=INK,
+                transform=axes.transAxes,
+            )  # fmt: skip
         moments = [at for each in (observed, *replayed) for at in each.at]
-        _time_axis(axes, min(moments), max(moments), size)
+        time_axis(axes, min(moments), max(moments), size)
         return figure
 
-    peak = max((value for value in observed.lag_records if value is not None), default=0)
-    label = f"Line chart of the group's lag over time. As seen it went up to {peak:,} records"
-    tops = (
-        f"{each.name} up to {max((v for v in each.lag_records if v is not None), default=0):,}"
-        for each in replayed
+    return both_sizes(
+        "lag", _lag_label(observed, replayed), draw, narrow=Size(NARROW, 3.0), wide=Size(WIDE, 3.6, True)
     )
-    label += f"; replayed: {', '.join(tops)}." if replayed else "."
-    return both_sizes("lag", label, draw, narrow=Size(_NARROW, 3.0), wide=Size(_WIDE, 3.6, True))
+
+
+def _lag_label(observed: Series, replayed: Sequence[Series]) -> str:
+    label = "Line chart of the group's lag over time. "
+    if observed.peak is None:
+        statuses = ", ".join(status for status, *_ in observed.unknown)
+        label += f"It was not known in any snapshot ({statuses})"
+    else:
+        bound = "at least " if any(observed.num_unknown) else ""
+        label += f"As seen it went up to {bound}{observed.peak:,} records"
+    tops = (
+        f"{each.name} {'not known' if each.peak is None else f'up to {each.peak:,}'}" for each in replayed
+    )
+    return label + (f"; replayed: {', '.join(tops)}." if replayed else ".")
+
+
+def _lone_places(points: Sequence[int | None]) -> list[int]:
+    """Where a point has no neighbour that is known: a line needs two."""
+    known = [False, *(point is not None for point in points), False]
+    return [
+        place
+        for place in range(len(points))
+        if known[place + 1] and not known[place] and not known[place + 2]
+    ]
 
 
 def _values(points: Sequence[int | None]) -> list[float]:
     return [float("nan") if point is None else point for point in points]
 
 
-def _time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
+def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
     """Mark round times, as many as there is room for; midnight by its date."""
     span_s = max(1.0, (until - since).total_seconds())
     most = 9 if size.is_wide else 4
@@ -199,7 +178,7 @@ def _time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
     axes.xaxis.label.set_color(INK)
 
 
-def _short(name: str, size: Size) -> str:
+def short(name: str, size: Size) -> str:
     """A name that leaves room for what is drawn: its end tells members and partitions apart."""
     longest = 32 if size.is_wide else 14
     return name if len(name) <= longest else f"…{name[1 - longest :]}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evenlag.compare_rows import OBSERVED
 from evenlag.output import duration, number
 from evenlag.report.sections import (
+    at_least,
     change_section,
     lag_section,
     plans_section,
@@ -57,11 +58,12 @@ def report_page(
         for key, title, content in sections
     )
     title = f"{report.group_id} on {report.cluster}"
+    noun = "snapshot" if report.num_snapshots == 1 else "snapshots"
     return page(
         f"evenlag: {title}",
         f'<main class="report"><header><h1>{escape(title)}</h1>'
-        f'<p class="soft">{when(report.since)} to {when(report.until)}, '
-        f"{report.num_snapshots:,} readings. All times are UTC.</p></header>\n"
+        f'<p class="soft">Slots {when(report.since)} to {when(report.until)}, {report.num_snapshots:,} '
+        f"{noun}; the last one ended at {when(report.finished_at)}. All times are UTC.</p></header>\n"
         f"{_headline(report)}\n"
         f'<nav aria-label="On this page"><ul>{contents}</ul></nav>\n'
         f"{_clusters(report, clusters or {})}{_groups(report, link_of)}{body}</main>\n",
@@ -70,9 +72,12 @@ def report_page(
 
 def _headline(report: Report) -> Html:
     counts = report.num_by_event
+    now = report.now
+    unknown = ", ".join(f"{count:,} {status}" for status, count in sorted(now.unknown.items()))
+    but = f"; of {now.num_partitions:,} partitions not known: {unknown}" if now.num_unknown else ""
     facts = [
-        (number(report.now.lag_records), "records behind now"),
-        (number(report.now.max_member_lag_records), "of them at the most loaded member"),
+        (at_least(now.lag_records, now.num_unknown), f"records behind in the last snapshot{but}"),
+        (at_least(now.max_member_lag_records, now.num_unknown), "of them at the most loaded member"),
         (f"{report.now.num_members:,} / {report.now.num_partitions:,}", "members / partitions"),
     ]
     if report.timeline is not None:
@@ -82,8 +87,9 @@ def _headline(report: Report) -> Html:
         (f"{counts.get('PUBLISHED', 0):,} / {counts.get('APPLIED', 0):,}", "hints published / followed")
     )
     best = next((each for each in report.policies if each.is_best), None)
-    if best is not None:
-        whose = "what really ran" if best.name == OBSERVED else best.name
+    # Where no lag was ever known, there is nothing to be the best at.
+    if best is not None and report.observed.peak is not None:
+        whose = "what really ran, replayed," if best.name == OBSERVED else best.name
         facts.append((duration(best.p95_time_lag_ms), f"behind at the 95th percentile by {whose}, the best"))
     return numbers(facts)
 
@@ -94,7 +100,7 @@ def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
     items = "".join(
         f'<li><a href="{escape(link_of(group.group_id))}"'
         f"{_current(group.group_id, report.group_id)}>{text(group.group_id)}</a> "
-        f'<span class="soft">{number(group.lag_records)} behind</span></li>'
+        f'<span class="soft">{at_least(group.lag_records, group.num_unknown)} behind</span></li>'
         for group in report.groups[:50]
     )
     return f'<nav aria-label="Groups"><ul>{items}</ul></nav>\n'

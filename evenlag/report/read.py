@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.output import moment
 from evenlag.plan_rows import plan_rows
-from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report, Series
+from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report
 from evenlag.report.read_change import read_change
+from evenlag.report.read_events import count_events, read_group_events
+from evenlag.report.read_lag import cut, group_lags, observed_lag
 from evenlag.report.read_names import read_names
 from evenlag.report.read_policies import read_policies
 from evenlag.report.read_timeline import read_timeline
 from spark_jobs.errors import JobError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     import pyarrow as pa
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from spark_jobs.lake_reader import Filter, LakeReader
 
 DEFAULT_HOURS: Final = 24.0
+_LAG_COLUMNS: Final = (
+    "snapshot_id", "slot", "group_id", "owner_member_id", "topic", "partition", "status", "lag_records",
+)  # fmt: skip
 
 
 class NothingToReportError(JobError):
@@ -37,11 +44,15 @@ class Scope:
     Attributes
     ----------
     since, until
-        Slots of the first and the last reading.
-    finished_at
-        When the last one ended.
+        Slots of the first and the last snapshot.
+    started_at, finished_at
+        When the first one began and the last one ended.
     snapshot_ids
-        Finished readings of the period, oldest first.
+        Finished snapshots of the period, oldest first.
+    read_at
+        When each of them had read the ends of the partitions: the moment that its lag is of.
+    end
+        The moment that was asked for as the end: what is known of later is left out. None: all is told.
     """
 
     reader: LakeReader
@@ -49,8 +60,11 @@ class Scope:
     group_id: str
     since: datetime
     until: datetime
+    started_at: datetime
     finished_at: datetime
     snapshot_ids: tuple[str, ...]
+    read_at: Mapping[str, datetime]
+    end: datetime | None = None
 
     def filters(self, *, days_after: int = 0) -> list[Filter]:
         """Rows of the group on the days of the period, and so many days after it."""
@@ -77,132 +91,153 @@ def read_report(
     reader, cluster
         The lake, and a cluster that it knows.
     group_id
-        The group; the one that is furthest behind in the newest reading when not given.
+        The group; the one that is furthest behind in the last snapshot when not given.
     hours
         Length of the period.
     until
-        Its end; the newest reading when not given.
+        Its end: the report is as it would have been then. All that is known when not given.
 
     Raises
     ------
     NothingToReportError
-        When the period has no reading, or no reading has the group.
+        When the period has no snapshot, or no snapshot has the group.
     """
     import pyarrow.compute as pc
 
-    from spark_jobs.tables import LAG
-
-    snapshots = _snapshots(reader, cluster, hours, until)
-    slots, ids = snapshots["slot"].to_pylist(), snapshots["snapshot_id"].to_pylist()
-    since, end = slots[0], slots[-1]
-    columns = ["snapshot_id", "slot", "group_id", "owner_member_id", "topic", "partition", "lag_records"]
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "=", end.date()),
-        ("snapshot_id", "=", ids[-1]),
-    ]
-    groups = _group_lags(reader.read(LAG, columns=columns, filters=wanted))
+    known = _snapshots(reader, cluster, until)
+    snapshots = _of_period(known, cluster, hours, until)
+    last = snapshots.slice(snapshots.num_rows - 1).to_pylist()[0]
+    groups = group_lags(*_read_newest(reader, cluster, last))
     if group_id is None:
         if not groups:
-            raise NothingToReportError(f"the reading of {end:%Y-%m-%d %H:%M}Z on {cluster} has no group")
+            raise NothingToReportError(f"the snapshot of {moment(last['slot'])} on {cluster} has no group")
         group_id = groups[0].group_id
-    scope = Scope(reader, cluster, group_id, since, end, snapshots["finished_at"][-1].as_py(), tuple(ids))
-    lag = reader.read(LAG, columns=columns, filters=scope.filters())
-    lag = lag.filter(pc.is_in(lag["snapshot_id"], value_set=snapshots["snapshot_id"].combine_chunks()))
-    if lag.num_rows == 0:
-        known = ", ".join(group.group_id for group in groups[:5]) or "none"
-        raise NothingToReportError(
-            f"no reading of {cluster} from {since:%Y-%m-%d %H:%M}Z to {end:%Y-%m-%d %H:%M}Z has the group "
-            f"{group_id!r}; groups there: {known}. A longer period may have it: --hours"
-        )
+    ids = snapshots["snapshot_id"].to_pylist()
+    scope = Scope(
+        reader=reader,
+        cluster=cluster,
+        group_id=group_id,
+        since=snapshots["slot"][0].as_py(),
+        until=last["slot"],
+        started_at=pc.min(snapshots["started_at"]).as_py(),
+        finished_at=pc.max(snapshots["finished_at"]).as_py(),
+        snapshot_ids=tuple(ids),
+        read_at=dict(zip(ids, snapshots["end_read_at"].to_pylist(), strict=True)),
+        end=until,
+    )
+    lag = _lag_of_group(scope, groups)
+    finished_at = dict(zip(known["snapshot_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True))
+    events = read_group_events(reader, cluster, group_id, finished_at=finished_at, until=until)
+    plans = _plans(scope, events)
     names = read_names(scope)
-    # Days are counted back from the newest reading, which a period that ends earlier does not know.
-    days = (end.date() - since.date()).days if until is None else None
-    plans = plan_rows(reader, cluster, group=group_id, days=days)
-    plans = [plan for plan in plans if since <= plan["slot"] <= end]
-    events = reader.read_events(filters=scope.filters(days_after=1))
-    plan_ids = {plan["plan_id"] for plan in plans}
-    events = [row for row in events.to_pylist() if row["plan_id"] in plan_ids]
     comparison = read_policies(scope)
+    observed = observed_lag(lag, scope.read_at)
     return Report(
         cluster=cluster,
         group_id=group_id,
-        since=since,
-        until=end,
-        num_snapshots=len(pc.unique(lag["snapshot_id"])),
+        since=scope.since,
+        until=scope.until,
+        finished_at=scope.finished_at,
+        num_snapshots=len(observed.at),
         now=next(
             (group for group in groups if group.group_id == group_id), GroupLag(group_id, 0, 0, None, None)
         ),
         groups=tuple(groups),
         change=read_change(scope, lag, plans, names),
         timeline=read_timeline(scope, events, names),
-        observed=_observed(lag),
-        replayed=comparison.series,
+        observed=observed,
+        replayed=tuple(
+            shown
+            for each in comparison.series
+            if (shown := cut(each, scope.read_at[ids[0]], scope.read_at[ids[-1]])).at
+        ),
         policies=comparison.results,
         reasons=comparison.reasons,
         model_error=comparison.model_error,
         plans=plans,
         gates=_gates(scope),
         decisions=_decisions(scope),
-        num_by_event=_count_events(events),
+        num_by_event=count_events(events, scope.since),
     )
 
 
-def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime | None) -> pa.Table:
-    import pyarrow.compute as pc
-
+def _snapshots(reader: LakeReader, cluster: str, until: datetime | None) -> pa.Table:
+    """All finished snapshots of slots up to a moment, oldest first."""
     from spark_jobs.tables import SNAPSHOTS
 
     filters: list[Filter] = [("cluster", "=", cluster)]
     if until is not None:
         filters += [("day", "<=", until.date()), ("slot", "<=", until)]
-    found = reader.read(SNAPSHOTS, columns=["slot", "snapshot_id", "finished_at"], filters=filters)
+    columns = ["slot", "snapshot_id", "started_at", "end_read_at", "finished_at"]
+    found = reader.read(SNAPSHOTS, columns=columns, filters=filters)
     if found.num_rows == 0:
-        when = "" if until is None else f" up to {until:%Y-%m-%d %H:%M}Z"
-        raise NothingToReportError(f"there is no reading of {cluster}{when}: run a cycle first (evenlag run)")
-    newest = pc.max(found["slot"]).as_py()
-    found = found.filter(pc.greater_equal(found["slot"], newest - timedelta(hours=hours)))
+        when = "" if until is None else f" up to {moment(until)}"
+        raise NothingToReportError(
+            f"there is no snapshot of {cluster}{when}: run a cycle first (evenlag run)"
+        )
     return found.sort_by([("slot", "ascending")])
 
 
-def _member_sums(lag: pa.Table, *keys: str) -> pa.Table:
-    """Lag by the keys and member, live ones only; what is not known counts as none."""
+def _of_period(known: pa.Table, cluster: str, hours: float, until: datetime | None) -> pa.Table:
+    """The snapshots of a period: with an end, those that had ended by then, as nobody knew of others."""
     import pyarrow.compute as pc
 
-    owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
-    return owned.group_by([*keys, "owner_member_id"]).aggregate([("lag_records", "sum")])
-
-
-def _group_lags(lag: pa.Table) -> list[GroupLag]:
-    totals = lag.group_by("group_id").aggregate([("lag_records", "sum"), ([], "count_all")]).to_pylist()
-    members = _member_sums(lag, "group_id").group_by("group_id")
-    most = {
-        row["group_id"]: row
-        for row in members.aggregate([("lag_records_sum", "max"), ([], "count_all")]).to_pylist()
-    }
-    found = [
-        GroupLag(
-            group_id=row["group_id"],
-            num_members=most.get(row["group_id"], {}).get("count_all", 0),
-            num_partitions=row["count_all"],
-            lag_records=row["lag_records_sum"],
-            max_member_lag_records=most.get(row["group_id"], {}).get("lag_records_sum_max"),
-        )
-        for row in totals
-    ]
-    return sorted(found, key=lambda group: (-(group.lag_records or 0), group.group_id))
-
-
-def _observed(lag: pa.Table) -> Series:
-    totals = lag.group_by("slot").aggregate([("lag_records", "sum")]).sort_by("slot").to_pylist()
-    by_member = _member_sums(lag, "slot").group_by("slot").aggregate([("lag_records_sum", "max")])
-    most = {row["slot"]: row["lag_records_sum_max"] for row in by_member.to_pylist()}
-    return Series(
-        name="as seen",
-        at=tuple(row["slot"] for row in totals),
-        lag_records=tuple(row["lag_records_sum"] for row in totals),
-        max_member_lag_records=tuple(most.get(row["slot"]) for row in totals),
+    end = pc.max(known["slot"]).as_py() if until is None else until
+    # A period that begins before all time begins with the first snapshot.
+    first = pc.min(known["slot"]).as_py()
+    length = timedelta(hours=min(hours, (max(end, first) - first) / timedelta(hours=1)))
+    found = known.filter(pc.greater_equal(known["slot"], end - length))
+    if until is not None:
+        found = found.filter(pc.less_equal(found["finished_at"], until))
+    if found.num_rows:
+        return found
+    newest = pc.max(known["finished_at"]).as_py()
+    raise NothingToReportError(
+        f"no snapshot of {cluster} was taken in the {hours:g} hours up to {moment(end)}: the last one before "
+        f"ended at {moment(newest)}. A longer period may have it: --hours"
     )
+
+
+def _read_newest(reader: LakeReader, cluster: str, snapshot: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
+    """The lag and the members of all groups in one snapshot."""
+    from spark_jobs.tables import LAG, MEMBERS
+
+    wanted: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", "=", snapshot["slot"].date()),
+        ("snapshot_id", "=", snapshot["snapshot_id"]),
+    ]
+    lag = reader.read(LAG, columns=[*_LAG_COLUMNS, "time_lag_ms"], filters=wanted)
+    return lag, reader.read(MEMBERS, columns=["group_id", "member_id"], filters=wanted)
+
+
+def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
+    """The group's rows of the period."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from spark_jobs.tables import LAG
+
+    lag = scope.reader.read(LAG, columns=list(_LAG_COLUMNS), filters=scope.filters())
+    lag = lag.filter(pc.is_in(lag["snapshot_id"], value_set=pa.array(scope.snapshot_ids, pa.string())))
+    if lag.num_rows:
+        return lag
+    names = ", ".join(group.group_id for group in groups[:5]) or "none"
+    raise NothingToReportError(
+        f"no snapshot of {scope.cluster} from {moment(scope.since)} to {moment(scope.until)} has the group "
+        f"{scope.group_id!r}; groups there: {names}. A longer period may have it: --hours"
+    )
+
+
+def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Plans made from the period's snapshots, as they were at its end."""
+    # Days are counted back from the newest snapshot, which a period that ends earlier does not know.
+    days = (scope.until.date() - scope.since.date()).days if scope.end is None else None
+    plans = plan_rows(
+        scope.reader, scope.cluster, group=scope.group_id, days=days, until=scope.end, events=events
+    )
+    inside = set(scope.snapshot_ids)
+    return [plan for plan in plans if plan["snapshot_id"] in inside]
 
 
 def _gates(scope: Scope) -> tuple[GateSummary, ...]:
@@ -240,10 +275,3 @@ def _decisions(scope: Scope) -> tuple[DecisionSummary, ...]:
         for name, made in counts.items()
     )
     return tuple(sorted(found, key=lambda each: (-each.count, each.decision)))
-
-
-def _count_events(events: list[dict[str, Any]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in events:
-        counts[row["event"]] = counts.get(row["event"], 0) + 1
-    return counts

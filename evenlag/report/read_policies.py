@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evenlag.compare_rows import OBSERVED, By, model_row, not_compared, read_distances, sum_up
-from evenlag.report.model import PolicyResult, Series
+from evenlag.compare_rows import OBSERVED, By, model_row, not_compared, read_distances, shown_policy, sum_up
+from evenlag.report.model import MeasuredResult, PolicyResult, Series
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,19 +34,33 @@ def read_policies(scope: Scope) -> Comparison:
     rows = scope.reader.read(REPLAYS, filters=scope.filters()).sort_by("day").to_pylist()
     if not rows:
         return Comparison()
-    since, until = scope.since.date(), scope.until.date()
-    distances = read_distances(scope.reader, scope.cluster, since=since, until=until, group=scope.group_id)
     by_policy: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_policy.setdefault(row["policy"], []).append(row)
-    model = model_row(rows)
+    series = tuple(_series(name, days) for name, days in sorted(by_policy.items(), key=_place))
+    # A day is compared as a whole: one that goes on after the period's end would tell what came later.
+    whole = [row for row in rows if scope.end is None or row["period_end"] <= scope.end]
+    goes_on = sorted({row["day"] for row in rows} - {row["day"] for row in whole})
+    later = [
+        f"{day} is not counted: what was compared of it goes on after the period's end" for day in goes_on
+    ]
+    if not whole:
+        return Comparison(series=series, reasons=tuple(later))
+    days = [row["day"] for row in whole]
+    distances = read_distances(
+        scope.reader, scope.cluster, since=min(days), until=max(days), group=scope.group_id
+    )
+    model = model_row(whole)
     return Comparison(
-        series=tuple(_series(name, days) for name, days in sorted(by_policy.items(), key=_place)),
-        results=tuple(_result(row) for row in sum_up(rows, distances, By.P95_TIME_LAG.value)),
+        series=series,
+        results=tuple(_result(row) for row in sum_up(whole, distances, By.P95_TIME_LAG.value)),
         model_error=None if model is None else model["median_error"],
-        reasons=tuple(
-            f"{row['policy']} could not be replayed on {row['days']} days: {row['reason']}"
-            for row in not_compared(rows)
+        reasons=(
+            *(
+                f"{row['policy']} could not be replayed on {row['days']} days: {row['reason']}"
+                for row in not_compared(whole)
+            ),
+            *later,
         ),
     )
 
@@ -69,6 +83,21 @@ def _result(row: Mapping[str, Any]) -> PolicyResult:
         rebalances=row["rebalances"],
         distance=row["distance"],
         is_best=row["is_best"],
+        unknown_ages=row["unknown_ages"],
+        measured=_measured(row),
+    )
+
+
+def _measured(row: Mapping[str, Any]) -> MeasuredResult | None:
+    if row.get("measured_max_lag_records") is None:
+        return None
+    return MeasuredResult(
+        mean_lag_records=row["measured_mean_lag_records"],
+        max_lag_records=row["measured_max_lag_records"],
+        max_time_lag_ms=row["measured_max_time_lag_ms"],
+        unknown_lags=row["unknown_lags"],
+        unknown_share=row["measured_unknown_share"],
+        unknown_time_lags=row["unknown_time_lags"],
     )
 
 
@@ -85,4 +114,4 @@ def _series(name: str, days: Sequence[Mapping[str, Any]]) -> Series:
         at += row["at"]
         lag += row["lag_records"]
         most += row["max_member_lag_records"]
-    return Series(name, tuple(at), tuple(lag), tuple(most))
+    return Series(shown_policy(name), tuple(at), tuple(lag), tuple(most))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.adherence import hint_finder, read_hints
 from evenlag.audit.churn import find_rebalances
+from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
 from evenlag.options import NothingThereError
-from evenlag.report.model import Mark, Stretch, Timeline
+from evenlag.report.model import HINT_EVENTS, Mark, Stretch, Timeline
+from evenlag.report.read_events import published_plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +23,9 @@ if TYPE_CHECKING:
 MAX_PARTITIONS: Final = 40
 # More bars than that are a page of many megabytes in which nothing can be made out.
 MAX_STRETCHES: Final = 3_000
-_HINT_EVENTS: Final = {
-    "PUBLISHED": "published",
-    "APPLIED": "followed",
-    "IGNORED": "not followed",
-    "EXPIRED": "ran out",
-    "WITHDRAWN": "withdrawn",
-}
+_HINT_EVENTS: Final = dict(
+    zip(("PUBLISHED", "APPLIED", "IGNORED", "EXPIRED", "WITHDRAWN"), HINT_EVENTS, strict=True)
+)
 _CAUSES: Final = {
     "MEMBER_JOINED": "a member joined",
     "MEMBER_LEFT": "a member left",
@@ -47,29 +46,47 @@ _COUNTS: Final = {
 _NOT_OWNED: Final = {"NOBODY": "nobody held it", "UNKNOWN": "the group did not show it"}
 
 
-def read_timeline(scope: Scope, events: Iterable[Mapping[str, Any]], names: Names) -> Timeline | None:
+def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Names) -> Timeline | None:
     """Read the period's stretches and what lies between them; None when the group was not audited then.
+
+    Parameters
+    ----------
+    events
+        What happened to the group's plans until the period's end.
 
     Raises
     ------
     LakeError
         When the audit is being made anew at this moment.
     """
-    begin, end = scope.since, scope.finished_at
     try:
-        period = read_period(scope.reader, scope.cluster, begin, end, group_id=scope.group_id)
+        period = read_period(
+            scope.reader, scope.cluster, scope.since, scope.finished_at, group_id=scope.group_id
+        )
     except NothingThereError:
         return None
-    found = period.ownership.sort_by([(key, "ascending") for key in ("topic", "partition", "first_seen_at")])
+    inside = [
+        place
+        for place, snapshot in enumerate(period.snapshots.to_pylist())
+        if scope.since <= snapshot["slot"] <= scope.until and snapshot["finished_at"] <= scope.finished_at
+    ]
+    if not inside:
+        return None
+    found = period.ownership.sort_by([(key, "ascending") for key in ("topic", "partition", FIRST_INDEX)])
+    last_end = period.snapshots["finished_at"][inside[-1]].as_py()
     stretches = [
-        stretch
-        for row in found.to_pylist()
-        if (stretch := _stretch(row, names, begin, end)).start <= stretch.end
+        _stretch(row, names, scope.started_at, last_end, is_open=row[LAST_INDEX] >= inside[-1])
+        for row in _next_to_each_other(found.to_pylist())
+        if row[FIRST_INDEX] <= inside[-1] and row[LAST_INDEX] >= inside[0]
     ]
     if not stretches:
         return None
     rebalances, _ = find_rebalances(period, find_hint=hint_finder(read_hints(scope.reader, period)))
-    marks = [*_hints(events), *(_rebalance(each, names) for each in rebalances)]
+    ids = {period.snapshots["snapshot_id"][place].as_py() for place in inside}
+    marks = [
+        *_hints(events, scope.since),
+        *(_rebalance(each, names) for each in rebalances if each["snapshot_id"] in ids),
+    ]
     shown = _choose(stretches)
     kept = tuple(each for each in stretches if each.partition in shown)
     return Timeline(
@@ -86,14 +103,32 @@ def read_timeline(scope: Scope, events: Iterable[Mapping[str, Any]], names: Name
     )
 
 
-def _stretch(row: Mapping[str, Any], names: Names, since: datetime, until: datetime) -> Stretch:
+def _next_to_each_other(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """End a stretch where the partition's next one begins: over midnight only the snapshot's end is known."""
+    key = ("topic", "topic_id", "partition")
+    return [
+        row | {"next_seen_at": after["first_seen_at"]}
+        if after is not None
+        and all(row[name] == after[name] for name in key)
+        and after[FIRST_INDEX] == row[LAST_INDEX] + 1
+        else row
+        for row, after in zip_longest(rows, rows[1:])
+    ]
+
+
+def _stretch(
+    row: Mapping[str, Any], names: Names, since: datetime, last_end: datetime, *, is_open: bool
+) -> Stretch:
     is_owned = row["state"] == "OWNED"
+    start = max(row["first_seen_at"], since)
+    end = last_end if is_open else min(row["next_seen_at"] or row["last_seen_at"], last_end)
     return Stretch(
         partition=f"{row['topic']}-{row['partition']}",
         owner=names.of(row["member_id"]) if is_owned else None,
         what="" if is_owned else row["reason"] or _NOT_OWNED.get(row["state"], row["state"]),
-        start=max(row["first_seen_at"], since),
-        end=min(row["next_seen_at"] or row["last_seen_at"], until),
+        start=start,
+        end=max(start, end),
+        is_open=is_open,
     )
 
 
@@ -122,8 +157,11 @@ def _rebalance(row: Mapping[str, Any], names: Names) -> Mark:
     return Mark(row["seen_at"], "rebalance", "; ".join([why, *who, ", ".join(counts) or "nothing moved"]))
 
 
-def _hints(events: Iterable[Mapping[str, Any]]) -> Iterable[Mark]:
+def _hints(events: Sequence[Mapping[str, Any]], since: datetime) -> Iterable[Mark]:
+    """What happened to hints; a plan that expired or was withdrawn unpublished had none."""
+    published = published_plans(events)
     for event in events:
-        if (what := _HINT_EVENTS.get(event["event"])) and event["at"] is not None:
+        what = _HINT_EVENTS.get(event["event"])
+        if what is not None and event["plan_id"] in published and event["at"] >= since:
             because = f": {event['reason']}" if event["reason"] else ""
-            yield Mark(event["at"], "hint", f"{what}, plan {event['plan_id'][:12]}{because}")
+            yield Mark(event["at"], "hint", f"plan {event['plan_id'][:12]}{because}", event=what)

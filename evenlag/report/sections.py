@@ -5,8 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from evenlag.output import duration, moment, number, percent
-from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot, timeline_plot
+from evenlag import lower_bounds
+from evenlag.compare_rows import MEASURED_SHOWN, shown_policy
+from evenlag.output import NOTHING, duration, moment, number, percent
+from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
+from evenlag.report.model import HINT_EVENTS
+from evenlag.report.timeline_chart import count_marks, timeline_plot
 from spark_jobs.pages.charts import series_variable
 from spark_jobs.pages.markup import Html, badge, details, figure, table, when
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from evenlag.report.model import LagChange, PolicyResult, Report, Series
+    from evenlag.report.model import LagChange, MeasuredResult, PolicyResult, Report, Series
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 _MAX_ROWS: Final = 400
@@ -28,11 +32,16 @@ _KIND_BY_STATUS: Final = {
     "WITHDRAWN": "warn",
 }
 
+# Shapes of the legend, the same as the picture's.
+_HINT_SHAPES: Final = dict(zip(HINT_EVENTS, ("down", "round", "cross", "square", "diamond"), strict=True))
+
 _ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
-days the mean of the days'), then the least lag on average, then the fewest moves; <em>observed</em> is what
-really ran, replayed as well. <em>Drained in</em>: from the largest lag that was seen until all that had
-arrived by then was processed; a dash: not within a day. <em>Above the bound</em>: how far the most loaded
-member is above what any assignment could reach, on average over the readings, by lag alone.</p>"""
+days the mean of the days'), then the least lag on average over time, then the fewest moves;
+<em>observed (replayed)</em> is what really ran, by the model; <em>measured</em> is what Kafka reported,
+without the model. <em>Drained in</em>: from the largest lag that was measured until all that had arrived by
+then was processed. <em>Above the bound</em>: how far the most loaded member is above what any assignment
+could reach, on average over the snapshots, by lag alone. ≥: a lower bound, since some of it is not
+known.</p>"""
 
 
 def change_section(report: Report) -> Html:
@@ -41,12 +50,15 @@ def change_section(report: Report) -> Html:
     if change is None:
         return _note("No reading of the period shows a live member.")
     legend = _legend(
-        [("before", "--before", "")]
+        [("before" if change.plan_id else "lag", "--before", "")]
         + ([("predicted", "--predicted", ""), ("after", "--after", "")] if change.plan_id else [])
     )
     columns = ("member", "before#", "predicted#", "after#") if change.plan_id else ("member", "lag#")
     rows = [
-        (member.name, number(member.before), number(member.predicted), number(member.after))[: len(columns)]
+        (
+            member.name,
+            *map(lower_bounds.at_least, (member.before, member.predicted, member.after), member.unknown),
+        )[: len(columns)]
         for member in change.members
     ]
     numbers = details("The numbers", table(columns, rows, caption="Lag of each member, in records"))
@@ -56,6 +68,7 @@ def change_section(report: Report) -> Html:
 def _change_caption(change: LagChange) -> str:
     left_out = len(change.members) - MAX_MEMBERS
     rest = f" {left_out} more members are in the table." if left_out > 0 else ""
+    rest += _unknown_in_change(change)
     if change.plan_id is None:
         return f"As read at {moment(change.before_at)}; the period has no plan to compare with.{rest}"
     told = (
@@ -72,6 +85,20 @@ def _change_caption(change: LagChange) -> str:
     return told + rest
 
 
+def _unknown_in_change(change: LagChange) -> str:
+    told = [
+        f"{about} the lag of {number(unknown)} of {number(partitions)} partitions was not known."
+        for about, (unknown, partitions) in (
+            ("Before,", change.unknown_before),
+            ("After,", change.unknown_after),
+        )
+        if unknown
+    ]
+    if not told:
+        return ""
+    return f" {' '.join(told)} ≥ marks a lower bound in the table; a bar shows only what was known."
+
+
 def timeline_section(report: Report) -> Html:
     """Who held what when."""
     timeline = report.timeline
@@ -79,10 +106,14 @@ def timeline_section(report: Report) -> Html:
         return _note("The period has not been audited yet. Run: ", AUDIT)
     numbers = {name: place for place, name in enumerate(timeline.owners)}
     entries = [(f"{place + 1} {name}", series_variable(place), "") for name, place in numbers.items()]
-    legend = _legend([*entries, ("a hint", "--accent", "down"), ("a rebalance", "--ink", "up")])
+    told = count_marks(timeline.marks)
+    entries += [(f"hint {what}", "--accent", _HINT_SHAPES[what]) for what in HINT_EVENTS if what in told]
+    legend = _legend([*entries, ("a rebalance", "--ink", "up")])
+    last = max(each.end for each in timeline.stretches)
     caption = (
-        "A bar begins at the reading that first showed the owner and ends at the one that no longer did; the "
-        "change lies between two readings. Hatched: held by nobody, or not shown by the group."
+        "A bar begins at the snapshot that first showed the owner and ends at the one that no longer did: "
+        "the change lies between the two. Pale at the end: still so in the last snapshot, which ended at "
+        f"{moment(last)}. Hatched: owned by nobody, or not shown by the group."
     )
     if timeline.num_left_out:
         caption += f" {timeline.num_left_out:,} partitions that changed hands less often are not drawn."
@@ -91,10 +122,18 @@ def timeline_section(report: Report) -> Html:
             f" {timeline.num_unaudited:,} readings of the period are not audited yet: evenlag audit build."
         )
     stretches = [
-        (each.partition, each.owner or f"({each.what})", when(each.start), when(each.end))
+        (
+            each.partition,
+            each.owner or f"({each.what})",
+            when(each.start),
+            Html(f"{when(each.end)} or later") if each.is_open else when(each.end),
+        )
         for each in timeline.stretches
     ]
-    marks = [(when(mark.at), badge(mark.kind, "plain"), mark.text) for mark in timeline.marks]
+    marks = [
+        (when(mark.at), badge(f"{mark.kind} {mark.event}".strip(), "plain"), mark.text)
+        for mark in timeline.marks
+    ]
     happened = table(("at", "what", "more"), _most(marks), caption="Rebalances and hints")
     held = table(("partition", "held by", "from", "until"), _most(stretches), caption="Who held what")
     return Html(
@@ -112,9 +151,7 @@ def lag_section(report: Report) -> Html:
         for place, each in enumerate(report.replayed)
     ]
     legend = _legend([("as seen", "--ink", "line"), *lines])
-    caption = "Lag of the group in records, at each reading."
-    if None in report.observed.lag_records:
-        caption += " Where the line breaks it was not known: the group rebalanced."
+    caption = "Lag of the group in records, at the times at which it was read." + _unknown(report)
     if report.replayed:
         caption += (
             " The other lines are replays: each policy carried forward from the state that was seen at the "
@@ -126,17 +163,16 @@ def lag_section(report: Report) -> Html:
             "the median: read differences between policies with that in mind."
         )
     hint = "" if report.replayed else _note("No other policy was replayed yet. Run: ", COMPARE)
+    observed = report.observed
+    unknown = observed.num_unknown or (0,) * len(observed.at)
     rows = [
-        (when(at), number(lag), number(most))
-        for at, lag, most in zip(
-            report.observed.at,
-            report.observed.lag_records,
-            report.observed.max_member_lag_records,
-            strict=True,
+        (when(at), at_least(lag, count), at_least(most, count), number(count))
+        for at, lag, most, count in zip(
+            observed.at, observed.lag_records, observed.max_member_lag_records, unknown, strict=True
         )
     ]
-    columns = ("at", "group#", "most loaded member#")
-    seen = table(columns, _most(rows), caption="Lag as seen, in records")
+    columns = ("at", "group#", "most loaded member#", "partitions not known#")
+    seen = table(columns, _most(rows), caption="Lag as seen, in records; ≥: a lower bound")
     return Html(
         figure(lag_plot(report.observed, report.replayed), caption)
         + legend
@@ -144,6 +180,33 @@ def lag_section(report: Report) -> Html:
         + details("The numbers as seen", seen + _left_out(rows))
         + (details("Lag by policy", _peaks(report.replayed)) if report.replayed else "")
     )
+
+
+def _unknown(report: Report) -> str:
+    """What of the lag was not known, and which status these partitions had."""
+    observed = report.observed
+    if not any(observed.num_unknown):
+        return ""
+    count = len(observed.at)
+    gaps = sum(value is None for value in observed.lag_records)
+    bounds = sum(map(bool, observed.num_unknown)) - gaps
+    told = []
+    if gaps == count:
+        told.append("It was not known in any snapshot.")
+    elif gaps:
+        told.append(f"Where the line breaks it was not known: in {gaps:,} of {count:,} snapshots.")
+    if bounds:
+        told.append(f"In {bounds:,} of {count:,} snapshots some of it was not known: at least so much.")
+    statuses = ", ".join(
+        f"{status} (up to {most:,} partitions in {seen:,} snapshots)"
+        for status, seen, most in observed.unknown
+    )
+    return f" {' '.join(told)} Status of the partitions whose lag was not known: {statuses}."
+
+
+def at_least(value: int | None, num_unknown: int) -> str:
+    """Write a sum of which some parts are not known as a lower bound."""
+    return f"≥ {number(value)}" if num_unknown and value is not None else number(value)
 
 
 def _peaks(replayed: Iterable[Series]) -> Html:
@@ -171,17 +234,20 @@ def policies_section(report: Report) -> Html:
     days = max((each.num_days for each in report.policies), default=0)
     told = table(
         columns,
-        [_policy_row(each) for each in report.policies],
+        [_policy_row(each) for each in report.policies]
+        + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
         caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
     )
-    return Html(told + _ABOUT_POLICIES + "".join(_note(reason) for reason in report.reasons))
+    shown = told + _ABOUT_POLICIES if report.policies else ""
+    return Html(shown + "".join(_note(reason) for reason in report.reasons))
 
 
 def _policy_row(each: PolicyResult) -> Sequence[object]:
+    name = shown_policy(each.name)
     return (
-        Html(f"{escape(each.name)} {badge('best', 'good')}") if each.is_best else each.name,
-        duration(each.p95_time_lag_ms),
-        duration(each.max_time_lag_ms),
+        Html(f"{escape(name)} {badge('best', 'good')}") if each.is_best else name,
+        _bound(duration(each.p95_time_lag_ms), each.unknown_ages),
+        _bound(duration(each.max_time_lag_ms), each.unknown_ages),
         number(each.mean_lag_records),
         number(each.max_lag_records),
         _drained(each),
@@ -191,10 +257,28 @@ def _policy_row(each: PolicyResult) -> Sequence[object]:
     )
 
 
+def _measured_row(each: MeasuredResult) -> Sequence[object]:
+    return (
+        MEASURED_SHOWN,
+        NOTHING,
+        _bound(duration(each.max_time_lag_ms), each.unknown_time_lags),
+        _bound(number(each.mean_lag_records), each.unknown_share),
+        _bound(number(each.max_lag_records), each.unknown_lags),
+        *[NOTHING] * 4,
+    )
+
+
+def _bound(value: str, unknown: float | None) -> str:
+    """Mark a figure as a lower bound where something is not known."""
+    return f"≥ {value}" if unknown and value != NOTHING else value
+
+
 def _drained(each: PolicyResult) -> str:
     days = each.num_not_drained
-    but = f", not on {days} of {each.num_days} days" if days and each.drain_time_ms is not None else ""
-    return duration(each.drain_time_ms) + but
+    but = f"not on {days} of {each.num_days} {'day' if each.num_days == 1 else 'days'}"
+    if each.drain_time_ms is None:
+        return but
+    return f"{duration(each.drain_time_ms)}, {but}" if days else duration(each.drain_time_ms)
 
 
 def plans_section(report: Report) -> Html:
@@ -243,9 +327,17 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
             Html(f'<span class="whole">{escape(plan["assignor"])}</span>'),
             plan["mode"],
             number(plan["moves"]),
-            number(plan["max_member_lag_before_records"]),
-            number(plan["max_member_lag_predicted_records"]),
-            number(plan["max_member_lag_actual_records"]),
+            lower_bounds.at_least_of(
+                plan["max_member_lag_before_records"], plan["num_unknown_lags"], plan["num_partitions"]
+            ),
+            lower_bounds.at_least_of(
+                plan["max_member_lag_predicted_records"], plan["num_unknown_lags"], plan["num_partitions"]
+            ),
+            lower_bounds.at_least_of(
+                plan["max_member_lag_actual_records"],
+                plan["num_unknown_partitions_actual"],
+                plan["num_partitions_actual"],
+            ),
             plan["reason"] or "",
         )
         for plan in plans[:_MAX_ROWS]

@@ -12,7 +12,8 @@ from assignor_core.errors import AssignorError
 from spark_jobs.choices import matches_pattern
 from spark_jobs.replay.capacity import estimate_capacities
 from spark_jobs.replay.lanes import Lane, ObservedLane, Planner, PolicyLane
-from spark_jobs.replay.measures import measure_lanes, model_error
+from spark_jobs.replay.measured import measure_history
+from spark_jobs.replay.measures import count_unknown_ages, measure_lanes, model_error
 from spark_jobs.replay.policies import OBSERVED
 from spark_jobs.replay.run import replay
 from spark_jobs.replay.scores import MomentScores, score_moments
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _TOO_FEW: Final = "a replay needs two readings at the least"
 _NO_ROWS: Final = "no partition of the group was read"
 _NO_MEMBERS: Final = "the group has no members"
+_NO_LAG: Final = "no snapshot before the last one knows the lag of a partition"
+_ALL_UNKNOWN: Final = "the lag of no partition is known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,11 @@ def score_group(
             yield Moments(candidate, np.flatnonzero(obstacles == reason), reason=reason)
         for number, structure in enumerate(history.structures):
             places = np.flatnonzero((history.structure == number) & (obstacles == ""))
-            if len(places):
+            # Without partitions there is another reason.
+            is_known = history.known[np.ix_(places, structure.rows)].any(axis=1) | (not len(structure.rows))
+            if len(unknown := places[~is_known]):
+                yield Moments(candidate, unknown, _size(structure), reason=_ALL_UNKNOWN)
+            if len(places := places[is_known]):
                 yield _score(history, structure, places, candidate)
 
 
@@ -110,7 +117,7 @@ def _score(
     history: History, structure: Structure, places: NDArray[np.int64], candidate: Candidate
 ) -> Moments:
     group, rows = structure.group, structure.rows
-    size = group.num_members, group.num_partitions
+    size = _size(structure)
     if not group.num_partitions:
         return Moments(candidate, places, size, reason=_NO_ROWS)
     seen = history.lag[np.ix_(places, rows)]
@@ -135,6 +142,10 @@ def _score(
     return Moments(candidate, places, size, is_unknown.sum(axis=1), scores)
 
 
+def _size(structure: Structure) -> tuple[int, int]:
+    return structure.group.num_members, structure.group.num_partitions
+
+
 def _rates_before(
     history: History, places: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -153,7 +164,7 @@ def replay_group(
     The lane of what really ran carries how far the model is off.
     """
     settings = [policy.settings_for(rule) for policy in compared]
-    names: list[dict[str, Any]] = [{"policy": OBSERVED}]
+    names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
     names += [
         {"policy": policy.name, "assignor": policy.assignor, "settings": each.canonical_json()}
         for policy, each in zip(compared, settings, strict=True)
@@ -195,7 +206,9 @@ def _obstacle(history: History) -> str | None:
         return _NO_ROWS
     if not len(history.structures):
         return _NO_MEMBERS
-    return None
+    # Without an interval that begins with a known lag there is nothing to replay: no lag is not a lag of 0.
+    begun = history.begun
+    return None if (begun[:-1] & begun[1:]).any() else _NO_LAG
 
 
 def _relative(rule: GroupSettings, instance_id: str | None) -> float:
@@ -215,6 +228,28 @@ def _of_history(history: History, capacities: Capacities, measured: LaneMeasures
         "arrived_records": round(float(history.arrived.sum())),
         "num_observed_capacities": int(capacities.is_observed.sum()),
         "num_assumed_capacities": int((~capacities.is_observed).sum()),
+        "num_unknown_ages": count_unknown_ages(history),
+        "unknown_share": _unknown_share(history),
+    }
+
+
+def _unknown_share(history: History) -> float:
+    """Part of the partitions' time before their lag was first measured: it is in no figure of the replay."""
+    interval_s = history.interval_s[:, None]
+    there = history.live[:-1] & history.live[1:]
+    replayed_s = float(((there & history.begun[:-1]) * interval_s).sum())
+    return 1.0 - replayed_s / float((there * interval_s).sum())
+
+
+def _of_measured(history: History) -> dict[str, Any]:
+    measured = measure_history(history)
+    return {
+        "measured_mean_lag_records": measured.mean_records,
+        "measured_max_lag_records": measured.max_records,
+        "num_unknown_lags": measured.num_unknown,
+        "measured_unknown_share": measured.unknown_share,
+        "measured_max_time_lag_ms": measured.max_time_lag_ms,
+        "num_unknown_time_lags": measured.num_unknown_time_lags,
     }
 
 
@@ -224,7 +259,7 @@ def _of_lane(measured: LaneMeasures, number: int, lane: Lane) -> dict[str, Any]:
         "lag_records": _whole(lag),
         "max_member_lag_records": _whole(measured.max_member_lag[number]),
         "time_lag_ms": _whole(measured.time_lag_ms[number]),
-        "mean_lag_records": float(lag.mean()),
+        "mean_lag_records": float(measured.mean_lag[number]),
         "max_lag_records": round(float(lag.max())),
         "p95_time_lag_ms": round(float(measured.p95_time_lag_ms[number])),
         "max_time_lag_ms": round(float(measured.time_lag_ms[number].max())),

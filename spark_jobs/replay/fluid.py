@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,6 +12,30 @@ if TYPE_CHECKING:
 
 # A billionth of a record or of a second is rounding, no backlog and no time.
 _DUST: Final = 1e-9
+# Sums of what was processed are compared with what had arrived: parts of a record below this are rounding.
+ROUNDING_RECORDS: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advanced:
+    """What became of N rows in an interval.
+
+    Attributes
+    ----------
+    backlog
+        [N] records at the end, none negative.
+    processed
+        [N] records; before + arrived = after + processed.
+    backlog_records_s
+        [N] the backlog integrated over the interval, in records times seconds.
+    paid_s
+        [N] seconds from the beginning until `owed` records were processed; infinite when not in the interval.
+    """
+
+    backlog: NDArray[np.float64]
+    processed: NDArray[np.float64]
+    backlog_records_s: NDArray[np.float64]
+    paid_s: NDArray[np.float64]
 
 
 def advance(
@@ -21,7 +46,8 @@ def advance(
     capacity: NDArray[np.float64],
     ready_s: NDArray[np.float64],
     duration_s: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    owed: NDArray[np.float64] | None = None,
+) -> Advanced:
     """Let time go by while rates of arrival and owners stay as they are.
 
     Each server jumps from one of its events (a partition runs empty, or becomes ready) to the next by its
@@ -41,21 +67,20 @@ def advance(
         [N] seconds from the beginning for which the row stands still.
     duration_s
         Length of the interval.
-
-    Returns
-    -------
-    tuple
-        [N] backlog at the end, none negative, and [N] processed; before + arrived = after + processed.
+    owed
+        [N] records: when each row has processed so many is returned as well.
 
     Notes
     -----
     O(E N log N) with E the most events that a server has, at most its rows and their moments of readiness.
+    Between events all rates are constant, so the integral of the backlog and the moments are exact too.
     """
     order = np.argsort(server, kind="stable")
     rows = _Rows(server[order], capacity)
     rate_in, ready = arrival[order], ready_s[order]
     left = backlog[order].astype(np.float64)
-    done = np.zeros(len(left))
+    due = None if owed is None else owed[order]
+    done, area, paid = np.zeros(len(left)), np.zeros(len(left)), np.full(len(left), np.inf)
     clock = np.zeros(len(rows.starts))
     while len(clock) and float(clock.min()) < duration_s - _DUST:
         now = clock[rows.segment]
@@ -69,12 +94,30 @@ def advance(
         np.divide(left, falls_by, out=until, where=runs_empty)
         step = np.minimum(rows.least(until), duration_s - clock)
         took = step[rows.segment]
+        if due is not None:
+            _note_paid(paid, now, left_due=due - done, rate=rate, took=took)
         done += rate * took
+        before = left
         left = np.where(runs_empty & (until <= took), 0.0, np.maximum(left - falls_by * took, 0.0))
+        area += 0.5 * (before + left) * took
         clock = clock + np.maximum(step, 0.0)
-    after, processed = np.empty_like(left), np.empty_like(done)
-    after[order], processed[order] = left, done
-    return after, processed
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return Advanced(left[back], done[back], area[back], paid[back])
+
+
+def _note_paid(
+    paid: NDArray[np.float64],
+    now: NDArray[np.float64],
+    *,
+    left_due: NDArray[np.float64],
+    rate: NDArray[np.float64],
+    took: NDArray[np.float64],
+) -> None:
+    """Write down when rows have processed what they owe, if within this step."""
+    is_paid = np.isinf(paid) & (left_due - rate * took <= ROUNDING_RECORDS)
+    needs = np.divide(left_due, rate, out=np.zeros_like(left_due), where=rate > 0)
+    np.copyto(paid, now + np.clip(needs, 0.0, took), where=is_paid)
 
 
 class _Rows:

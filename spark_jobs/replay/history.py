@@ -113,8 +113,10 @@ class History:
         [S, P] records; NaN where not known.
     arrived
         [S - 1, P] records that arrived in the interval after each reading.
-    first_age_s
-        [P] time lag at the row's first reading; NaN where not known.
+    age_s
+        [S, P] time lag as it was measured; NaN where not known.
+    first_end
+        int64 [P], the first reading that knows the row's end offset; 0 when none does.
     owner
         int32 [S, P], index of a member, -1 for nobody. While nobody can say, as it was before.
     member_keys, instance_ids
@@ -129,7 +131,8 @@ class History:
     live: NDArray[np.bool_]
     lag: NDArray[np.float64]
     arrived: NDArray[np.float64]
-    first_age_s: NDArray[np.float64]
+    age_s: NDArray[np.float64]
+    first_end: NDArray[np.int64]
     owner: NDArray[np.int32]
     member_keys: tuple[str, ...]
     instance_ids: tuple[str | None, ...]
@@ -146,6 +149,21 @@ class History:
     def interval_s(self) -> NDArray[np.float64]:
         """[S - 1] lengths of the intervals."""
         return np.diff(self.at_s)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Where the row is there and its lag was measured: bool [S, P]."""
+        return self.live & np.isfinite(self.lag)
+
+    @property
+    def begun(self) -> NDArray[np.bool_]:
+        """Where the row is there and its lag was measured then or before, so it is replayed: bool [S, P]."""
+        return self.live & np.logical_or.accumulate(self.known, axis=0)
+
+    @property
+    def most_lag(self) -> int:
+        """The snapshot at which most lag was measured: from there on drain times count."""
+        return int(np.where(self.known, self.lag, 0.0).sum(axis=1).argmax())
 
 
 def build_history(seen: Readings) -> History:
@@ -166,13 +184,13 @@ def build_history(seen: Readings) -> History:
     hidden = np.array([reading.obstacle is not None for reading in seen.groups])
     owner = np.where(live, owner[_last_shown(hidden)], np.int32(-1))
     structure, structures = _structures(seen, keys, live, row_topic, hidden)
-    first = live.argmax(axis=0)
     return History(
         at_s=seen.at_s,
         live=live,
         lag=lag,
         arrived=_arrivals(end, live, seen.at_s),
-        first_age_s=age[first, np.arange(num_rows)],
+        age_s=age,
+        first_end=(live & np.isfinite(end)).argmax(axis=0),
         owner=owner,
         member_keys=tuple(keys),
         instance_ids=tuple(instances),

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.replay.fluid import advance
+from spark_jobs.replay.fluid import ROUNDING_RECORDS, advance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from spark_jobs.replay.fluid import Advanced
     from spark_jobs.replay.history import History
     from spark_jobs.replay.lanes import Lane
 
@@ -30,11 +31,37 @@ class Replayed:
         int32 [S, L, P] from each reading on, index of a member, -1 for nobody.
     processed
         [S - 1, L, P] records in the interval after each reading.
+    lag_records_s
+        [S - 1, L] lag of the group integrated over the interval after each reading, records times seconds.
+    drain_s
+        [L, P] seconds from the snapshot with most lag measured (``History.most_lag``) until the row has
+        processed what it had then; infinite when not in the period.
     """
 
     backlog: NDArray[np.float64]
     owner: NDArray[np.int32]
     processed: NDArray[np.float64]
+    lag_records_s: NDArray[np.float64]
+    drain_s: NDArray[np.float64]
+
+
+class _Drain:
+    """When each row has processed what it had at the snapshot with most lag measured."""
+
+    def __init__(self, history: History, place: int, backlog: NDArray[np.float64]) -> None:
+        self._history = history
+        self._from_s = float(history.at_s[place])
+        self.owed = backlog.ravel().copy()
+        self.drain_s = np.where(backlog <= ROUNDING_RECORDS, 0.0, np.inf)
+
+    def add(self, place: int, advanced: Advanced) -> None:
+        """Take note of the interval after a snapshot; a row that is gone at its end has nothing left."""
+        history = self._history
+        since_s = history.at_s[place : place + 2] - self._from_s
+        paid_s = since_s[0] + advanced.paid_s.reshape(self.drain_s.shape)
+        gone_s = np.where(history.live[place + 1], np.inf, since_s[1])
+        self.drain_s = np.minimum(self.drain_s, np.minimum(paid_s, gone_s))
+        self.owed -= advanced.processed
 
 
 def replay(history: History, lanes: Sequence[Lane], capacity: NDArray[np.float64]) -> Replayed:
@@ -57,6 +84,9 @@ def replay(history: History, lanes: Sequence[Lane], capacity: NDArray[np.float64
     ready_s = np.zeros(shape)
     backlogs, owners = np.zeros((num_readings, *shape)), np.full((num_readings, *shape), -1, dtype=np.int32)
     processed = np.zeros((max(num_readings - 1, 0), *shape))
+    lag_records_s = np.zeros(processed.shape[:2])
+    drain_place = history.most_lag
+    drain: _Drain | None = None
     # To nobody (-1) is the last server of each lane, which can do nothing.
     lane_server = np.arange(num_lanes)[:, None] * num_servers
     lane_capacity = np.tile(np.append(capacity, 0.0), num_lanes)
@@ -72,16 +102,23 @@ def replay(history: History, lanes: Sequence[Lane], capacity: NDArray[np.float64
             ready_s[number] = lane.step(place, backlog[number])
             owner[number] = lane.owner
         backlogs[place], owners[place] = backlog, owner
+        if place == drain_place:
+            drain = _Drain(history, place, backlog)
         if place == num_readings - 1:
             break
         rate = np.where(is_begun, history.arrived[place] / interval_s[place], 0.0)
-        after, done = advance(
+        advanced = advance(
             backlog.ravel(),
             arrival=np.tile(rate, num_lanes),
             server=(lane_server + owner % num_servers).ravel(),
             capacity=lane_capacity,
             ready_s=ready_s.ravel(),
             duration_s=float(interval_s[place]),
+            owed=None if drain is None else drain.owed,
         )
-        backlog, processed[place] = after.reshape(shape), done.reshape(shape)
-    return Replayed(backlogs, owners, processed)
+        backlog, processed[place] = advanced.backlog.reshape(shape), advanced.processed.reshape(shape)
+        lag_records_s[place] = advanced.backlog_records_s.reshape(shape).sum(axis=1)
+        if drain is not None:
+            drain.add(place, advanced)
+    drain_s = np.full(shape, np.inf) if drain is None else drain.drain_s
+    return Replayed(backlogs, owners, processed, lag_records_s, drain_s)

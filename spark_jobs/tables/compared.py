@@ -55,10 +55,10 @@ _REPLAY_COLUMNS: Final = (
     Column("lag_records", "ARRAY<BIGINT>", "lag of the group"),
     Column("max_member_lag_records", "ARRAY<BIGINT>", "lag of the member that is furthest behind"),
     Column("time_lag_ms", "ARRAY<BIGINT>", "age of the oldest record of the group not yet processed"),
-    Column("mean_lag_records", "DOUBLE", "lag of the group on average over time"),
-    Column("max_lag_records", "BIGINT", "largest lag of the group"),
-    Column("p95_time_lag_ms", "BIGINT", "95th percentile of time lag over all partitions and readings"),
-    Column("max_time_lag_ms", "BIGINT", "largest time lag of a partition"),
+    Column("mean_lag_records", "DOUBLE", "lag of the group on average over time, by the model's integral"),
+    Column("max_lag_records", "BIGINT", "largest lag of the group at a snapshot"),
+    Column("p95_time_lag_ms", "BIGINT", "time lag that is not exceeded for 95 % of the partitions' time"),
+    Column("max_time_lag_ms", "BIGINT", "largest time lag of a partition at a snapshot"),
     Column("drain_from", "TIMESTAMP", "when most lag was really seen: the same for all policies of a group"),
     Column(
         "drain_time_ms",
@@ -85,6 +85,16 @@ _REPLAY_COLUMNS: Final = (
     Column("median_error_records", "DOUBLE", "observed only: median over readings of |replayed - seen| lag"),
     Column("p95_error_records", "DOUBLE", "observed only: the same, 95th percentile"),
     Column("comparison_id", "STRING", "hash of what was compared: policies, snapshots, model"),
+    Column("num_unknown_ages", "INT", "partitions whose first backlog has no known age: times are minima"),
+    Column("unknown_share", "DOUBLE", "part of the partitions' time before their first known lag: left out"),
+    Column("measured_mean_lag_records", "DOUBLE", "observed only: measured lag on average over time"),
+    Column("measured_max_lag_records", "BIGINT", "observed only: largest measured lag at a snapshot"),
+    Column("num_unknown_lags", "INT", "observed only: lags of a partition at a snapshot that are not known"),
+    Column(
+        "measured_unknown_share", "DOUBLE", "observed only: part of the partitions' time without known lag"
+    ),
+    Column("measured_max_time_lag_ms", "BIGINT", "observed only: largest measured time lag at a snapshot"),
+    Column("num_unknown_time_lags", "INT", "observed only: lags at a snapshot that have no time lag"),
 )
 
 REPLAYS: Final = Table(

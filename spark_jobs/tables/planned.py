@@ -33,19 +33,29 @@ PLANS: Final = Table(
         Column("num_members", "INT", "members planned for", nullable=False),
         Column("num_partitions", "INT", "partitions planned", nullable=False),
         Column("num_unassigned_partitions", "INT", "partitions that nobody takes", nullable=False),
-        Column("num_unknown_partitions", "INT", "partitions whose lag is not known", nullable=False),
+        Column(
+            "num_unknown_partitions",
+            "INT",
+            "partitions whose load (lag, or rate by the settings) is not known",
+            nullable=False,
+        ),
         Column("num_stalled_partitions", "INT", "partitions that stand still: moving them may not help"),
         Column("moves", "INT", "partitions that leave a live owner", nullable=False),
         Column(
             "count_gap", "INT", "largest difference of counts that a partition could cross", nullable=False
         ),
-        Column("gain", "DOUBLE", "relative fall of the most loaded member's load; 0 when nothing falls"),
+        Column("gain", "DOUBLE", "relative fall of the most loaded member's known load; 0: nothing falls"),
         Column("metrics_before", _METRICS_STRUCT, "the measures of what is"),
         Column("metrics_after", _METRICS_STRUCT, "the measures of what is planned"),
         Column("violations", "ARRAY<STRING>", "what the checker found wrong with the assignment"),
         Column("run_id", "STRING", "the run that planned it"),
         Column("mode_reason", "STRING", "why it was planned in shadow though the policy allows more"),
         Column("breaches_in_row", "INT", "readings in a row, this one included, that ask for a change"),
+        Column(
+            "num_unknown_lags",
+            "INT",
+            "partitions whose lag is not known: the largest lags of the measures are then lower bounds",
+        ),
     ),
 )
 
@@ -107,7 +117,11 @@ _EVENT_COLUMNS: Final = (
     ),
     Column("reason", "STRING", "why, in plain words"),
     Column("actor", "STRING", "who or what decided", nullable=False),
-    Column("at", "TIMESTAMP", "when it happened; for what a job derives, the slot it derives it from"),
+    Column(
+        "at",
+        "TIMESTAMP",
+        "when it happened; of what a job decides from a snapshot, the end of that snapshot",
+    ),
     Column("sequence", "BIGINT", "the hint's sequence number, for PUBLISHED and WITHDRAWN"),
     Column("expires_at", "TIMESTAMP", "when the hint ends, for PUBLISHED"),
     Column("run_id", "STRING", "the run"),
@@ -145,6 +159,15 @@ GATE_RESULTS: Final = Table(
     ),
 )
 
+_UNKNOWN_COLUMNS: Final = (
+    Column("num_partitions", "INT", "partitions of the group in the snapshot; null: it has no lag of it"),
+    Column(
+        "num_unknown_partitions",
+        "INT",
+        "of these, the ones whose lag is not known: the actual lags are then lower bounds, null when all are",
+    ),
+)
+
 OUTCOMES: Final = Table(
     name="outcomes",
     doc="what became of a published plan, as a later snapshot showed it",
@@ -159,14 +182,15 @@ OUTCOMES: Final = Table(
         Column("adherence", "DOUBLE", "share of the hinted partitions that their hinted members hold"),
         Column("max_member_lag_before_records", "BIGINT", "lag of the most loaded member when planned"),
         Column("max_member_lag_predicted_records", "BIGINT", "the same by the plan"),
-        Column("max_member_lag_actual_records", "BIGINT", "the same as seen"),
+        Column("max_member_lag_actual_records", "BIGINT", "the same as seen, of the partitions known"),
         Column("total_lag_before_records", "BIGINT", "lag of the group when planned"),
-        Column("total_lag_actual_records", "BIGINT", "lag of the group as seen"),
+        Column("total_lag_actual_records", "BIGINT", "lag of the group as seen, of the partitions known"),
         Column("lag_skew_before", "DOUBLE", "most loaded member over the mean, when planned"),
         Column("lag_skew_predicted", "DOUBLE", "the same by the plan"),
-        Column("lag_skew_actual", "DOUBLE", "the same as seen"),
+        Column("lag_skew_actual", "DOUBLE", "the same as seen; null: not all lag is known"),
         Column("run_id", "STRING", "the run"),
         Column("target_adherence", "DOUBLE", "the share by the coordinator's target; null: classic protocol"),
+        *_UNKNOWN_COLUMNS,
     ),
 )
 
@@ -184,19 +208,22 @@ SCORES: Final = Table(
         Column("scored_after_ms", "BIGINT", "from the publishing to the scoring snapshot", nullable=False),
         Column("outcome", "STRING", "APPLIED, IGNORED, EXPIRED or WITHDRAWN", nullable=False),
         Column("outcome_reason", "STRING", "why, in plain words"),
-        Column("paid_off", "BOOLEAN", "whether the plan was worth it; null: cannot be told"),
+        Column("paid_off", "BOOLEAN", "whether the plan was worth it; null: open, as the reason says"),
         Column("reason", "STRING", "the verdict in plain words", nullable=False),
         Column("max_member_lag_before_records", "BIGINT", "lag of the most loaded member when planned"),
         Column("max_member_lag_predicted_records", "BIGINT", "the same by the plan"),
-        Column("max_member_lag_actual_records", "BIGINT", "the same at the horizon"),
+        Column("max_member_lag_actual_records", "BIGINT", "the same at the horizon, as far as known"),
         Column("total_lag_before_records", "BIGINT", "lag of the group when planned"),
-        Column("total_lag_actual_records", "BIGINT", "lag of the group at the horizon"),
+        Column("total_lag_actual_records", "BIGINT", "lag of the group at the horizon, as far as known"),
         Column("gain_predicted", "DOUBLE", "relative fall of the most loaded member's load by the plan"),
         Column("gain_actual", "DOUBLE", "relative fall of the most loaded member's share of the group's lag"),
         Column(
-            "drain_time_before_ms", "BIGINT", "longest drain time of a partition when planned; null: never"
+            "drain_time_before_ms",
+            "BIGINT",
+            "longest drain time of a partition when planned; null: never, or a lag is not known",
         ),
-        Column("drain_time_actual_ms", "BIGINT", "the same at the horizon; null: never"),
+        Column("drain_time_actual_ms", "BIGINT", "the same at the horizon"),
         Column("run_id", "STRING", "the run"),
+        *_UNKNOWN_COLUMNS,
     ),
 )

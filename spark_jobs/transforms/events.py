@@ -19,7 +19,7 @@ IGNORED: Final = "IGNORED"
 EXPIRED: Final = "EXPIRED"
 WITHDRAWN: Final = "WITHDRAWN"
 
-# Where an event stands in a plan's life. Moments alone would tie: jobs tell time by the slot.
+# Where an event stands in a plan's life. Times alone tie: what is decided from a snapshot has its end.
 EVENT_RANK: Final = {
     PROPOSED: 0,
     REJECTED: 1,
@@ -67,6 +67,7 @@ def build_events(
     event: str | Column,
     *,
     actor: str,
+    at: Column,
     reason: Column | None = None,
 ) -> DataFrame:
     """Build one event a plan, by the contract of ``plan_events``.
@@ -79,6 +80,9 @@ def build_events(
         A name, or a column that holds names.
     actor
         Who or what decided.
+    at
+        When it happened, from the data: a repeat must derive the same row. Never before the snapshot that it
+        rests on was read.
     reason
         Why, in plain words.
     """
@@ -95,8 +99,7 @@ def build_events(
             name.alias("event"),
             (sf.lit(None).cast("string") if reason is None else reason).alias("reason"),
             sf.lit(actor).alias("actor"),
-            # The slot, not the clock: a repeat must derive the same row.
-            sf.col("slot").alias("at"),
+            at.alias("at"),
             sf.lit(None).cast("bigint").alias("sequence"),
             sf.lit(None).cast("timestamp").alias("expires_at"),
             "run_id",

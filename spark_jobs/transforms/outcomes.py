@@ -110,38 +110,53 @@ def _adherence(assignments: DataFrame, members: DataFrame) -> DataFrame:
 
 
 def actual_lag(lag: DataFrame, members: DataFrame) -> DataFrame:
-    """What groups' lag is like: of the most loaded member, in all, and how skewed.
+    """Measure groups' lag: of the most loaded member, in total, and how skewed.
 
     Returns
     -------
     DataFrame
-        ``group_id, max_member_lag_actual_records, mean_member_lag, lag_skew_actual,
-        total_lag_actual_records``.
+        ``group_id, num_partitions, num_unknown_partitions, max_member_lag_actual_records,
+        lag_skew_actual, total_lag_actual_records``; a row a group that has rows of ``lag``. Where the lag
+        of some partitions is not known, the two lags are lower bounds and the skew is null; where no lag
+        is known, all three are null.
     """
     from pyspark.sql import functions as sf
 
     counted = lag.where(sf.col("status") != "NOT_SUBSCRIBED")
+    totals = counted.groupBy("group_id").agg(
+        sf.count(sf.lit(1)).cast("int").alias("num_partitions"),
+        sf.count_if(sf.col("lag_records").isNull()).cast("int").alias("num_unknown_partitions"),
+        sf.sum("lag_records").alias("total_lag_actual_records"),
+    )
     by_member = (
         counted.where(sf.col("owner_member_id").isNotNull())
         .groupBy("group_id", sf.col("owner_member_id").alias("member_id"))
-        .agg(sf.sum("lag_records").alias("member_lag"))
+        .agg(sf.sum("lag_records").alias("member_lag"), sf.lit(True).alias("is_owner"))
     )
-    # A member that holds nothing is behind by nothing, and counts in the mean.
+    # A member that owns nothing is behind by nothing, and counts in the mean; one whose partitions are all
+    # unknown is behind by nobody knows how much.
     alive = members.where(sf.col("member_id").isNotNull()).select("group_id", "member_id").distinct()
     by_group = (
         alive.join(by_member, ["group_id", "member_id"], "left")
-        .withColumn("member_lag", sf.coalesce("member_lag", sf.lit(0)))
+        .withColumn("member_lag", sf.when(sf.col("is_owner"), sf.col("member_lag")).otherwise(sf.lit(0)))
         .groupBy("group_id")
-        .agg(
-            sf.max("member_lag").alias("max_member_lag_actual_records"),
-            sf.avg("member_lag").alias("mean_member_lag"),
-        )
+        .agg(sf.max("member_lag").alias("max_member_lag"), sf.avg("member_lag").alias("mean_member_lag"))
     )
-    skew = sf.when(
-        sf.col("mean_member_lag") > 0, sf.col("max_member_lag_actual_records") / sf.col("mean_member_lag")
-    ).otherwise(sf.lit(1.0))
-    totals = counted.groupBy("group_id").agg(sf.sum("lag_records").alias("total_lag_actual_records"))
-    return by_group.withColumn("lag_skew_actual", skew).join(totals, "group_id", "left")
+    is_any_known = sf.col("num_unknown_partitions") < sf.col("num_partitions")
+    skew = sf.when(sf.col("mean_member_lag") > 0, sf.col("max_member_lag") / sf.col("mean_member_lag")).when(
+        sf.col("max_member_lag") == 0, sf.lit(1.0)
+    )
+    return (
+        totals.join(by_group, "group_id", "left")
+        .withColumns(
+            {
+                "max_member_lag_actual_records": sf.when(is_any_known, sf.col("max_member_lag")),
+                # A skew has no lower bound: an unknown partition may make it larger or smaller.
+                "lag_skew_actual": sf.when(sf.col("num_unknown_partitions") == 0, skew),
+            }
+        )
+        .drop("max_member_lag", "mean_member_lag")
+    )
 
 
 def _outcome() -> Column:

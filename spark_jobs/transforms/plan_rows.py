@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from assignor_core.metrics import Metrics
     from spark_jobs.core_bridge import GroupPlan
     from spark_jobs.group_bundle import GroupBundle
     from spark_jobs.logs import WorkerLog
@@ -76,6 +77,8 @@ class PlanContext:
         Name in the policy, id from the brokers.
     snapshot_id, slot, day
         The snapshot planned from.
+    finished_at
+        When that snapshot was read to its end: the time of what is decided from it.
     run_id
         The run.
     history
@@ -91,6 +94,7 @@ class PlanContext:
     snapshot_id: str
     slot: datetime
     day: date
+    finished_at: datetime
     run_id: str
     history: Mapping[str, GroupHistory] = field(default_factory=dict)
     log: WorkerLog | None = None
@@ -271,8 +275,19 @@ class _Answer:
         return planned_table(bundle, self.decisions, self.heads, self.plans)
 
 
+def _known_metrics(measured: Metrics, num_unknown: int, num_partitions: int) -> dict[str, Any]:
+    """Measures without what unknown lag makes meaningless: it counts as 0 in the arrays."""
+    # Not asdict(): copying them value by value costs as much as measuring them.
+    columns = {name: getattr(measured, name) for name in _METRICS}
+    if num_unknown:
+        columns |= {"mean_member_lag_records": None, "lag_skew": None}
+        if num_unknown == num_partitions:
+            columns["max_member_lag_records"] = None
+    return columns
+
+
 def _head_columns(plan: GroupPlan, reading: GroupReading) -> dict[str, Any]:
-    group = plan.rows.group
+    group, num_unknown_lags = plan.rows.group, int(plan.rows.is_unknown.sum())
     return {
         "fingerprint": plan.fingerprint,
         "payload": plan.payload.decode("ascii"),
@@ -284,12 +299,12 @@ def _head_columns(plan: GroupPlan, reading: GroupReading) -> dict[str, Any]:
         "num_partitions": group.num_partitions,
         "num_unassigned_partitions": int((plan.assignment < 0).sum()),
         "num_unknown_partitions": int(plan.is_unknown.sum()),
+        "num_unknown_lags": num_unknown_lags,
         "num_stalled_partitions": int(plan.rows.stalled.sum()),
         "moves": plan.moves,
         "count_gap": plan.count_gap,
         "gain": plan.gain,
-        # Not asdict(): copying them value by value costs as much as measuring them.
-        "metrics_before": {name: getattr(plan.before, name) for name in _METRICS},
-        "metrics_after": {name: getattr(plan.after, name) for name in _METRICS},
+        "metrics_before": _known_metrics(plan.before, num_unknown_lags, group.num_partitions),
+        "metrics_after": _known_metrics(plan.after, num_unknown_lags, group.num_partitions),
         "violations": list(plan.violations),
     }

@@ -52,11 +52,10 @@ def build_scores(
         "group_id",
         sf.col("total_lag_records").alias("total_lag_before_records"),
         sf.col("drain_time_ms").alias("drain_time_before_ms"),
+        sf.col("num_unknown").alias("num_unknown_before"),
     )
     now = _group_lag(lag, "group_id").select(
-        "group_id",
-        sf.col("drain_time_ms").alias("drain_time_actual_ms"),
-        "num_unknown",
+        "group_id", sf.col("drain_time_ms").alias("drain_time_actual_ms")
     )
     marker = snapshot.select("cluster", "day", "snapshot_id", "slot", "started_at")
     rows = (
@@ -81,10 +80,15 @@ def build_scores(
 
 
 def _group_lag(lag: DataFrame, *key: str) -> DataFrame:
-    """A group's whole lag and its longest drain time; null when a partition that is behind never ends."""
+    """A group's total lag and its longest drain time.
+
+    The drain time is null when a partition that is behind never drains, or when a lag is not known.
+    """
     from pyspark.sql import functions as sf
 
-    never = sf.count_if((sf.col("lag_records") > 0) & sf.col("drain_time_ms").isNull())
+    never = sf.count_if(
+        sf.col("lag_records").isNull() | ((sf.col("lag_records") > 0) & sf.col("drain_time_ms").isNull())
+    )
     longest = sf.coalesce(sf.max("drain_time_ms"), sf.lit(0))
     return (
         lag.where(sf.col("status") != "NOT_SUBSCRIBED")
@@ -98,18 +102,22 @@ def _group_lag(lag: DataFrame, *key: str) -> DataFrame:
 
 
 def _gain_actual() -> Column:
-    """How far the most loaded member's share of the group's lag fell; without any lag left, all of it."""
+    """How far the most loaded member's share of the group's lag fell; without any lag left, all of it.
+
+    Null where the lag of any partition is not known: a share of a part says nothing about the whole.
+    """
     from pyspark.sql import functions as sf
 
     share_before = sf.col("max_member_lag_before_records") / sf.col("total_lag_before_records")
     share_now = sf.col("max_member_lag_actual_records") / sf.col("total_lag_actual_records")
-    return sf.when(sf.col("total_lag_actual_records") == 0, sf.lit(1.0)).when(
-        (share_before > 0) & (sf.col("num_unknown") == 0), 1 - share_now / share_before
+    fall = sf.when(sf.col("total_lag_actual_records") == 0, sf.lit(1.0)).when(
+        (share_before > 0) & (sf.col("num_unknown_before") == 0), 1 - share_now / share_before
     )
+    return sf.when(sf.col("num_unknown_partitions") == 0, fall)
 
 
 def _paid_off() -> Column:
-    """Null where a person or a newer plan came in between, or lag is not known: that tells nothing."""
+    """Null where a person or a newer plan came in between, or where any lag is not known."""
     from pyspark.sql import functions as sf
 
     kept_its_word = sf.col("max_member_lag_actual_records") <= sf.col("max_member_lag_predicted_records")
@@ -131,6 +139,11 @@ def _reason() -> Column:
         "max_member_lag_before_records",
         "max_member_lag_predicted_records",
     )
+    unknown = sf.format_string(
+        "the lag of %d of %d partitions is not known at the horizon",
+        "num_unknown_partitions",
+        "num_partitions",
+    )
     share = sf.format_string(
         ", its share of the group's lag fell by %.1f %%, %.1f %% is asked for",
         sf.col("gain_actual") * 100,
@@ -143,6 +156,8 @@ def _reason() -> Column:
             sf.col("outcome") != APPLIED,
             sf.concat(sf.lit("it was not followed: "), sf.coalesce("outcome_reason", sf.lower("outcome"))),
         )
-        .when(sf.col("gain_actual").isNull(), sf.lit("the group's lag is not known at the horizon"))
+        .when(sf.col("num_unknown_partitions") > 0, unknown)
+        .when(sf.col("num_unknown_partitions").isNull(), sf.lit("the snapshot has no lag of the group"))
+        .when(sf.col("gain_actual").isNull(), sf.lit("the group's lag when planned is zero or not known"))
         .otherwise(sf.concat(numbers, share))
     )

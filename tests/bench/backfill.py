@@ -25,6 +25,7 @@ import numpy as np
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.tables import COMPARISONS, LAG, MEMBERS, REPLAYS, SNAPSHOTS
 from tests.bench.backfill_data import CLUSTER, FIRST_DAY, Workload, day_of, write_days
+from tests.support.spark_tables import spark_writing, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,13 +109,11 @@ def _bytes(rows: pa.Table) -> bytes:
 
 def link_days(source: Path, target: Path, days: Sequence[date]) -> None:
     """Make a lake of the readings of some days of another."""
-    from deltalake import write_deltalake
-
     reader = LakeReader(str(source))
     for table in (SNAPSHOTS, MEMBERS, LAG):
         for day in days:
             rows = reader.read(table, filters=[("cluster", "=", CLUSTER), ("day", "=", day)])
-            write_deltalake(str(target / table.name), rows, mode="append", partition_by=["cluster", "day"])
+            write_rows(target, table, rows)
 
 
 def model_errors(lake: Path) -> dict[str, float]:
@@ -133,7 +132,8 @@ def run(folder: Path, num_days: int, num_groups: int) -> dict[str, Any]:
     """Generate, kill twice, finish, compare again; return all figures."""
     lake, again = folder / "lake", folder / "again"
     started = time.perf_counter()
-    rows = write_days(str(lake), Workload(num_groups), num_days)
+    with spark_writing():
+        rows = write_days(str(lake), Workload(num_groups), num_days)
     generated_s = time.perf_counter() - started
     policy = write_policy(folder, lake)
     seconds: dict[str, float] = {}
@@ -151,7 +151,8 @@ def run(folder: Path, num_days: int, num_groups: int) -> dict[str, Any]:
     days = sorted({*days, *(day_of(num_days - 1 - number) for number in range(min(_AGAIN, num_days)))})
     other = folder / "other"
     other.mkdir()
-    link_days(lake, again, days)
+    with spark_writing():
+        link_days(lake, again, days)
     run_job(write_policy(other, again), num_days)
     each = np.array([seconds[day] for day in sorted(seconds)])
     return {

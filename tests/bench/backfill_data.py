@@ -15,7 +15,8 @@ import numpy as np
 from assignor_core.assignors import get_assignor
 from assignor_core.model import Group
 from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import CLUSTER_AND_DAY, LAG, MEMBERS, SNAPSHOTS, Table
+from spark_jobs.tables import LAG, MEMBERS, SNAPSHOTS, Table
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -250,15 +251,11 @@ class Workload:
 
 
 def write_days(root: str, workload: Workload, num_days: int) -> int:
-    """Write days into a lake that nobody else writes meanwhile; returns how many lag rows they have."""
-    from deltalake import write_deltalake
-
-    from spark_jobs.lake_paths import LakePaths
-
-    paths, rows = LakePaths(root), 0
+    """Write days into a lake by the running Spark session; returns how many lag rows they have."""
+    rows = 0
     for _ in range(num_days):
         for table, data in workload.next_day().items():
-            write_deltalake(paths.table(table), data, mode="append", partition_by=list(CLUSTER_AND_DAY))
+            write_rows(root, table, data)
             rows += data.num_rows if table is LAG else 0
     return rows
 

@@ -114,7 +114,7 @@ def run_once(spark: SparkSession, num_groups: int) -> dict[str, Any]:
     """Plan and judge one snapshot; return counts and seconds."""
     loaded = parse_policy(POLICY, environ={})
     context = PlanContext(
-        loaded.policy, loaded.policy_hash, "c", "kafka", SNAPSHOT, SLOT, SLOT.date(), "bench"
+        loaded.policy, loaded.policy_hash, "c", "kafka", SNAPSHOT, SLOT, SLOT.date(), SLOT, "bench"
     )
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(spark, str(Path(folder) / "lake"))

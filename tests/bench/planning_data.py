@@ -74,6 +74,7 @@ def plan_context(mode: str, repeat: str) -> PlanContext:
         snapshot_id=SNAPSHOT,
         slot=SLOT,
         day=SLOT.date(),
+        finished_at=SLOT,
         run_id="bench",
     )
     return replace(context, policy_hash=f"{loaded.policy_hash[:16]}-{repeat}")

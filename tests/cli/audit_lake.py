@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -115,10 +116,8 @@ def audit_tables(
 
 def write_audit(lake: Path, history: Sequence[Seen], *, group_id: str = GROUP) -> None:
     """Write a history's tables into a lake."""
-    from deltalake import write_deltalake
-
     for table, rows in audit_tables(history, group_id=group_id).items():
-        write_deltalake(str(lake / table.name), rows, mode="append", partition_by=["cluster", "day"])
+        write_rows(lake, table, rows)
 
 
 def _membership(seen: Seen) -> dict[str, Any] | None:

@@ -9,9 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from evenlag.app import app
-from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.tables import (
-    CLUSTER_AND_DAY,
     CONTROL_EVENTS,
     GATE_RESULTS,
     LAG,
@@ -22,10 +20,14 @@ from spark_jobs.tables import (
     SNAPSHOTS,
     Table,
 )
+from tests.support import spark_tables
+from tests.support.spark_tables import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     Evenlag = Callable[..., Result]
 
@@ -39,12 +41,8 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 def write_rows(lake: Path, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """Write rows into a table of a lake; what a row lacks is null."""
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
     head = {"cluster": "orders", "day": DAY}
-    data = pa.Table.from_pylist([head | row for row in rows], schema=arrow_schema(table))
-    write_deltalake(str(lake / table.name), data, mode="append", partition_by=list(CLUSTER_AND_DAY))
+    spark_tables.write_rows(lake, table, [head | row for row in rows])
 
 
 def _metrics(largest: int, mean: float) -> dict[str, Any]:
@@ -205,9 +203,10 @@ def _write_lake(lake: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lake")
-    _write_lake(folder)
+    with together(spark):
+        _write_lake(folder)
     return folder
 
 

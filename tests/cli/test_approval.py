@@ -12,10 +12,13 @@ from spark_jobs import approvals
 from spark_jobs.publish_hints import publish_hints
 from spark_jobs.tables import PLANS
 from tests.live_plan import LiveGroup
+from tests.support.spark_tables import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from sandbox.broker import Broker
     from tests.cli.conftest import Evenlag
@@ -24,8 +27,10 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-def live(broker: Broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[LiveGroup]:
-    made = LiveGroup(broker, tmp_path, unique)
+def live(
+    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
+) -> Iterator[LiveGroup]:
+    made = LiveGroup(broker, spark, tmp_path, unique)
     try:
         yield made
     finally:
@@ -89,10 +94,11 @@ def test_a_group_whose_membership_changes_between_approval_and_publish_is_never_
 
 
 def test_a_plan_that_does_not_wait_is_told_why(evenlag: Evenlag, live: LiveGroup) -> None:
-    shadow = live.plan(mode="shadow", age_s=30)
-    failed = live.plan(failed_gate="moves 41 partitions", age_s=20)
-    old = live.plan(age_s=2 * 3600)
-    waiting = live.plan()
+    with together():
+        shadow = live.plan(mode="shadow", age_s=30)
+        failed = live.plan(failed_gate="moves 41 partitions", age_s=20)
+        old = live.plan(age_s=2 * 3600)
+        waiting = live.plan()
     twin = waiting[:20] + shadow[20:]
     live.write(PLANS, [{"cluster": live.name, "day": datetime.now(UTC).date(), "plan_id": twin,
                         "slot": datetime.now(UTC), "group_id": live.group_id}])  # fmt: skip

@@ -70,6 +70,28 @@ def test_error_is_answered_with_status_1(arguments: tuple[str, ...], text: str) 
     assert json.loads(out)["error"]
 
 
-def test_missing_file_is_one_line_and_status_1(tmp_path: Path) -> None:
-    code, out = run("-a", "range", str(tmp_path / "none.json"))
-    assert (code, out) == (1, "")
+def test_missing_file_is_one_line_and_a_mistake_in_the_call(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["assign", "-a", "range", str(tmp_path / "none.json")])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "none.json cannot be read: No such file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"ownd": []}, "unknown key 'ownd'"),
+        ({"lags": {"t": [9]}}, "1 lags for 4 partitions"),
+        ({"lags": {"u": [9]}}, "no such topic"),
+        ({"members": [{"id": "a", "owned": [["t", 5]]}]}, "has 4 partitions, no 5"),
+    ],
+)
+def test_a_batch_names_a_typing_error_on_its_line_and_goes_on(changes: dict[str, Any], told: str) -> None:
+    lines = [json.dumps({**PROBLEM, **each, "assignor": "range"}) for each in (changes, {})]
+    code, out = run("--jsonl", "-", text="\n".join(lines))
+    bad, good = (json.loads(line) for line in out.splitlines())
+    assert (code, told in bad["error"], "assignment" in good) == (1, True, True)
+
+
+def test_a_setting_that_the_assignor_does_not_have_is_refused() -> None:
+    code, out = run("-a", "range", "--max-moves", "1", "-", text=json.dumps(PROBLEM))
+    assert (code, json.loads(out)) == (1, {"error": "range has no setting max_moves: leave it out"})

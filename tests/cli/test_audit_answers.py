@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from evenlag.audit.adherence import Hint, hint_finder, judge_hints
 from evenlag.audit.churn import find_rebalances, sum_up
+from evenlag.audit.differences import diff
 from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
-from evenlag.audit.owners import diff, owners_at
+from evenlag.audit.owners import owners_at
 from tests.cli.audit_lake import STEP, TOPIC_ID, Seen, at, period_of, snapshot_id
 
 if TYPE_CHECKING:

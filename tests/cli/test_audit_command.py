@@ -19,9 +19,12 @@ from spark_jobs.tables import (
 )
 from tests.cli.audit_lake import STEP, TOPIC_ID, Seen, at, snapshot_id, write_audit
 from tests.cli.conftest import write_rows
+from tests.support.spark_tables import together, update_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from tests.cli.conftest import Evenlag
 
@@ -49,53 +52,54 @@ def lag(number: int, partition: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a lake with a history over midnight, a hint, and lag."""
     lake = tmp_path_factory.mktemp("audited")
-    write_audit(lake, HISTORY)
-    times = ("started_at", "log_start_read_at", "commits_read_at", "end_read_at", "finished_at")
-    markers = [
-        {"cluster": "c", "day": at(number).date(), "snapshot_id": snapshot_id(number), "slot": at(number)}
-        | dict.fromkeys(times, at(number))
-        for number in range(len(HISTORY) + 1)  # the last one is not audited yet
-    ]
-    write_rows(lake, SNAPSHOTS, markers)
-    head = {
-        "cluster": "c",
-        "day": at(0).date(),
-        "snapshot_id": snapshot_id(1),
-        "plan_id": PLAN,
-        "group_id": "g",
-    }
-    published = head | {"event": "PUBLISHED", "actor": "publisher", "at": at(1) + STEP / 2, "sequence": 4}
-    write_rows(lake, CONTROL_EVENTS, [published])
-    hinted = {0: "m:a1", 1: "m:b1", 2: "m:b1", 3: "m:b1"}
-    moves = [
-        head | {"topic_id": TOPIC_ID, "topic": "t", "partition": partition, "owner_after_key": key}
-        for partition, key in hinted.items()
-    ]
-    write_rows(lake, PLAN_ASSIGNMENTS, moves)
-    rows = [
-        *(lag(number, 2, stalled=True, lag_records=number, owner_member_id="b1") for number in (1, 2, 5)),
-        *(lag(7, partition, status="NO_MEMBERS", lag_records=10) for partition in (0, 3)),
-        lag(0, 0, status="NO_MEMBERS", lag_records=10),  # whose it was is not known
-    ]
-    write_rows(lake, LAG, rows)
-    decided = {
-        "cluster": "c",
-        "group_id": "g",
-        "policy_mode": "auto",
-        "policy_hash": "p",
-        "decision": "NO_CHANGE",
-    }
-    write_rows(
-        lake,
-        DECISIONS,
-        [
-            decided | {"snapshot_id": snapshot_id(n), "slot": at(n), "day": at(n).date()}
-            for n in range(len(HISTORY))
-        ],
-    )
+    with together(spark):
+        write_audit(lake, HISTORY)
+        times = ("started_at", "log_start_read_at", "commits_read_at", "end_read_at", "finished_at")
+        markers = [
+            {"cluster": "c", "day": at(number).date(), "snapshot_id": snapshot_id(number), "slot": at(number)}
+            | dict.fromkeys(times, at(number))
+            for number in range(len(HISTORY) + 1)  # the last one is not audited yet
+        ]
+        write_rows(lake, SNAPSHOTS, markers)
+        head = {
+            "cluster": "c",
+            "day": at(0).date(),
+            "snapshot_id": snapshot_id(1),
+            "plan_id": PLAN,
+            "group_id": "g",
+        }
+        published = head | {"event": "PUBLISHED", "actor": "publisher", "at": at(1) + STEP / 2, "sequence": 4}
+        write_rows(lake, CONTROL_EVENTS, [published])
+        hinted = {0: "m:a1", 1: "m:b1", 2: "m:b1", 3: "m:b1"}
+        moves = [
+            head | {"topic_id": TOPIC_ID, "topic": "t", "partition": partition, "owner_after_key": key}
+            for partition, key in hinted.items()
+        ]
+        write_rows(lake, PLAN_ASSIGNMENTS, moves)
+        rows = [
+            *(lag(number, 2, stalled=True, lag_records=number, owner_member_id="b1") for number in (1, 2, 5)),
+            *(lag(7, partition, status="NO_MEMBERS", lag_records=10) for partition in (0, 3)),
+            lag(0, 0, status="NO_MEMBERS", lag_records=10),  # whose it was is not known
+        ]
+        write_rows(lake, LAG, rows)
+        decided = {
+            "cluster": "c",
+            "group_id": "g",
+            "policy_mode": "auto",
+            "policy_hash": "p",
+            "decision": "NO_CHANGE",
+        }
+        write_rows(
+            lake,
+            DECISIONS,
+            [
+                decided | {"snapshot_id": snapshot_id(n), "slot": at(n), "day": at(n).date()}
+                for n in range(len(HISTORY))
+            ],
+        )
     return lake
 
 
@@ -164,6 +168,11 @@ def test_people_are_shown_tables(evenlag: Evenlag, audited: Path) -> None:
     answer = evenlag("audit", "churn", "g", "--moves", "--to", at(20).isoformat(), "--lake", audited)
     assert "HINT_APPLIED" in answer.stdout
     assert "1 readings of the period are not audited yet: evenlag audit build" in answer.stderr
+    # The same where it goes up to the newest one, or to a moment that one would tell more of.
+    for arguments in (("churn",), ("owner", "g"), ("owner", "g", "--at", at(20).isoformat())):
+        answer = evenlag("audit", *arguments, "--lake", audited)
+        assert "1 readings of the period are not audited yet" in answer.stderr
+    assert not evenlag("audit", "owner", "g", "--at", at(1).isoformat(), "--lake", audited).stderr
     assert "FOLLOWED" in evenlag("audit", "adherence", "--lake", audited).stdout
     assert "OWNED_BY_TWO" in evenlag("audit", "anomalies", "g", "--lake", audited).stdout
 
@@ -189,7 +198,7 @@ def test_without_an_audit_it_says_what_to_run(evenlag: Evenlag, lake: Path) -> N
         (("owner", "gg"), 4, "did you mean 'g'?"),
         (("owner", "g", "--at", "noon"), 2, "is no moment"),
         (("churn", "--from", "2026-11-22", "--to", "2026-11-21"), 2, "ends"),
-        (("diff", "g", "2026-11-20", "2026-11-22"), 4, "no reading that had ended by 2026-11-20"),
+        (("diff", "g", "2026-11-20", "2026-11-22"), 4, "no snapshot that had ended by 2026-11-20"),
         (("adherence", "--to", "2026-11-21T23:31"), 4, "no hint stood"),
     ],
 )
@@ -204,13 +213,9 @@ def test_what_cannot_be_answered_is_said(
 def test_a_day_that_is_half_written_is_not_answered_from(
     evenlag: Evenlag, audited: Path, tmp_path: Path
 ) -> None:
-    from deltalake import DeltaTable
-
     copy = tmp_path / "copy"
     shutil.copytree(audited, copy)
-    DeltaTable(str(copy / OWNERSHIP.name)).update(
-        updates={"basis": "'another'"}, predicate="day = '2026-11-22'"
-    )
+    update_rows(copy, OWNERSHIP, {"basis": "'another'"}, "day = '2026-11-22'")
     answer = evenlag("audit", "churn", "--lake", copy)
     assert answer.exit_code == 3
     assert "the audit of 2026-11-22 is being made anew" in answer.stderr

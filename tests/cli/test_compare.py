@@ -10,9 +10,12 @@ import pytest
 
 from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS, SNAPSHOTS
 from tests.cli.conftest import DAY, FIRST, FIRST_SLOT, write_rows
+from tests.support.spark_tables import together
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from tests.cli.conftest import Evenlag
 
@@ -35,23 +38,24 @@ def _replay(group: str, policy: str, time_lag_ms: int, **more: Any) -> dict[str,
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two groups of which `range` suits one; a third that was replayed under one policy only."""
     lake = tmp_path_factory.mktemp("compared")
-    write_rows(lake, SNAPSHOTS, [{"snapshot_id": FIRST, "slot": FIRST_SLOT}])
-    seen = {"median_error": 0.02, "p95_error": 0.1, "median_error_records": 40.0}
-    rows = [
-        _replay("billing", "observed", 9_000, **seen),
-        _replay("billing", "range", 8_000, drain_time_ms=None),
-        _replay("billing", "lag-aware-sticky", 1_000, moves=9),
-        _replay("orders", "observed", 3_000, **(seen | {"median_error": 0.04})),
-        _replay("orders", "range", 2_000),
-        _replay("orders", "lag-aware-sticky", 2_500),
-        _replay("audit", "observed", 77_000),
-        {"group_id": "audit", "policy": "range", "reason": "a replay needs two readings at the least"},
-    ]
-    write_rows(lake, REPLAYS, rows)
-    write_rows(lake, COMPARISONS, [{"group_id": "orders", "policy": "range", "distance": 0.25}])
+    with together(spark):
+        write_rows(lake, SNAPSHOTS, [{"snapshot_id": FIRST, "slot": FIRST_SLOT}])
+        seen = {"median_error": 0.02, "p95_error": 0.1, "median_error_records": 40.0}
+        rows = [
+            _replay("billing", "observed", 9_000, **seen),
+            _replay("billing", "range", 8_000, drain_time_ms=None),
+            _replay("billing", "lag-aware-sticky", 1_000, moves=9),
+            _replay("orders", "observed", 3_000, **(seen | {"median_error": 0.04})),
+            _replay("orders", "range", 2_000),
+            _replay("orders", "lag-aware-sticky", 2_500),
+            _replay("audit", "observed", 77_000),
+            {"group_id": "audit", "policy": "range", "reason": "a replay needs two readings at the least"},
+        ]
+        write_rows(lake, REPLAYS, rows)
+        write_rows(lake, COMPARISONS, [{"group_id": "orders", "policy": "range", "distance": 0.25}])
     return lake
 
 

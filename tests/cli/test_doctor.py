@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Evenlag
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 POLICY = """\
 lake: {lake}
 clusters:

@@ -263,6 +263,7 @@ def test_a_real_lake_s_tables_are_those_of_the_contracts(lake: Path) -> None:
     assert worst(check_tables(LakeReader(str(lake)))) == "ok"
 
 
+@pytest.mark.usefixtures("spark")
 def test_attempts_that_nobody_finished_are_counted_from_the_files_statistics(tmp_path: Path) -> None:
     from datetime import date
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from sandbox.broker import Broker
     from tests.cli.conftest import Evenlag
 
@@ -25,8 +27,10 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture
-def live(broker: Broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[LiveGroup]:
-    made = LiveGroup(broker, tmp_path, unique, mode="auto")
+def live(
+    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
+) -> Iterator[LiveGroup]:
+    made = LiveGroup(broker, spark, tmp_path, unique, mode="auto")
     try:
         yield made
     finally:
@@ -34,6 +38,7 @@ def live(broker: Broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterat
 
 
 def publish(live: LiveGroup) -> list[tuple[str, str, int]]:
+    live.wait_until_settled()  # a plan of a group that rebalances expires
     report = publish_hints(live.loaded, live.name, datetime.now(UTC), "run")
     assert report.expired == []
     return report.published
@@ -50,7 +55,7 @@ def test_a_withdrawn_hint_is_forgotten_and_the_next_has_a_higher_sequence(
     plan = live.plan(mode="auto", approved=True)
     ((_, _, sequence),) = publish(live)
     caches = [runner.consumer.hint_cache for runner in live.runners]
-    wait_until(lambda: all(cache.view.hint is not None for cache in caches))
+    live.wait_until_followed(plan)
     waiting = live.plan(mode="auto", approved=True, age_s=0)
 
     call = ("hints", "withdraw", live.group_id, "--config", live.config, "--actor", "ada")
@@ -94,10 +99,11 @@ def test_killed_before_it_was_recorded_the_same_call_records_the_withdrawal(
 def test_stop_all_reaches_every_partition_and_holds_publishing_until_resume(
     evenlag: Evenlag, live: LiveGroup
 ) -> None:
-    live.plan(mode="auto", approved=True)
+    plan = live.plan(mode="auto", approved=True)
     publish(live)
     caches = [runner.consumer.hint_cache for runner in live.runners]
-    wait_until(lambda: all(cache.view.usable_hint is not None for cache in caches))
+    # Stopped halfway, the group would go on to follow after `resume`, beside the next publishing.
+    live.wait_until_followed(plan)
 
     call = ("--config", live.config, "--actor", "ada", "--reason")
     stopped = evenlag("hints", "stop-all", *call, "incident 7")

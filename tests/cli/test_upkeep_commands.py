@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.tables import PLANS, TABLES
+from tests.support.spark_tables import unset_properties
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,22 +16,28 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Evenlag
 
 
-def test_tables_tells_sizes_and_what_is_not_as_it_should_be(evenlag: Evenlag, lake: Path) -> None:
-    answer = evenlag("tables", "--lake", lake, "--json")
+def test_tables_tells_sizes_and_what_is_not_as_it_should_be(
+    evenlag: Evenlag, lake: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(lake, copy)
+    unset_properties(copy, PLANS)
+    answer = evenlag("tables", "--lake", copy, "--json")
     assert answer.exit_code == 0
     content = json.loads(answer.stdout)
     by_name = {row["table"]: row for row in content["tables"]}
     assert set(by_name) <= set(TABLES)
-    assert by_name["plans"]["num_rows"] == LakeReader(str(lake)).read(PLANS).num_rows
+    assert by_name["plans"]["num_rows"] == LakeReader(str(copy)).read(PLANS).num_rows
     assert by_name["plans"]["num_files"] >= 1
     assert by_name["plans"]["size_bytes"] > 0
     checks = {(check["table_name"], check["check_name"]): check for check in content["checks"]}
     assert checks["plans", "SCHEMA"]["is_ok"]
     assert checks["plans", "PROTOCOL"]["is_ok"]
-    # The test's lake was written without properties, as no evenlag would.
+    assert checks["lag", "PROPERTIES"]["is_ok"]
+    assert by_name["lag"]["is_healthy"]
     assert not checks["plans", "PROPERTIES"]["is_ok"]
     assert not by_name["plans"]["is_healthy"]
-    shown = evenlag("tables", "--lake", lake)
+    shown = evenlag("tables", "--lake", copy)
     assert shown.exit_code == 0
     assert "plans: PROPERTIES" in shown.stdout
 

@@ -98,10 +98,10 @@ records = st.one_of(st.binary(max_size=400), mutated(), other_json(), st.none())
 @given(st.lists(records, max_size=4))
 def test_with_a_key_no_bytes_but_the_publishers_become_a_hint(values: list[bytes | None]) -> None:
     cache = HintCache("g", group_key=KEY)
-    for value in values:
+    for number, value in enumerate(values, start=1):
         cache.apply_hint(value)
-        hint = cache.view.hint
-        assert hint is None or value == VALID
+        # A malformed record after the publisher's own leaves that one as it is.
+        assert cache.view.hint is None or VALID in values[:number]
     cache.apply_hint(value_of(payload_for({"m:m0": {}}), sequence=2))
     assert cache.view.hint is not None, "what came before does not stand in the way of a good one"
 

@@ -19,7 +19,7 @@ EXAMPLE: dict[str, Any] = {
             "instance": "pod-0",
             "rack": "a",
             "topics": ["t0", "t1", "gone"],
-            "owned": [["t0", 0], ["gone", 3], ["t0", 99]],
+            "owned": [["t0", 0], ["gone", 3]],
             "generation": 5,
         }
     ],
@@ -87,11 +87,36 @@ def test_plan_made_once_is_completed_without_a_new_budget() -> None:
         ({"members": [{"id": "a", "topics": "t"}]}, r"members\[0\].topics: a list is wanted"),
         ({"members": [{"id": "a", "owned": [["t", "0"]]}]}, r"members\[0\].owned\[0\]\[1\]: a whole number"),
         ({"members": [{"id": "a"}, {"id": "a"}]}, "member 'a' stands twice"),
-        ({"lags": {"t0": [1, -1]}}, "negative: -1"),
+        ({"lags": {"t0": [1, -1]}}, r"lags.t0\[1\]: a whole number from 0 to"),
         ({"lags": {"t0": [2**63]}}, r"lags.t0\[0\]: a whole number"),
         ({"lags": {"t0": 3}}, "lags.t0: a list is wanted"),
         ({"racks": {"t0": ["a"]}}, r"racks.t0\[0\]: a list is wanted"),
         ({"assignor": 3}, "the problem.assignor: text is wanted"),
+        ({"memebers": []}, "the problem has an unknown key 'memebers'; did you mean 'members'"),
+        (
+            {"members": [{"id": "a", "ownd": []}]},
+            r"members\[0\] has an unknown key 'ownd'; did you mean 'owned'",
+        ),
+        ({"topics": {"t": -1}}, r"topics.t: a whole number from 0 to"),
+        ({"topics": {"t": 10**12}}, "more than 20000000 partitions"),
+        ({"topics": {"": 1}}, "topics: text is wanted, not an empty one"),
+        ({"topics": {"\ud800": 1}}, "half a surrogate pair"),
+        ({"lags": {"t0": [1]}}, "lags.t0: 1 lags for"),
+        ({"lags": {"t0": [1] * 99}}, "lags.t0: 99 lags for"),
+        ({"lags": {"tt0": []}}, "lags.tt0: topics has no such topic; did you mean 't0'"),
+        ({"racks": {"x": []}}, "racks.x: topics has no such topic$"),
+        ({"racks": {"t0": [["a"]] * 99}}, "racks.t0: 99 racks for"),
+        (
+            {"topics": {"t": 2}, "lags": {}, "racks": {}, "members": [{"id": "a", "owned": [["t", 5]]}]},
+            r"members\[0\].owned\[0\]: topic 't' has 2 partitions, no 5",
+        ),
+        ({"members": [{"id": "a", "owned": [["t", -1]]}]}, r"owned\[0\]\[1\]: a whole number from 0 to"),
+        ({"members": [{"id": "a", "generation": 2**31}]}, "generation: a whole number from -1 to"),
+        (
+            {"members": [{"id": "a", "instance": "i"}, {"id": "b", "instance": "i"}]},
+            r"members\[1\].instance: 'i' is members\[0\]'s too",
+        ),
+        ({"members": [{"id": ""}]}, r"members\[0\].id: text is wanted, not an empty one"),
     ],
 )
 def test_malformed_problem_says_what_and_where(changes: dict[str, Any], match: str) -> None:
@@ -99,7 +124,22 @@ def test_malformed_problem_says_what_and_where(changes: dict[str, Any], match: s
         read_problem({**EXAMPLE, **changes})
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "NaN", "3", '{"topics": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "NaN",
+        "3",
+        '{"topics": {}}',
+        '{"topics": {"t": 1}, "topics": {"t": 2}, "members": []}',
+        '{"topics": {"t": 1}, "members": [], "lags": {"t": [Infinity]}}',
+        '{"topics": {"t": 1}, "members": [], "lags": {"t": [1e400]}}',
+        '{"topics": {"t": ' + "1" * 5_000 + '}, "members": []}',
+        '{"topics": {"\udcff": 1}, "members": []}',
+    ],
+)
 def test_text_that_is_no_problem_is_refused(text: str) -> None:
     with pytest.raises(ProblemError):
         parse_problem(text)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow.dag_processing.dagbag import DagBag
+    from pyspark.sql import SparkSession
 
     from sandbox.airflow import Airflow
     from sandbox.broker import Broker
@@ -82,12 +83,14 @@ def dag_bag(policy_file: Path) -> DagBag:
 
 
 @pytest.fixture(scope="session")
-def live_group(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGroup]:
+def live_group(
+    broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveGroup]:
     """Return a group of consumers whose policy is the whole Airflow's."""
     from tests.live_plan import LiveGroup
 
     unique = uuid.uuid4().hex[:8]
-    made = LiveGroup(broker, tmp_path_factory.mktemp("live"), lambda stem: f"{stem}-{unique}")
+    made = LiveGroup(broker, spark, tmp_path_factory.mktemp("live"), lambda stem: f"{stem}-{unique}")
     long_ago = datetime(2026, 1, 2, tzinfo=UTC)
     made.snapshot(long_ago, f"{long_ago:%Y%m%dT%H%M%S}000Z-aaaaaaaa", completeness=0.9)
     yield made

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.sdk import Context
+    from pyspark.sql import SparkSession
 
     from sandbox.broker import Broker
 
@@ -28,8 +29,10 @@ ADA = {"id": "7", "name": "ada"}
 
 
 @pytest.fixture
-def live(broker: Broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[LiveGroup]:
-    made = LiveGroup(broker, tmp_path, unique)
+def live(
+    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
+) -> Iterator[LiveGroup]:
+    made = LiveGroup(broker, spark, tmp_path, unique)
     try:
         yield made
     finally:

@@ -86,7 +86,7 @@ def test_airflow_s_navigation_leads_to_it(airflow: Airflow, live_group: LiveGrou
         time.sleep(0.2)
     assert frames, driver.page_source[:2000]
     driver.switch_to.frame(frames[0])
-    while "readings." not in (text := browser.run("return document.body.innerText")):
+    while "All times are UTC" not in (text := browser.run("return document.body.innerText")):
         assert time.monotonic() < deadline, text
         time.sleep(0.2)
     driver.switch_to.default_content()

@@ -19,6 +19,8 @@ from tests.live_plan import LiveGroup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
     from sandbox.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
@@ -27,8 +29,10 @@ KILLED = Path(__file__).with_name("killed_publish.py")
 
 
 @pytest.fixture
-def group(broker: Broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[LiveGroup]:
-    live = LiveGroup(broker, tmp_path, unique, mode="auto")
+def group(
+    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
+) -> Iterator[LiveGroup]:
+    live = LiveGroup(broker, spark, tmp_path, unique, mode="auto")
     yield live
     live.close()
 

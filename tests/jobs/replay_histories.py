@@ -31,6 +31,7 @@ def history_of(
     groups: Sequence[Reading],
     *,
     age_s: float | None = None,
+    at_s: Sequence[float] | None = None,
 ) -> History:
     """Build a history from readings x partitions; an owner ``-`` says that the partition is not there.
 
@@ -38,6 +39,8 @@ def history_of(
     ----------
     age_s
         Time lag of everything that was seen, None when not known.
+    at_s
+        When the snapshots were, in seconds after the first; five minutes apart when not given.
     """
     cells = [(s, p) for s, row in enumerate(owners) for p, owner in enumerate(row) if owner != "-"]
     place, partition = (np.array(column, dtype=np.int64) for column in zip(*cells, strict=True))
@@ -60,7 +63,8 @@ def history_of(
             owner=np.array(
                 [names.index(owners[s][p] or "") if owners[s][p] in names else -1 for s, p in cells]
             ),
-            at_s=np.array([START_S + STEP_S * s for s in range(len(groups))]),
+            at_s=START_S
+            + np.array([STEP_S * s for s in range(len(groups))] if at_s is None else at_s, dtype=np.float64),
             topics=("t",),
             member_ids=tuple(names),
             groups=tuple(groups),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.alerts import find_changes, record_changes
+from spark_jobs.alerts import AlertChanges, find_changes, record_changes
 from spark_jobs.policy_file import LoadedPolicy, parse_policy
 from spark_jobs.tables import (
     CONTROL_EVENTS,
@@ -18,12 +18,16 @@ from spark_jobs.tables import (
     PLANS,
     RUNS,
     SNAPSHOTS,
+    Table,
 )
 from spark_jobs.upkeep.health import FRESHNESS, Check, keep_checks
 from tests.cli.conftest import DAY, write_rows
+from tests.support.spark_tables import together
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("spark")
 
 SLOT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 NOW = SLOT + timedelta(minutes=2)
@@ -43,15 +47,28 @@ class Story:
     def __init__(self, folder: Path) -> None:
         self.lake = folder / "lake"
         self.loaded: LoadedPolicy = parse_policy(POLICY.format(lake=self.lake))
+        self._rows: list[tuple[Table, list[dict[str, Any]]]] = []
+
+    def _write(self, table: Table, rows: list[dict[str, Any]]) -> None:
+        # Spark needs a moment for each append: what comes between two looks is written together.
+        self._rows.append((table, rows))
+
+    def find(self, now: datetime = NOW) -> AlertChanges:
+        """Write what has come since, and look for what is new and what is over."""
+        with together():
+            for table, rows in self._rows:
+                write_rows(self.lake, table, rows)
+        self._rows.clear()
+        return find_changes(self.loaded, "orders", now)
 
     def snapshot(self, number: int, *, completeness: float = 1.0, decided: bool = True) -> str:
         slot = SLOT + timedelta(minutes=5 * number)
         identity = f"{slot:%Y%m%dT%H%M%S}000Z-{number:08x}"
         marker = {"snapshot_id": identity, "slot": slot, "finished_at": slot, "completeness": completeness}
-        write_rows(self.lake, SNAPSHOTS, [marker | {"num_partitions": 1000, "num_unread_partitions": 10}])
+        self._write(SNAPSHOTS, [marker | {"num_partitions": 1000, "num_unread_partitions": 10}])
         if decided:
             run = {"run_id": "r", "step": "decide", "slot": slot, "snapshot_id": identity}
-            write_rows(self.lake, RUNS, [run])
+            self._write(RUNS, [run])
         return identity
 
     def plan(self, snapshot_id: str, group_id: str, failed: dict[str, str]) -> None:
@@ -60,35 +77,35 @@ class Story:
             "plan_id": f"plan of {group_id} {snapshot_id}",
             "group_id": group_id,
         }
-        write_rows(self.lake, PLANS, [head])
+        self._write(PLANS, [head])
         verdicts = [head | {"gate": gate, "passed": False, "message": text} for gate, text in failed.items()]
-        write_rows(self.lake, GATE_RESULTS, [head | {"gate": "complete", "passed": True}, *verdicts])
+        self._write(GATE_RESULTS, [head | {"gate": "complete", "passed": True}, *verdicts])
 
     def hint(self, sequence: int, ending: str | None, group_id: str = "auto-1") -> None:
         head = {"snapshot_id": "s", "plan_id": f"hint {sequence}", "group_id": group_id, "actor": "observer"}
         at = SLOT + timedelta(seconds=sequence)
-        write_rows(self.lake, CONTROL_EVENTS, [head | {"event": "PUBLISHED", "sequence": sequence, "at": at}])
+        self._write(CONTROL_EVENTS, [head | {"event": "PUBLISHED", "sequence": sequence, "at": at}])
         if ending:
-            write_rows(self.lake, PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": at}])
+            self._write(PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": at}])
 
     def end(self, sequence: int, ending: str) -> None:
         head = {"snapshot_id": "s", "plan_id": f"hint {sequence}", "group_id": "auto-1", "actor": "observer"}
-        write_rows(self.lake, PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": SLOT}])
+        self._write(PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": SLOT}])
 
     def lag(self, snapshot_id: str, group_id: str, lags: dict[str, list[int]]) -> None:
         """Lags by member; partitions are numbered as they come."""
         head: dict[str, Any] = {"snapshot_id": snapshot_id, "group_id": group_id}
-        write_rows(self.lake, MEMBERS, [head | {"member_id": member} for member in lags])
+        self._write(MEMBERS, [head | {"member_id": member} for member in lags])
         rows = [
             head | {"owner_member_id": member, "lag_records": lag, "topic": "t", "status": "OK"}
             for member, held in lags.items()
             for lag in held
         ]
-        write_rows(self.lake, LAG, [row | {"partition": number} for number, row in enumerate(rows)])
+        self._write(LAG, [row | {"partition": number} for number, row in enumerate(rows)])
 
     def look(self, now: datetime = NOW) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """What is new and what is over; then it counts as told."""
-        changes = find_changes(self.loaded, "orders", now)
+        changes = self.find(now)
         record_changes(self.loaded, "orders", changes, run_id="r", now=now)
         return (
             [(fault.kind, fault.subject) for fault in changes.raised],
@@ -117,7 +134,7 @@ def test_a_standing_fault_is_told_once_and_once_when_it_is_over(story: Story) ->
 def test_what_was_not_recorded_is_told_again(story: Story) -> None:
     story.snapshot(0, completeness=0.99)
     for _ in range(2):
-        assert find_changes(story.loaded, "orders", NOW).raised
+        assert story.find().raised
 
 
 def test_what_maintenance_found_is_told_until_it_finds_it_no_more(story: Story) -> None:
@@ -126,7 +143,7 @@ def test_what_maintenance_found_is_told_until_it_finds_it_no_more(story: Story) 
     bad = Check("lag", "FILES", is_ok=False, observed="90 on 2026-03-01", allowed="50", message="run it")
     stale = Check("snapshots", FRESHNESS, is_ok=False, observed="-", allowed="-", message="told elsewhere")
     keep_checks(root, "orders", [bad, stale], NOW)
-    changes = find_changes(story.loaded, "orders", NOW)
+    changes = story.find()
     assert changes.text == "UNHEALTHY_TABLE lag: 90 on 2026-03-01: run it"
     assert story.look() == ([("UNHEALTHY_TABLE", "lag")], [])
     good = Check("lag", "FILES", is_ok=True, observed="1", allowed="50", message="as it should be")
@@ -148,7 +165,7 @@ def test_rejected_plans_of_groups_that_may_be_published_are_told_with_their_reas
     story.plan(first, "approve-1", {"lag_known": "not known"})
     story.plan(first, "auto-resting", {"cooldown": "rests", "min_gain": "too little"})
     story.plan(first, "in-shadow", {"max_moves": "moves 41"})
-    changes = find_changes(story.loaded, "orders", NOW)
+    changes = story.find()
     assert [(fault.subject, fault.message) for fault in changes.raised] == [
         ("approve-1", "not known"),
         ("auto-1", "moves 41"),
@@ -195,7 +212,7 @@ def test_a_partition_that_no_assignment_can_help_is_told_and_one_that_can_be_hel
     story.lag(snapshot, "auto-small", {"c0": [900], "c1": [0], "c2": [0]})
     story.lag(snapshot, "auto-alone", {"c0": [9000]})
     story.lag(snapshot, "in-shadow", {"c0": [9000], "c1": [0], "c2": [0]})
-    changes = find_changes(story.loaded, "orders", NOW)
+    changes = story.find()
     assert [fault.subject for fault in changes.raised] == ["auto-hot"]
     [fault] = changes.raised
     assert "not fixable by rebalancing: t-0 alone is 9,000 records behind" in fault.message

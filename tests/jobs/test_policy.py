@@ -81,7 +81,7 @@ def test_the_first_rule_that_matches_holds_and_the_default_is_shadow() -> None:
             r"rate_window_s \(7200\) looks further",
         ),
         (POLICY.replace("security_protocol: SASL_SSL", "ssl_context: x"), r"ssl_context takes an object"),
-        ("lake: [", "policy is not YAML"),
+        ("lake: [", "policy, line 1, column 8: is not YAML"),
         ("just text", "holds no mapping"),
         ("lake: x", r"clusters: Field required"),
     ],

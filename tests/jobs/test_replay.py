@@ -11,7 +11,7 @@ from spark_jobs.errors import PolicyError
 from spark_jobs.replay.capacity import estimate_capacities
 from spark_jobs.replay.compare_group import replay_group, score_group
 from spark_jobs.replay.lanes import ObservedLane, PolicyLane
-from spark_jobs.replay.measures import drain_times_ms, model_error, time_lags_s
+from spark_jobs.replay.measures import model_error, time_lags_s
 from spark_jobs.replay.policies import parse_policy_name
 from spark_jobs.replay.run import replay
 from spark_jobs.settings import CapacityRule, GroupSettings, Pauses
@@ -86,17 +86,6 @@ def test_time_lag_is_the_age_of_the_oldest_record_not_processed() -> None:
     ages = time_lags_s(history, backlog)[:, :, 0]
     # 330 behind after 300 came: the oldest is the middle one of the 60 that had come in 120 s before.
     assert ages.tolist() == pytest.approx(np.array([[120.0, 120.0], [360.0, 100.0], [0.0, 450.0]]), abs=0.01)
-
-
-def test_drain_time_counts_from_the_most_lag_seen_until_all_of_then_is_processed() -> None:
-    lags = [[0.0], [900.0], [600.0], [0.0]]
-    history = history_of([[0.0], [900.0], [900.0], [900.0]], lags, [["a"]] * 4, [reading("a")] * 4)
-    backlog = np.array(lags)[:, None, :] * np.array([1.0, 0.0, 2.0])[None, :, None]
-    backlog[3, 2] = 450.0
-    place, drain_ms = drain_times_ms(history, backlog)
-    assert place == 1
-    assert drain_ms[:2].tolist() == [600_000.0, 0.0]
-    assert np.isnan(drain_ms[2])
 
 
 def skewed(num_readings: int = 12, hidden: int | None = None) -> History:

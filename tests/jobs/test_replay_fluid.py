@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.replay.fluid import advance
+from spark_jobs.replay.fluid import Advanced, advance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def cases(draw: st.DrawFn) -> Case:
     return rows, server, np.array(draw(rates)), draw(st.sampled_from([1.0, 7.5, 20.0]))
 
 
-def run(case: Case, more: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def run(case: Case, more: float = 0.0) -> Advanced:
     rows, server, capacity, duration_s = case
     return advance(
         rows["backlog"],
@@ -52,7 +52,8 @@ def run(case: Case, more: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.
 @given(cases())
 def test_what_arrives_is_processed_or_waits_and_no_backlog_is_negative(case: Case) -> None:
     rows, server, capacity, duration_s = case
-    after, processed = run(case)
+    done = run(case)
+    after, processed = done.backlog, done.processed
     arrived = rows["arrival"] * duration_s
     assert rows["backlog"] + arrived == pytest.approx(after + processed, abs=1e-6)
     assert (after >= 0).all()
@@ -64,14 +65,15 @@ def test_what_arrives_is_processed_or_waits_and_no_backlog_is_negative(case: Cas
 
 @given(cases(), st.sampled_from([0.5, 3.0, 100.0]))
 def test_more_capacity_leaves_no_more_backlog(case: Case, more: float) -> None:
-    assert (run(case, more)[0] <= run(case)[0] + 1e-6).all()
+    assert (run(case, more).backlog <= run(case).backlog + 1e-6).all()
 
 
 @given(cases())
 def test_a_member_with_work_is_never_idle(case: Case) -> None:
     """Who has a backlog at the end that it could have served has spent its whole capacity."""
     rows, server, capacity, duration_s = case
-    after, processed = run(case)
+    done = run(case)
+    after, processed = done.backlog, done.processed
     is_ready = rows["ready_s"] == 0
     by_member = np.bincount(server, processed, minlength=len(capacity))
     for member in np.unique(server[is_ready & (after > 1e-6) & (rows["backlog"] > 0)]).tolist():
@@ -105,12 +107,12 @@ def by_small_steps(case: Case, num_steps: int) -> NDArray[np.float64]:
 def test_it_is_what_many_small_steps_come_to(case: Case) -> None:
     num_steps = 300
     allowed = 3 * (case[2].max() + case[0]["arrival"].max()) * case[3] / num_steps
-    assert run(case)[0] == pytest.approx(by_small_steps(case, num_steps), abs=allowed)
+    assert run(case).backlog == pytest.approx(by_small_steps(case, num_steps), abs=allowed)
 
 
 def test_what_a_partition_does_not_need_goes_to_the_others() -> None:
     """10 records/s for three: one without backlog takes its 2, the others 4 each, then one alone 8."""
-    after, processed = advance(
+    done = advance(
         np.array([0.0, 20.0, 100.0]),
         arrival=np.array([2.0, 0.0, 0.0]),
         server=np.zeros(3, dtype=np.int64),
@@ -118,12 +120,12 @@ def test_what_a_partition_does_not_need_goes_to_the_others() -> None:
         ready_s=np.zeros(3),
         duration_s=10.0,
     )
-    assert after.tolist() == pytest.approx([0.0, 0.0, 40.0])
-    assert processed.tolist() == pytest.approx([20.0, 20.0, 60.0])
+    assert done.backlog.tolist() == pytest.approx([0.0, 0.0, 40.0])
+    assert done.processed.tolist() == pytest.approx([20.0, 20.0, 60.0])
 
 
 def test_a_row_that_stands_still_leaves_its_share_to_the_others() -> None:
-    after, _ = advance(
+    done = advance(
         np.array([50.0, 50.0]),
         arrival=np.zeros(2),
         server=np.zeros(2, dtype=np.int64),
@@ -131,4 +133,4 @@ def test_a_row_that_stands_still_leaves_its_share_to_the_others() -> None:
         ready_s=np.array([0.0, 2.0]),
         duration_s=4.0,
     )
-    assert after.tolist() == pytest.approx([20.0, 40.0])
+    assert done.backlog.tolist() == pytest.approx([20.0, 40.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,29 @@ def test_replaying_what_really_ran_comes_near_to_the_lag_that_was_really_seen(
     assert observed["num_snapshots"] > 40
     assert observed["median_error"] < median
     assert observed["p95_error"] < p95
+
+
+def test_what_was_measured_is_kept_beside_it_by_the_time_at_which_ends_were_read() -> None:
+    observed = replayed(BILLING, ["range"])["observed"]
+    read_at = {row["snapshot_id"]: row["end_read_at"] for row in read_table(SNAPSHOTS).to_pylist()}
+    totals: dict[str, int] = {}
+    unknown = 0
+    for row in read_table(LAG).to_pylist():
+        if row["group_id"] == BILLING and row["status"] != "NOT_SUBSCRIBED":
+            totals[row["snapshot_id"]] = totals.get(row["snapshot_id"], 0) + (row["lag_records"] or 0)
+            unknown += row["lag_records"] is None
+    in_order = sorted((read_at[name], total) for name, total in totals.items())
+    # To the millisecond, as the job reads them.
+    moments = zip(observed["at"], in_order, strict=True)
+    assert all(abs((at - seen).total_seconds()) < 0.001 for at, (seen, _) in moments)
+    area = sum(
+        (later - at).total_seconds() * (total + then) / 2 for (at, total), (later, then) in pairwise(in_order)
+    )
+    period_s = (in_order[-1][0] - in_order[0][0]).total_seconds()
+    assert observed["measured_mean_lag_records"] == pytest.approx(area / period_s, rel=1e-4)
+    assert observed["measured_max_lag_records"] == max(totals.values())
+    assert observed["measured_max_lag_records"] != observed["max_lag_records"]
+    assert observed["num_unknown_lags"] == unknown
 
 
 def test_a_policy_by_lag_would_have_kept_the_hot_group_s_lag_lower() -> None:

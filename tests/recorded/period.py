@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.journal import read_journal
 from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import CLUSTER_AND_DAY, TABLES
+from spark_jobs.tables import TABLES
+from tests.support.spark_tables import together, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,11 +60,8 @@ def journal_file(group_id: str) -> Path:
 
 def write_lake(root: Path, *, only: frozenset[str] | None = None) -> Path:
     """Write the recorded tables as a lake and return its root; `only` names the tables wanted."""
-    from deltalake import write_deltalake
-
-    for table in TABLES.values():
-        if (FOLDER / f"{table.name}.parquet").exists() and (only is None or table.name in only):
-            write_deltalake(
-                str(root / table.name), read_table(table), mode="append", partition_by=list(CLUSTER_AND_DAY)
-            )
+    with together():
+        for table in TABLES.values():
+            if (FOLDER / f"{table.name}.parquet").exists() and (only is None or table.name in only):
+                write_rows(root, table, read_table(table))
     return root

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evenlag.audit.adherence import hint_finder, judge_hints, read_hints
 from evenlag.audit.churn import find_rebalances
+from evenlag.audit.differences import diff
 from evenlag.audit.owners import owners_at, readings_around
 from evenlag.audit.period import AuditedPeriod, read_period
 from spark_jobs.audit_assignments import audit_assignments
@@ -82,6 +83,58 @@ def test_owners_are_those_that_held_it_partition_by_partition_and_moment_by_mome
     assert num_unchanged > 200 * num_partitions
     # After each decision a minute passed without a reading, and the next one fell into the rebalance.
     assert num_certain > 0.6 * num_unchanged, (num_certain, num_unchanged)
+
+
+def _owner(group_id: str, partition: tuple[str, int], at: datetime) -> str | None:
+    """Who owned it for a while before and after the moment; None where nobody did all that time."""
+    names = [
+        each.name
+        for each in holders(group_id)[partition]
+        if each.since <= at - DELAY and each.until >= at + DELAY
+    ]
+    return names[0] if names else None
+
+
+@pytest.mark.parametrize("group_id", [BILLING, SHIPPING])
+def test_while_a_snapshot_is_taken_the_owner_is_among_those_named(reader: LakeReader, group_id: str) -> None:
+    period = read_period(reader, CLUSTER, group_id=group_id)
+    num_named = num_uncertain = 0
+    for snapshot in period.snapshots.to_pylist():
+        at = snapshot["started_at"] + (snapshot["finished_at"] - snapshot["started_at"]) / 2
+        told: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in owners_at(period, at):
+            told.setdefault((row["topic"], row["partition"]), []).append(row)
+        for partition, rows in told.items():
+            owner = _owner(group_id, partition, at)
+            if owner is None:
+                continue
+            # A snapshot in a rebalance shows no owner at all.
+            is_hidden = any(row["state"] == "UNKNOWN" for row in rows)
+            assert is_hidden or owner in {row["client_id"] for row in rows}, (at, partition, rows)
+            num_named += not is_hidden
+            num_uncertain += len(rows) > 1
+    assert num_named > 20
+    assert num_uncertain
+
+
+@pytest.mark.parametrize("group_id", [BILLING, SHIPPING])
+def test_differences_are_those_of_the_journals_also_between_snapshots(
+    reader: LakeReader, group_id: str
+) -> None:
+    period = read_period(reader, CLUSTER, group_id=group_id)
+    first, last = (period.snapshots["finished_at"][place].as_py() for place in (0, -1))
+    moments = [first + number / 100 * (last - first) for number in range(100)]
+    counts: dict[str, int] = {}
+    for since, until in zip(moments, moments[3:], strict=False):
+        for row in diff(period, since, until):
+            old, new = (_owner(group_id, (row["topic"], row["partition"]), at) for at in (since, until))
+            if old is None or new is None:
+                continue
+            counts[row["change"]] = counts.get(row["change"], 0) + 1
+            if row["change"] in {"SAME", "RETURNED", "MOVED"}:
+                assert (old == new) == (row["change"] != "MOVED"), (since, until, row)
+    assert counts["SAME"] > 50
+    assert counts["CHANGING"]
 
 
 def test_a_group_that_was_stopped_holds_nothing(reader: LakeReader) -> None:

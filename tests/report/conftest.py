@@ -10,16 +10,20 @@ from evenlag.report.page import report_page
 from evenlag.report.read import read_report
 from spark_jobs.lake_reader import LakeReader
 from tests.report.lake import CLUSTER, GROUP, write_lake
+from tests.support.spark_tables import together
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from evenlag.report.model import Report
 
 
 @pytest.fixture(scope="session")
-def report_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_lake(tmp_path_factory.mktemp("report-lake"))
+def report_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with together(spark):
+        return write_lake(tmp_path_factory.mktemp("report-lake"))
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.tables import (
     AUDITED_SNAPSHOTS,
-    CLUSTER_AND_DAY,
     COMPARISONS,
     CONTROL_EVENTS,
     DECISIONS,
@@ -25,6 +23,7 @@ from spark_jobs.tables import (
     SNAPSHOTS,
     Table,
 )
+from tests.support.spark_tables import together, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,12 +68,8 @@ def lag(partition: int, reading: int) -> int:
 
 def write(root: Path, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """Write rows into a table of a lake; what a row lacks is null."""
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
     head = {"cluster": CLUSTER, "day": FIRST.date(), "group_id": GROUP}
-    data = pa.Table.from_pylist([head | row for row in rows], schema=arrow_schema(table))
-    write_deltalake(str(root / table.name), data, mode="append", partition_by=list(CLUSTER_AND_DAY))
+    write_rows(root, table, [head | row for row in rows])
 
 
 def write_seen(root: Path, *, lag_of_last: int | None = 5) -> None:
@@ -334,6 +329,7 @@ def write_compared(root: Path) -> None:
 
 def write_lake(root: Path) -> Path:
     """Write all of it; returns the lake's root."""
-    for part in (write_seen, write_planned, write_audited, write_compared):
-        part(root)
+    with together():
+        for part in (write_seen, write_planned, write_audited, write_compared):
+            part(root)
     return root

@@ -88,7 +88,7 @@ def test_a_screen_reader_finds_its_way(browser: Browser, page_file: Path) -> Non
     assert [name for role, name in found if role == "region"][:2] == ["Lag of each member", "Who held what"]
     pictures = [name for role, name in found if role in {"image", "img"}]
     assert len(pictures) == 3
-    assert "The most loaded had 24,000 before the plan" in pictures[0]
+    assert "Of the most loaded: before the plan 24,000" in pictures[0]
     assert "8 partitions" in pictures[1]
     assert pictures[2].startswith("Line chart of the group's lag over time")
     assert all(name for role, name in found if role in {"table", "link", "heading", "columnheader"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,12 @@ from tests.report.lake import (
     write_planned,
     write_seen,
 )
+from tests.support.spark_tables import together
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from evenlag.report.model import Report
 
@@ -101,7 +105,7 @@ def test_policies_are_ordered_with_the_best_marked(report: Report) -> None:
     ]
     assert report.policies[0].distance == pytest.approx(0.055)
     assert report.model_error == pytest.approx(0.04)
-    assert report.replayed[0].name == "observed"
+    assert report.replayed[0].name == "observed (replayed)"
     assert report.observed.lag_records[0] == sum(lag(p, 0) for p in range(8))
 
 
@@ -151,9 +155,10 @@ def test_the_same_lake_makes_the_same_page(report: Report, page_file: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def bare_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bare_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("bare")
-    write_seen(root)
+    with together(spark):
+        write_seen(root)
     return root
 
 
@@ -232,8 +237,9 @@ def test_airflow_shows_a_cluster_to_its_readers_only(
     assert answer(reader_of_orders, None, None, 24)[0] == 503
 
 
-def test_lag_that_is_not_known_is_no_zero(tmp_path: Path) -> None:
-    write_seen(tmp_path, lag_of_last=None)
+def test_lag_that_is_not_known_is_no_zero(spark: SparkSession, tmp_path: Path) -> None:
+    with together(spark):
+        write_seen(tmp_path, lag_of_last=None)
     told = read_report(LakeReader(str(tmp_path)), CLUSTER, GROUP)
     assert (told.now.lag_records, told.now.max_member_lag_records) == (None, None)
     assert told.observed.lag_records[-1] is None
@@ -242,10 +248,14 @@ def test_lag_that_is_not_known_is_no_zero(tmp_path: Path) -> None:
     assert "Where the line breaks it was not known" in report_page(told)
 
 
-def test_a_plan_without_an_outcome_has_nothing_after(tmp_path: Path) -> None:
-    write_seen(tmp_path)
-    write_planned(tmp_path)
-    told = read_report(LakeReader(str(tmp_path)), CLUSTER, GROUP, hours=0.2, until=slot(PLANNED + 1))
+def test_a_plan_without_an_outcome_has_nothing_after(
+    spark: SparkSession, bare_lake: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "lake"
+    shutil.copytree(bare_lake, copy)
+    with together(spark):
+        write_planned(copy)
+    told = read_report(LakeReader(str(copy)), CLUSTER, GROUP, hours=0.2, until=slot(PLANNED + 1))
     assert told.change is not None
     assert told.change.plan_id == PLAN
     assert all(member.after is None for member in told.change.members)

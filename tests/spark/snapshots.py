@@ -37,6 +37,7 @@ def plan_context(
         snapshot_id=SNAPSHOT,
         slot=NOW,
         day=DAY,
+        finished_at=NOW,
         run_id=run_id,
         history=history or {},
     )

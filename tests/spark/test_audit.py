@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.arrow_schema import arrow_schema
 from spark_jobs.audit_assignments import audit_assignments
 from spark_jobs.errors import LakeError
 from spark_jobs.lake import Lake
 from spark_jobs.tables import (
     AUDITED_SNAPSHOTS,
-    CLUSTER_AND_DAY,
     MEMBERS,
     OFFSETS,
     OWNERSHIP,
@@ -25,6 +23,7 @@ from spark_jobs.transforms.ownership import build_ownership
 from spark_jobs.transforms.stretches import number_readings
 from tests.spark.audit_histories import expected_ownership, make_readings
 from tests.spark.snapshots import NOW, frame
+from tests.support.spark_tables import delete_rows, together, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,10 +45,7 @@ _COLUMNS = (
 
 
 def write_readings(lake: Lake, readings: Iterable[Reading]) -> None:
-    """Write readings as they would have come; by deltalake, because it starts no job."""
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
+    """Write readings as they would have come."""
     chosen = list(readings)
     # What an attempt left that was killed before its marker: it counts for nothing.
     unfinished = [row | {"snapshot_id": "unfinished"} for row in chosen[0].members]
@@ -58,9 +54,9 @@ def write_readings(lake: Lake, readings: Iterable[Reading]) -> None:
         OFFSETS: [row for reading in chosen for row in reading.offsets],
         SNAPSHOTS: [reading.marker for reading in chosen],
     }
-    for table, found in rows.items():
-        data = pa.Table.from_pylist(found, schema=arrow_schema(table))
-        write_deltalake(lake.paths.table(table), data, mode="append", partition_by=list(CLUSTER_AND_DAY))
+    with together(lake.spark):
+        for table, found in rows.items():
+            write_rows(lake.paths.root, table, found)
 
 
 def ownership(lake: Lake) -> set[tuple[Any, ...]]:
@@ -85,8 +81,6 @@ class _KilledLake(Lake):
 def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    from deltalake import DeltaTable
-
     readings = make_readings(seed)
     order = list(readings)
     random.Random(seed).shuffle(order)  # noqa: S311  # repeatable, no secret
@@ -107,8 +101,7 @@ def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild
 
     # A day that has lost a reading since stays as it is: made anew it would say less. Nor is the other day,
     # whose readings are those it was made from.
-    lost = f"snapshot_id = '{readings[-1].snapshot_id}'"
-    DeltaTable(lake.paths.table(SNAPSHOTS)).delete(lost)
+    delete_rows(lake.paths.root, SNAPSHOTS, f"snapshot_id = '{readings[-1].snapshot_id}'")
     trimmed = audit_assignments(lake, "c")
     assert (trimmed.days, [str(day) for day in trimmed.kept_days]) == ((), ["2026-03-02"])
     assert ownership(lake) == after

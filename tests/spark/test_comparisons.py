@@ -13,13 +13,14 @@ from spark_jobs.errors import LakeError, PolicyError, SnapshotNotFoundError
 from spark_jobs.lake import Lake
 from spark_jobs.lake_reader import LakeReader
 from spark_jobs.policy_file import parse_policy
-from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, PLAN_EVENTS, PLANS, REPLAYS
+from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, LAG, PLAN_EVENTS, PLANS, REPLAYS, SNAPSHOTS
 from tests.bench.backfill import content_hash
 from tests.bench.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pandas as pd
     from pyspark.sql import SparkSession
 
     from spark_jobs.policy_file import LoadedPolicy
@@ -90,9 +91,25 @@ def _look_at(reader: LakeReader) -> None:
     observed = replays[replays.policy == "observed"]
     assert observed.median_error.median() < 0.1
     assert replays[replays.policy != "observed"].median_error.isna().all()
+    assert (replays.unknown_share == 0).all()
+    _look_at_measured(reader, observed.set_index("group_id"))
     # Nothing of it could ever be published.
     for table in (PLANS, PLAN_EVENTS):
         assert not reader.exists(table)
+
+
+def _look_at_measured(reader: LakeReader, observed: pd.DataFrame) -> None:
+    """What was measured is what the rows of `lag` come to, on straight lines between the ends' read times."""
+    snapshots = reader.read(SNAPSHOTS).to_pandas().sort_values("end_read_at")
+    lag = reader.read(LAG).to_pandas()
+    totals = lag.pivot_table(index="snapshot_id", columns="group_id", values="lag_records", aggfunc="sum")
+    totals = totals.loc[snapshots.snapshot_id]
+    seconds = snapshots.end_read_at.diff().dt.total_seconds().to_numpy()[1:, None]
+    means = ((totals.to_numpy()[1:] + totals.to_numpy()[:-1]) / 2 * seconds).sum(axis=0) / seconds.sum()
+    found = observed.loc[totals.columns]
+    assert found.measured_mean_lag_records.to_numpy() == pytest.approx(means)
+    assert (found.measured_max_lag_records == totals.max()).all()
+    assert (found.num_unknown_lags == lag.lag_records.isna().groupby(lag.group_id).sum()).all()
 
 
 def test_a_period_in_one_go_goes_to_its_own_table_and_mistakes_are_told(

@@ -94,3 +94,61 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up(spark: SparkSessi
     over = "the hint's time is over with 0 % of its partitions as hinted"
     assert found["classic"].reason == over
     assert found["half"].reason == f"{over}, and 50 % in the coordinator's target"
+
+
+# Lags by member, None where the lag is not known, and by hand: partitions, unknown ones, the largest lag of a
+# member, the skew, the total.
+LAGS: dict[str, tuple[dict[str, list[int | None]], tuple[Any, ...]]] = {
+    "known": ({"m-1": [600, 300], "m-2": [100]}, (3, 0, 900, 1.8, 1000)),
+    "idle": ({"m-1": [100, 300], "m-2": []}, (2, 0, 400, 2.0, 400)),
+    "partly": ({"m-1": [400, None], "m-2": [30, 10]}, (4, 1, 400, None, 440)),
+    "one-dark": ({"m-1": [None, None], "m-2": [30, 10]}, (4, 2, 40, None, 40)),
+    "zero-or-dark": ({"m-1": [None], "m-2": [0]}, (2, 1, 0, None, 0)),
+    "dark": ({"m-1": [None, None], "m-2": [None]}, (3, 3, None, None, None)),
+    "no-rows": ({"m-1": [], "m-2": []}, (None, None, None, None, None)),
+}
+
+
+def test_what_a_snapshot_does_not_know_is_not_counted_as_no_lag(spark: SparkSession) -> None:
+    hour = timedelta(hours=1)
+    pending = spark.createDataFrame(
+        [(name, name, NOW - hour, NOW - hour / 2, None, 9, (9, 1.0), (5, 1.0)) for name in LAGS], _PENDING
+    )
+    head = {"slot": NOW, "topic_id": TOPIC_IDS["t"], "topic": "t"}
+    rows: list[dict[str, Any]] = []
+    for group, (by_member, _) in LAGS.items():
+        owned = [(member, lag) for member, lags in by_member.items() for lag in lags]
+        rows += [
+            head
+            | {
+                "group_id": group,
+                "partition": number,
+                "owner_member_id": member,
+                "status": "UNKNOWN" if lag is None else "OK",
+                "lag_records": lag,
+            }
+            for number, (member, lag) in enumerate(owned)
+        ]
+        if by_member["m-1"]:
+            aside = {"group_id": group, "topic": "u", "topic_id": TOPIC_IDS["u"], "partition": 0}
+            rows.append(head | aside | {"status": "NOT_SUBSCRIBED", "lag_records": None})
+    members = [row for name in LAGS for row in people(name, OLD, None)]
+    built = build_outcomes(
+        pending=pending,
+        assignments=frame(spark, PLAN_ASSIGNMENTS, []),
+        members=frame(spark, MEMBERS, members),
+        lag=frame(spark, LAG, rows),
+        snapshot=frame(spark, SNAPSHOTS, [marker()]),
+        run_id="r",
+    )
+    told = {
+        row.group_id: (
+            row.num_partitions,
+            row.num_unknown_partitions,
+            row.max_member_lag_actual_records,
+            row.lag_skew_actual,
+            row.total_lag_actual_records,
+        )
+        for row in built.collect()
+    }
+    assert told == {name: expected for name, (_, expected) in LAGS.items()}

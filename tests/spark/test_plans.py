@@ -137,7 +137,11 @@ def test_groups_are_planned_apart_and_only_where_there_is_something_to_change(sp
 def test_a_partition_whose_lag_is_not_known_stays(spark: SparkSession) -> None:
     planned = plan(spark, lag_rows([900, 800, None, 10], EVEN), members_of(EVEN))
     (head,) = select_heads(planned, context()).collect()
-    assert head.num_unknown_partitions == 1
+    assert (head.num_unknown_partitions, head.num_unknown_lags) == (1, 1)
+    # m-1 has 900 + 800 now; what partition 2 adds to m-2 is not known, so neither is a mean or a skew.
+    assert head.metrics_before.max_member_lag_records == 1700
+    assert (head.metrics_before.mean_member_lag_records, head.metrics_before.lag_skew) == (None, None)
+    assert (head.metrics_after.mean_member_lag_records, head.metrics_after.lag_skew) == (None, None)
     held = {row.partition: row for row in select_assignments(planned, context()).collect()}
     # By count and lag alone it would have gone to m-1, for partition 1 that comes to m-2.
     assert (held[1].owner_after, held[2].owner_after) == ("m-2", "m-2")

@@ -86,6 +86,11 @@ NOW_LAGS: dict[str, tuple[list[int | None], list[int | None]]] = {
     "withdrawn": ([900, 100], [1, 1]),
     "replaced": ([900, 100], [1, 1]),
     "unknown": ([900, None], [1, 1]),
+    # What is known is 0: without the partition that is not, all lag would seem to be gone.
+    "unknown-rest": ([0, None], [0, None]),
+    # As far as known it kept its word: 400 of 540 at the most.
+    "unknown-less": ([400, None], [1, None]),
+    "unknown-all": ([None, None], [None, None]),
     "early": ([0, 0], [1, 1]),
     "unsettled": ([0, 0], [1, 1]),
 }
@@ -129,7 +134,7 @@ def score(lake: Lake) -> int:
 def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None:
     assert score(lake) == 0
     fill(lake)
-    assert score(lake) == 8
+    assert score(lake) == 11
     assert score(lake) == 0
     rows = {row.plan_id: row for row in lake.read(SCORES).collect()}
     assert {plan: row.paid_off for plan, row in rows.items()} == {
@@ -141,6 +146,9 @@ def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None
         "withdrawn": None,
         "replaced": None,
         "unknown": None,
+        "unknown-rest": None,
+        "unknown-less": None,
+        "unknown-all": None,
     }
     paid = rows["paid"]
     assert (paid.max_member_lag_before_records, paid.max_member_lag_predicted_records) == (900, 540)
@@ -154,6 +162,16 @@ def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None
         "the most loaded member is 500 records behind (900 when planned, 540 by the plan), "
         "its share of the group's lag fell by 43.3 %, 10.0 % is asked for"
     )
+    for plan, lags in (("unknown", 900), ("unknown-rest", 0), ("unknown-less", 400)):
+        row = rows[plan]
+        assert row.reason == "the lag of 1 of 2 partitions is not known at the horizon"
+        assert (row.num_partitions, row.num_unknown_partitions) == (2, 1)
+        assert (row.max_member_lag_actual_records, row.total_lag_actual_records) == (lags, lags)
+        assert (row.gain_actual, row.drain_time_actual_ms) == (None, None)
+    dark = rows["unknown-all"]
+    assert dark.reason == "the lag of 2 of 2 partitions is not known at the horizon"
+    assert (dark.max_member_lag_actual_records, dark.total_lag_actual_records) == (None, None)
+    assert (paid.num_partitions, paid.num_unknown_partitions) == (2, 0)
     assert rows["ignored"].reason == "it was not followed: the group has selected range"
     assert rows["replaced"].reason == "a newer plan took its place before its horizon"
     assert rows["withdrawn"].outcome == "WITHDRAWN"

@@ -1,0 +1,132 @@
+"""Lag of groups and members in one snapshot, with how much of it the snapshot does not know.
+
+A sum over partitions of which some are unknown is a lower bound, and null where all are; a skew has no lower
+bound and is null then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+
+def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
+    """Sum up each group.
+
+    Parameters
+    ----------
+    lag
+        A snapshot's rows of ``lag``: ``group_id, owner_member_id, status, lag_records, time_lag_ms``.
+    members
+        Its rows of ``members``: ``group_id, member_id``.
+
+    Returns
+    -------
+    list of dict
+        The furthest behind first, groups without any known lag last: ``group_id, num_members,
+        num_partitions, num_unknown_partitions, lag_records, max_member_lag_records, lag_skew, time_lag_ms,
+        num_unknown_time_lags, statuses``. With unknown partitions both lags are lower bounds, as is the time
+        lag with unknown time lags.
+    """
+    by_member = _by_member(lag, members)
+    statuses: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in lag.group_by(["group_id", "status"]).aggregate([([], "count_all")]).to_pylist():
+        statuses[row["group_id"]][row["status"]] = row["count_all"]
+    times = lag.group_by("group_id").aggregate([("time_lag_ms", "max"), ("time_lag_ms", "count")])
+    answer = []
+    for row in times.to_pylist():
+        group_id = row["group_id"]
+        total = sum_up(by_member[group_id].values())
+        answer.append(
+            {
+                "group_id": group_id,
+                **total,
+                "time_lag_ms": row["time_lag_ms_max"],
+                "num_unknown_time_lags": total["num_partitions"] - row["time_lag_ms_count"],
+                "statuses": dict(sorted(statuses[group_id].items())),
+            }
+        )
+    return sorted(
+        answer, key=lambda row: (row["lag_records"] is None, -(row["lag_records"] or 0), row["group_id"])
+    )
+
+
+def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
+    """Sum up each member of one group, and what no member is known to own; parameters as above.
+
+    Returns
+    -------
+    list of dict
+        ``member_id`` (null: no owner is known), ``num_partitions, num_unknown_partitions, lag_records``; the
+        furthest behind first, members without any known lag last.
+    """
+    by_group = _by_member(lag, members)
+    found = [row for of_group in by_group.values() for row in of_group.values()]
+    return sorted(
+        found,
+        key=lambda row: (row["lag_records"] is None, -(row["lag_records"] or 0), row["member_id"] or ""),
+    )
+
+
+def sum_up(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sum up a group from the rows of its members, and of what nobody owns."""
+    rows = list(parts)
+    of_members = [row for row in rows if row["member_id"] is not None]
+    num_unknown = sum(row["num_unknown_partitions"] for row in rows)
+    known = [row["lag_records"] for row in rows if row["lag_records"] is not None and row["num_partitions"]]
+    lags = [row["lag_records"] for row in of_members if row["lag_records"] is not None]
+    mean = sum(lags) / len(lags) if lags else 0
+    most = max(lags, default=None) if known else None
+    return {
+        "num_members": len(of_members),
+        "num_partitions": sum(row["num_partitions"] for row in rows),
+        "num_unknown_partitions": num_unknown,
+        "lag_records": sum(known) if known else None,
+        "max_member_lag_records": most,
+        "lag_skew": most / mean if most is not None and mean and not num_unknown else None,
+    }
+
+
+def _by_member(lag: pa.Table, members: pa.Table) -> dict[str, dict[str | None, dict[str, Any]]]:
+    """A row a member by group and member id; under None what no member is known to own.
+
+    A live member that owns nothing is behind by nothing. While a group rebalances, it may own some of the
+    unknown partitions whose owner is not known.
+    """
+    found: dict[str, dict[str | None, dict[str, Any]]] = defaultdict(dict)
+    for group_id, member_id in zip(
+        members["group_id"].to_pylist(), members["member_id"].to_pylist(), strict=True
+    ):
+        if member_id is not None:
+            found[group_id][member_id] = _row(member_id, 0, 0, 0)
+    sums = lag.group_by(["group_id", "owner_member_id"]).aggregate(
+        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
+    )
+    for row in sums.to_pylist():
+        found[row["group_id"]][row["owner_member_id"]] = _row(
+            row["owner_member_id"],
+            row["count_all"],
+            row["count_all"] - row["lag_records_count"],
+            row["lag_records_sum"],
+        )
+    for of_group in found.values():
+        if None in of_group and of_group[None]["num_unknown_partitions"]:
+            for row in of_group.values():
+                row["lag_records"] = row["lag_records"] if row["num_partitions"] else None
+    return found
+
+
+def _row(
+    member_id: str | None, num_partitions: int, num_unknown: int, lag_records: int | None
+) -> dict[str, Any]:
+    return {
+        "member_id": member_id,
+        "num_partitions": num_partitions,
+        "num_unknown_partitions": num_unknown,
+        "lag_records": lag_records,
+    }

@@ -1,0 +1,96 @@
+"""The lag that was seen: of all groups in one snapshot, and of one group over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from evenlag.lag_rows import group_rows
+from evenlag.report.model import GroupLag, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    import pyarrow as pa
+
+
+def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
+    """Sum up the groups of a snapshot, the furthest behind first.
+
+    Parameters
+    ----------
+    lag, members
+        Rows of the snapshot, as :func:`evenlag.lag_rows.group_rows` takes them.
+    """
+    unknown: dict[str, dict[str, int]] = {}
+    for row in _unknown_by_status(lag, "group_id"):
+        unknown.setdefault(row["group_id"], {})[row["status"]] = row["count_all"]
+    return [
+        GroupLag(
+            group_id=row["group_id"],
+            num_members=row["num_members"],
+            num_partitions=row["num_partitions"],
+            lag_records=row["lag_records"],
+            max_member_lag_records=row["max_member_lag_records"],
+            num_unknown=row["num_unknown_partitions"],
+            unknown=unknown.get(row["group_id"], {}),
+        )
+        for row in group_rows(lag, members)
+    ]
+
+
+def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
+    """Sum up a group's lag, snapshot by snapshot, at the times at which it was read.
+
+    Parameters
+    ----------
+    read_at
+        When the ends of the partitions had been read, by snapshot: the clock of the replays too.
+    """
+    keys = ["snapshot_id"]
+    rows = lag.group_by(keys).aggregate([("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")])
+    totals = sorted(rows.to_pylist(), key=lambda row: (read_at[row["snapshot_id"]], row["snapshot_id"]))
+    by_member = _member_sums(lag, *keys).group_by(keys).aggregate([("lag_records_sum", "max")])
+    most = {row["snapshot_id"]: row["lag_records_sum_max"] for row in by_member.to_pylist()}
+    by_status: dict[str, list[int]] = {}
+    for row in _unknown_by_status(lag, *keys):
+        by_status.setdefault(row["status"], []).append(row["count_all"])
+    return Series(
+        name="as seen",
+        at=tuple(read_at[row["snapshot_id"]] for row in totals),
+        lag_records=tuple(row["lag_records_sum"] for row in totals),
+        max_member_lag_records=tuple(most.get(row["snapshot_id"]) for row in totals),
+        num_unknown=tuple(row["count_all"] - row["lag_records_count"] for row in totals),
+        unknown=tuple((status, len(counts), max(counts)) for status, counts in sorted(by_status.items())),
+    )
+
+
+def cut(series: Series, since: datetime, until: datetime) -> Series:
+    """What lies within a period of a replayed series."""
+    places = [place for place, at in enumerate(series.at) if since <= at <= until]
+    while places and series.lag_records[places[0]] is None:
+        places.pop(0)
+    return Series(
+        name=series.name,
+        at=tuple(series.at[place] for place in places),
+        lag_records=tuple(series.lag_records[place] for place in places),
+        max_member_lag_records=tuple(series.max_member_lag_records[place] for place in places),
+    )
+
+
+def _member_sums(lag: pa.Table, *keys: str) -> pa.Table:
+    """Lag by the keys and member, live ones only; a sum is null where nothing of it is known."""
+    import pyarrow.compute as pc
+
+    owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
+    return owned.group_by([*keys, "owner_member_id"]).aggregate([("lag_records", "sum")])
+
+
+def _unknown_by_status(lag: pa.Table, *keys: str) -> list[dict[str, Any]]:
+    import pyarrow.compute as pc
+
+    unknown = lag.filter(pc.is_null(lag["lag_records"]))
+    rows: list[dict[str, Any]] = (
+        unknown.group_by([*keys, "status"]).aggregate([([], "count_all")]).to_pylist()
+    )
+    return rows

@@ -1,0 +1,94 @@
+"""Compare every number that the commands show of a lake with what the lake holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sandbox.truth.checks import Checks
+from sandbox.truth.delta_files import read_rows
+from sandbox.truth.expect_adherence import check_adherence
+from sandbox.truth.expect_anomalies import check_anomalies
+from sandbox.truth.expect_churn import check_churn
+from sandbox.truth.expect_compare import check_compare
+from sandbox.truth.expect_lag import check_lag
+from sandbox.truth.expect_lag_table import check_lag_table
+from sandbox.truth.expect_owners import check_diff, check_owners
+from sandbox.truth.expect_plans import check_plans
+from sandbox.truth.expect_report import check_report
+from sandbox.truth.expect_tables import check_tables
+from sandbox.truth.lake_rows import LakeRows
+from sandbox.truth.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from sandbox.truth.checks import Runner
+
+Part = tuple[str, "Callable[[Session], None]"]
+
+PARTS: Final[tuple[Part, ...]] = (
+    ("lag", check_lag),
+    ("plans", check_plans),
+    ("compare", check_compare),
+    ("report", check_report),
+    ("tables", check_tables),
+    ("table lag", check_lag_table),
+)
+# These answer from the audit's tables: a lake that was not audited has none.
+AUDIT_PARTS: Final[tuple[Part, ...]] = (
+    ("audit owner", check_owners),
+    ("audit diff", check_diff),
+    ("audit churn", check_churn),
+    ("audit adherence", check_adherence),
+    ("audit anomalies", check_anomalies),
+)
+
+
+def check_lake(lake: Path, run: Runner, folder: Path, *, clusters: Sequence[str] | None = None) -> Checks:
+    """Ask all commands about a lake and compare their answers.
+
+    Parameters
+    ----------
+    lake
+        The root of the lake; only read.
+    run
+        Runs the command; its tables must be wide enough that no cell is broken into lines.
+    folder
+        For exported files and pages.
+    clusters
+        These clusters; all of the lake when not given.
+    """
+    checks = Checks()
+    for cluster in clusters if clusters is not None else clusters_of(lake):
+        session = Session(LakeRows(lake, cluster), run, checks, folder)
+        check_cluster(session)
+    return checks
+
+
+def check_cluster(session: Session) -> None:
+    """Compare all answers about one cluster."""
+    for part in (*PARTS, *AUDIT_PARTS):
+        check_part(session, part)
+
+
+def check_part(session: Session, part: Part) -> None:
+    """Compare one command's answers."""
+    if part in AUDIT_PARTS and not session.rows.rows("audited_snapshots"):
+        session.fails("audit churn", exit_code=4)
+        return
+    part[1](session)
+
+
+def clusters_of(lake: Path) -> list[str]:
+    """The clusters that a lake has snapshots of."""
+    return sorted({row["cluster"] for row in read_rows(lake, "snapshots")})
+
+
+def summary(checks: Checks) -> str:
+    """One line on what was compared."""
+    count, commands = checks.num_compared.total(), len({name.split(" --")[0] for name in checks.num_compared})
+    told = f"{count:,} values of {commands} commands compared with the lake"
+    if not checks.differences:
+        return f"{told}: all the same"
+    return f"{told}: {len(checks.differences):,} differ, first {checks.differences[0]}"

@@ -1,0 +1,117 @@
+"""Count and compare values: what a command showed against what the lake holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+# Of a float that was summed in another order.
+RELATIVE_TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What one call of the command gave: its exit code, standard output and standard error."""
+
+    exit_code: int
+    stdout: str
+    stderr: str = ""
+
+
+Runner = Callable[[Sequence[str]], CommandResult]
+"""Runs the command with arguments (without its name) and returns what it gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value that is shown otherwise than the lake has it."""
+
+    command: str
+    value: str
+    shown: Any
+    expected: Any
+
+    def __str__(self) -> str:
+        return f"{self.command}: {self.value}: shown {self.shown!r}, the lake has {self.expected!r}"
+
+
+@dataclass(slots=True)
+class Checks:
+    """All comparisons of one lake.
+
+    Attributes
+    ----------
+    differences
+        Values that differ.
+    num_compared
+        Compared values by command.
+    """
+
+    differences: list[Difference] = field(default_factory=list)
+    num_compared: Counter[str] = field(default_factory=Counter)
+
+    def same(self, command: str, value: str, shown: Any, expected: Any) -> None:
+        """Compare two values, nested ones leaf by leaf; floats by :data:`RELATIVE_TOLERANCE`."""
+        if isinstance(expected, Mapping) and isinstance(shown, Mapping):
+            for key in sorted({*expected, *shown}, key=str):
+                self.same(command, f"{value}.{key}", shown.get(key, MISSING), expected.get(key, MISSING))
+            return
+        if _is_list(expected) and _is_list(shown):
+            self.same(command, f"len({value})", len(shown), len(expected))
+            for number, (one, other) in enumerate(zip(shown, expected, strict=False)):
+                self.same(command, f"{value}[{number}]", one, other)
+            return
+        self.num_compared[command] += 1
+        if not _is_same(shown, expected):
+            self.differences.append(Difference(command, value, shown, expected))
+
+    def has(self, command: str, value: str, found: Any) -> bool:
+        """Compare that something is there at all; whether it is."""
+        self.same(command, value, bool(found), True)  # the expected value
+        return bool(found)
+
+
+class _Missing:
+    """A key that one side lacks; unlike None, which both sides may have."""
+
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+MISSING: Final = _Missing()
+
+
+def parse_json_strictly(text: str) -> Any:
+    """Parse JSON as RFC 8259 has it.
+
+    Raises
+    ------
+    ValueError
+        For ``NaN``, ``Infinity`` and ``-Infinity``, which Python's parser accepts, and for a repeated key.
+    """
+    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError(f"an object has a key twice: {[key for key, _ in pairs]}")
+    return found
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _is_same(shown: Any, expected: Any) -> bool:
+    if isinstance(expected, float) and isinstance(shown, (int, float)) and not isinstance(shown, bool):
+        return math.isclose(shown, expected, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12)
+    return type(shown) is type(expected) and bool(shown == expected)

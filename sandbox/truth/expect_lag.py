@@ -1,0 +1,194 @@
+"""`evenlag lag`: every number from the rows of ``lag`` of the newest snapshot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from sandbox.truth.forms import as_printed, duration, moment, number
+from sandbox.truth.lake_rows import by, known_sum, largest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sandbox.truth.lake_rows import LakeRows, Row
+    from sandbox.truth.session import Session
+
+COMMAND: Final = "lag"
+_PARTITION: Final = (
+    "topic",
+    "partition",
+    "owner_member_id",
+    "status",
+    "lag_records",
+    "committed_offset",
+    "end_offset",
+    "arrival_rate_records_per_s",
+    "consume_rate_records_per_s",
+    "time_lag_ms",
+    "drain_time_ms",
+    "stalled",
+)
+
+
+def check_lag(session: Session) -> None:
+    """Compare the list of groups and each group."""
+    rows = session.rows
+    snapshot = rows.newest
+    head = {name: snapshot[name] for name in ("cluster", "snapshot_id", "slot")}
+    head["read_at"] = snapshot["end_read_at"]
+    groups = group_rows(rows, snapshot["snapshot_id"])
+    session.same(COMMAND, "groups", session.ask(COMMAND), head | {"groups": groups})
+    tables, _ = session.printed(COMMAND)
+    if session.checks.has(COMMAND, "a table", tables):
+        is_partly_known = any(row["num_unknown_partitions"] for row in groups)
+        cells = [_group_cells(row, with_unknown=is_partly_known) for row in groups]
+        title = f"Lag on {rows.cluster}, read at {moment(snapshot['end_read_at'])}"
+        session.same(COMMAND, "title", tables[0].title, title)
+        session.same(COMMAND, "printed groups", tables[0].rows, cells)
+        session.same(COMMAND, "caption", *_captions(groups, tables[0].caption))
+    for group in groups:
+        _check_group(session, head, group)
+
+
+def group_rows(rows: LakeRows, snapshot_id: str) -> list[Row]:
+    """Sum up each group of a snapshot, the furthest behind first; what is not known is at the end."""
+    found = []
+    for group_id, lag in by(rows.lag_of(snapshot_id), "group_id").items():
+        times = [row["time_lag_ms"] for row in lag]
+        found.append(
+            {
+                "group_id": group_id,
+                **totals(member_rows(rows, snapshot_id, group_id)),
+                "time_lag_ms": largest(times),
+                "num_unknown_time_lags": times.count(None),
+                "statuses": dict(sorted(Counter(row["status"] for row in lag).items())),
+            }
+        )
+    return sorted(found, key=lambda row: (*_known_first(row), row["group_id"]))
+
+
+def member_rows(rows: LakeRows, snapshot_id: str, group_id: str) -> list[Row]:
+    """The lag of each live member, and of what nobody is known to own (member None)."""
+    owned = by(rows.lag_of(snapshot_id, group_id), "owner_member_id")
+    live = rows.where("members", snapshot_id=snapshot_id, group_id=group_id)
+    names = {row["member_id"] for row in live if row["member_id"] is not None} | set(owned)
+    found = [
+        {
+            "member_id": name,
+            "num_partitions": len(owned.get(name, ())),
+            "num_unknown_partitions": count_unknown(owned.get(name, ())),
+            # Who owns nothing is behind by nothing.
+            "lag_records": known_sum(owned[name]) if name in owned else 0,
+        }
+        for name in names
+    ]
+    return sorted(found, key=lambda row: (*_known_first(row), row["member_id"] or ""))
+
+
+def totals(members: Sequence[Row]) -> Row:
+    """A group, from its members."""
+    live = [row for row in members if row["member_id"] is not None]
+    known = [row["lag_records"] for row in live if row["lag_records"] is not None]
+    parts = [
+        row["lag_records"] for row in members if row["num_partitions"] and row["lag_records"] is not None
+    ]
+    num_unknown = sum(row["num_unknown_partitions"] for row in members)
+    most = max(known, default=None) if parts else None
+    is_exact = most is not None and sum(known) > 0 and not num_unknown
+    return {
+        "num_members": len(live),
+        "num_partitions": sum(row["num_partitions"] for row in members),
+        "num_unknown_partitions": num_unknown,
+        "lag_records": sum(parts) if parts else None,
+        "max_member_lag_records": most,
+        "lag_skew": most * len(known) / sum(known) if is_exact and most is not None else None,
+    }
+
+
+def count_unknown(lag: Iterable[Row]) -> int:
+    """Partitions whose lag is not known."""
+    return sum(row["lag_records"] is None for row in lag)
+
+
+def at_least(told: str, num_unknown: float | None) -> str:
+    """A number that is a lower bound, when something is not known."""
+    return f"≥ {told}" if num_unknown and told != "-" else told
+
+
+def _known_first(row: Row) -> tuple[bool, int]:
+    return (row["lag_records"] is None, -(row["lag_records"] or 0))
+
+
+def _captions(rows: Sequence[Row], caption: str) -> tuple[str, str]:
+    """What the caption begins with, as shown and as expected."""
+    unknown, everything = (sum(row[f"num_{kind}partitions"] for row in rows) for kind in ("unknown_", ""))
+    expected = f"The lag of {unknown:,} of {everything:,} partitions is not known" if unknown else ""
+    return caption[: len(expected)] if unknown else caption, expected
+
+
+def _group_cells(row: Row, *, with_unknown: bool) -> list[str]:
+    unknown = row["num_unknown_partitions"]
+    return [
+        row["group_id"],
+        number(row["num_members"]),
+        number(row["num_partitions"]),
+        *([number(unknown)] if with_unknown else []),
+        at_least(number(row["lag_records"]), unknown),
+        at_least(number(row["max_member_lag_records"]), unknown),
+        number(row["lag_skew"], digits=2),
+        at_least(duration(row["time_lag_ms"]), row["num_unknown_time_lags"]),
+        ", ".join(f"{count} {status}" for status, count in row["statuses"].items()),
+    ]
+
+
+def _check_group(session: Session, head: Row, group: Row) -> None:
+    group_id, snapshot_id = group["group_id"], head["snapshot_id"]
+    in_order = sorted(session.rows.lag_of(snapshot_id, group_id), key=_heaviest_first)
+    partitions = [{name: row[name] for name in _PARTITION} for row in in_order]
+    members = member_rows(session.rows, snapshot_id, group_id)
+    live = [row for row in members if row["member_id"] is not None]
+    expected = head | {"group_id": group_id} | totals(members) | {"members": live, "partitions": partitions}
+    session.same(COMMAND, group_id, session.ask(COMMAND, group_id), expected)
+    tables, _ = session.printed(COMMAND, group_id)
+    session.same(COMMAND, f"{group_id}: tables", len(tables), 2)
+    if len(tables) < 2:  # noqa: PLR2004
+        return
+    with_unknown = group["num_unknown_partitions"] > 0
+    cells = [_member_cells(row, with_unknown=with_unknown) for row in members]
+    session.same(COMMAND, f"{group_id}: printed members", tables[0].rows, cells)
+    title = as_printed(f"{group_id} on {session.rows.cluster}, read at {moment(head['read_at'])}")
+    # A title is as wide as its table: of a longer one the parser has the last line.
+    session.same(COMMAND, f"{group_id}: title", tables[0].title, title[-len(tables[0].title) :])
+    cells = [_partition_cells(row) for row in in_order]
+    session.same(COMMAND, f"{group_id}: printed partitions", tables[1].rows, cells)
+
+
+def _member_cells(row: Row, *, with_unknown: bool) -> list[str]:
+    unknown = row["num_unknown_partitions"]
+    return [
+        row["member_id"] or ("nobody, or not known" if unknown else "nobody"),
+        number(row["num_partitions"]),
+        *([number(unknown)] if with_unknown else []),
+        at_least(number(row["lag_records"]), unknown),
+    ]
+
+
+def _heaviest_first(row: Row) -> tuple[Any, ...]:
+    lag = row["lag_records"]
+    return (lag is None, -(lag or 0), row["topic"], row["partition"])
+
+
+def _partition_cells(row: Row) -> list[str]:
+    return [
+        row["topic"],
+        number(row["partition"]),
+        row["owner_member_id"] or ("not known" if row["status"] == "UNKNOWN" else "nobody"),
+        row["status"] or "-",
+        number(row["lag_records"]),
+        number(row["arrival_rate_records_per_s"], digits=1),
+        number(row["consume_rate_records_per_s"], digits=1),
+        duration(row["time_lag_ms"]),
+        duration(row["drain_time_ms"]),
+        "stalled" if row["stalled"] else "",
+    ]

@@ -1,0 +1,73 @@
+"""The table ``lag``: computed again from offsets, commits and members, as the design has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sandbox.truth.history import History
+from sandbox.truth.lake_rows import by
+
+if TYPE_CHECKING:
+    from sandbox.truth.history import GroupState
+    from sandbox.truth.lake_rows import Row
+    from sandbox.truth.session import Session
+
+TABLE: Final = "table lag"
+# By a commit that is there.
+_COUNTED: Final = frozenset({"OK", "NEGATIVE", "NO_MEMBERS", "NOT_SUBSCRIBED"})
+# By the reset policy, which only the policy knows: none, from the end, or from the start.
+_BY_RESET_POLICY: Final = frozenset({"NO_COMMIT", "DATA_LOSS"})
+
+
+def check_lag_table(session: Session) -> None:
+    """Compare each row's lag, offsets, status and owner with what was read."""
+    rows = session.rows
+    offsets = by(rows.rows("offsets"), "snapshot_id", "topic_id", "partition")
+    commits = by(rows.rows("commits"), "snapshot_id", "group_id", "topic_id", "partition")
+    history = _history(session)
+    places = {row["snapshot_id"]: place for place, row in enumerate(history.snapshots)} if history else {}
+    for row in rows.rows("lag"):
+        key = (row["snapshot_id"], row["topic_id"], row["partition"])
+        name = f"{row['snapshot_id']} {row['group_id']} {row['topic']}-{row['partition']}"
+        (read,) = offsets.get(key, [{}])
+        (commit,) = commits.get((key[0], row["group_id"], *key[1:]), [{}])
+        _check_row(session, name, row, read, commit.get("committed_offset"))
+        place = places.get(row["snapshot_id"])
+        state = history.states(row["group_id"]).get(place) if history and place is not None else None
+        if state is not None and state.is_known:
+            session.same(TABLE, f"{name}: owner", row["owner_member_id"], _owner(state, row))
+
+
+def _history(session: Session) -> History | None:
+    audited = session.rows.rows("audited_snapshots")
+    if not audited:
+        return None
+    ends = [row["started_at"] for row in audited] + [row["finished_at"] for row in audited]
+    return History(session.rows, min(ends), max(ends))
+
+
+def _owner(state: GroupState, row: Row) -> str | None:
+    cells = state.cells.get((row["topic"], row["topic_id"], row["partition"]), [])
+    return cells[0]["member_id"] if cells else None
+
+
+def _check_row(session: Session, name: str, row: Row, read: Row, committed: int | None) -> None:
+    start, status = read.get("log_start_offset"), row["status"]
+    if status in _COUNTED and committed is not None:
+        # Which of the two is the isolation level's, that is the policy's.
+        possible = {read["high_watermark"], read["last_stable_offset"]}
+        session.same(TABLE, f"{name}: end", row["end_offset"] in possible, True)
+        end = row["end_offset"]
+        session.same(TABLE, f"{name}: lag", row["lag_records"], max(end - max(committed, start or 0), 0))
+        session.same(TABLE, f"{name}: raw lag", row["raw_lag_records"], end - committed)
+        session.same(TABLE, f"{name}: commit", row["committed_offset"], committed)
+        is_negative = status == "NEGATIVE" or (status in {"NO_MEMBERS", "NOT_SUBSCRIBED"} and committed > end)
+        session.same(TABLE, f"{name}: negative", is_negative, committed > end)
+    elif status in _BY_RESET_POLICY:
+        high = read["high_watermark"]
+        possible = {None, 0, high - start, (read["last_stable_offset"] or high) - start}
+        session.same(TABLE, f"{name}: by reset policy", row["lag_records"] in possible, True)
+        is_lost = committed is not None and committed < (start or 0)
+        session.same(TABLE, f"{name}: status", status, "DATA_LOSS" if is_lost else "NO_COMMIT")
+    elif status == "UNKNOWN":
+        session.same(TABLE, f"{name}: not known", row["lag_records"], None)

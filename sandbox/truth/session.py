@@ -1,0 +1,163 @@
+"""Ask a command about a lake: as JSON, as a person sees it, and as exported files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+from sandbox.truth.checks import parse_json_strictly
+from sandbox.truth.forms import as_json, as_printed
+from sandbox.truth.printed import parse_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sandbox.truth.checks import Checks, Runner
+    from sandbox.truth.lake_rows import LakeRows, Row
+    from sandbox.truth.printed import PrintedTable
+
+EXPORTS: Final = ("json", "csv", "parquet")
+# So many rows are shown: all of a recorded lake.
+_ALL: Final = ("--limit", "100000")
+_WITHOUT_LIMIT: Final = frozenset({"compare", "report", "tables", "policy"})
+
+
+class Session:
+    """One cluster of a lake, and the command to ask.
+
+    Parameters
+    ----------
+    rows
+        The cluster's rows.
+    run
+        Runs the command.
+    checks
+        Where comparisons go.
+    folder
+        For exported files and pages.
+    """
+
+    def __init__(self, rows: LakeRows, run: Runner, checks: Checks, folder: Path) -> None:
+        self.rows, self.checks, self.folder = rows, checks, folder
+        self._run = run
+        self._known: set[str] = set()
+
+    def is_first(self, command: str) -> bool:
+        """Whether it is asked for the first time of a command: files are compared once."""
+        if command in self._known:
+            return False
+        self._known.add(command)
+        return True
+
+    def same(self, command: str, value: str, shown: Any, expected: Any) -> None:
+        """Compare a value; moments as JSON has them, what is printed without control characters."""
+        wanted = as_json(expected)
+        self.checks.same(command, value, shown, as_printed(wanted) if "printed" in value else wanted)
+
+    def ask(self, command: str, *arguments: str) -> Any:
+        """What the command answers in JSON; None, and a difference, when it fails."""
+        told = self._invoke(command, (*arguments, "--json"), exit_code=0)
+        return None if told is None else parse_json_strictly(told)
+
+    def printed(
+        self, command: str, *arguments: str, is_whole: bool = False
+    ) -> tuple[list[PrintedTable], str]:
+        """What the command prints: its tables, and the whole text; `is_whole`: it has no limit to lift."""
+        limit = () if is_whole else self._limit(command)
+        told = self._invoke(command, (*arguments, *limit), exit_code=0) or ""
+        return parse_tables(told), told
+
+    def fails(self, command: str, *arguments: str, exit_code: int) -> None:
+        """Compare the exit code of a question that has no answer."""
+        self._invoke(command, arguments, exit_code=exit_code)
+
+    def exported(self, command: str, *arguments: str, suffix: str) -> list[Row] | None:
+        """Rows that the command writes to a file, as JSON's types; None when it fails."""
+        path = self.folder / f"export.{suffix}"
+        path.unlink(missing_ok=True)
+        # What it answers besides has been compared already.
+        if self._invoke(command, (*arguments, "--export", str(path), "--json"), exit_code=0) is None:
+            return None
+        return _READERS[suffix](path.read_bytes())
+
+    def _limit(self, command: str) -> tuple[str, ...]:
+        return () if command.split(maxsplit=1)[0] in _WITHOUT_LIMIT else _ALL
+
+    def _invoke(self, command: str, arguments: Sequence[str], *, exit_code: int) -> str | None:
+        """Standard output, or None when the exit code is another."""
+        where = ("--lake", str(self.rows.lake), "--cluster", self.rows.cluster)
+        done = self._run((*command.split(), *arguments, *where))
+        name = f"exit code of {' '.join(arguments)}"
+        self.checks.same(command, name, done.exit_code, exit_code)
+        return done.stdout if done.exit_code == exit_code else None
+
+
+def compare_exports(
+    session: Session, command: str, arguments: Sequence[str], expected: Sequence[Row]
+) -> None:
+    """Compare what a command writes to files of each kind with the rows that it has to write."""
+    # A column has one type: a whole number among fractions is written as a fraction.
+    fractions = {name for row in expected for name, value in row.items() if isinstance(value, float)}
+    # What a row lacks is null.
+    names = dict.fromkeys(name for row in expected for name in row)
+    rows = [{name: _in_column(row.get(name), name in fractions) for name in names} for row in expected]
+    for suffix in EXPORTS:
+        shown = session.exported(command, *arguments, suffix=suffix)
+        wanted = [_FORMS[suffix](row) for row in rows]
+        if suffix == "csv" and shown is not None:
+            shown = [
+                {name: _number(value, name in fractions) for name, value in row.items()} for row in shown
+            ]
+        session.checks.same(f"{command} --export .{suffix}", " ".join(arguments), shown, wanted)
+
+
+def _in_column(value: Any, is_fraction: bool) -> Any:  # of the column
+    return float(value) if is_fraction and value is not None else value
+
+
+def _number(cell: str, is_fraction: bool) -> Any:  # of the column
+    return float(cell) if is_fraction and cell else cell
+
+
+def _csv_rows(content: bytes) -> list[Row]:
+    return [dict(row) for row in csv.DictReader(io.StringIO(content.decode("utf-8")))]
+
+
+def _parquet_rows(content: bytes) -> list[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(pa.BufferReader(content)).to_pylist()
+    return [{name: as_json(value) for name, value in row.items()} for row in rows]
+
+
+def _json_rows(content: bytes) -> list[Row]:
+    rows: list[Row] = parse_json_strictly(content.decode("utf-8"))
+    return rows
+
+
+def _as_csv(row: Row) -> Row:
+    return {name: _csv_cell(as_json(value)) for name, value in row.items()}
+
+
+def _csv_cell(value: Any) -> str | float:
+    import json
+
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return value
+    if isinstance(value, str):
+        # A spreadsheet would take it for a formula.
+        return f"'{value}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _as_plain(row: Row) -> Row:
+    return {name: as_json(value) for name, value in row.items()}
+
+
+_READERS: Final = {"json": _json_rows, "csv": _csv_rows, "parquet": _parquet_rows}
+_FORMS: Final = {"json": _as_plain, "csv": _as_csv, "parquet": _as_plain}

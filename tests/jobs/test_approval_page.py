@@ -1,0 +1,83 @@
+"""The page that a person answers: what is not known of the lag is not shown as none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from spark_jobs.approval_page import build_page
+from spark_jobs.arrow_schema import arrow_schema
+from spark_jobs.tables import PLAN_ASSIGNMENTS
+
+SLOT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+# Owner before and by the plan, and the lag: a partition of a, one of b and both of c are not known.
+Row = tuple[str, str, int | None]
+ROWS: list[Row] = [
+    ("a", "a", 900),
+    ("a", "b", 600),
+    ("a", "a", None),
+    ("b", "b", 7),
+    ("b", "b", None),
+    ("c", "c", None),
+    ("c", "c", None),
+]
+COUNTS = {"min_member_partitions": 2, "max_member_partitions": 3}
+
+
+def page(rows: list[Row], **more: Any) -> tuple[str, list[str]]:
+    import pyarrow as pa
+
+    head = {
+        "plan_id": "ab" * 32,
+        "group_id": "g",
+        "cluster": "c",
+        "slot": SLOT,
+        "assignor": "lag-aware-sticky",
+        "moves": 1,
+        "num_members": 3,
+        "num_partitions": len(rows),
+        "num_stalled_partitions": 0,
+        "num_unknown_partitions": 0,
+        "metrics_before": COUNTS | {"max_member_lag_records": 1500, "lag_skew": 2.5},
+        "metrics_after": COUNTS | {"max_member_lag_records": 900, "lag_skew": 1.5},
+        **more,
+    }
+    columns = [
+        {
+            "topic": "t",
+            "partition": number,
+            "owner_before": before,
+            "owner_after": after,
+            "owner_after_key": f"i:{after}",
+            "moved": before != after,
+            "lag_records": lag,
+        }
+        for number, (before, after, lag) in enumerate(rows)
+    ]
+    built = build_page(
+        head, pa.Table.from_pylist(columns, schema=arrow_schema(PLAN_ASSIGNMENTS)), answer_by=SLOT
+    )
+    return built.subject, built.body.splitlines()
+
+
+def test_lag_that_is_partly_unknown_is_a_lower_bound() -> None:
+    subject, lines = page(ROWS, num_unknown_lags=4)
+    assert subject.endswith("most loaded member from ≥ 1,500 to ≥ 900 records")
+    assert "| lag of the most loaded member | ≥ 1,500 | ≥ 900 |" in lines
+    assert "| skew (most loaded / mean) | not known | not known |" in lines
+    assert any("the lag of 4 of 7 partitions is not known" in line for line in lines)
+    cells = [[cell.strip(" █▏▎▍▌▋▊▉") for cell in line.split("|")] for line in lines]
+    members = {row[1]: (row[3], row[5]) for row in cells if len(row) == 7}
+    assert {name: members[name] for name in ("a", "b", "c")} == {
+        "a": ("≥ 1,500", "≥ 900"),
+        "b": ("≥ 7", "≥ 607"),
+        "c": ("not known", "not known"),
+    }
+
+
+def test_lag_that_is_known_is_itself() -> None:
+    known: list[Row] = [(before, after, 5) for before, after, _ in ROWS]
+    subject, lines = page(known, num_unknown_lags=0, num_unknown_partitions=3)
+    assert subject.endswith("most loaded member from 1,500 to 900 records")
+    assert "| skew (most loaded / mean) | 2.50 | 1.50 |" in lines
+    assert not any("≥" in line or "not known" in line for line in lines)

@@ -1,0 +1,51 @@
+"""The pages are whole: no table is broken by a blank line or a bar, and links lead to what exists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.markdown import Page, all_pages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = all_pages()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_its_tables_are_whole(page: Page) -> None:
+    assert page.broken_tables() == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_its_links_lead_somewhere(page: Page) -> None:
+    assert page.broken_links() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("| a | b |\n| --- | --- |\n| 1 | 2 |\n\n| 3 | 4 |\n", "5: rows without a header"),
+        ("| a | b |\n| 1 | 2 |\n", "1: rows without a header"),
+        ("| a | b |\n| --- | --- |\n| 1 | `x | y` |\n", "3: 3 cells under a header of 2"),
+        ("| a | b |\n| --- | --- |\n| 1 | `x \\| y` |\n", None),
+        ("```\n| no table\n```\n", None),
+    ],
+)
+def test_a_broken_table_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str | None
+) -> None:
+    monkeypatch.setattr("tests.support.markdown.ROOT", tmp_path)
+    path = tmp_path / "page.md"
+    path.write_text(text, encoding="utf-8")
+    found = Page(path).broken_tables()
+    assert (found == []) if said is None else (len(found) == 1 and f"page.md:{said}" in found[0])
+
+
+def test_a_link_to_nowhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.support.markdown.ROOT", tmp_path)
+    path = tmp_path / "page.md"
+    path.write_text("# A `b`: c\n\n[1](#a-b-c) [2](#a) [3](page.md#a-b-c) [4](other.md)\n", encoding="utf-8")
+    assert Page(path).broken_links() == ["page.md: #a: no such heading", "page.md: other.md: no such file"]

@@ -1,0 +1,69 @@
+"""A small table of all types that a filter may name, with values that statistics get wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.tables import Column, Table
+from spark_jobs.tables.contract import partition_columns
+
+if TYPE_CHECKING:
+    from spark_jobs.lake import Lake
+
+ODD: Final = Table(
+    "odd",
+    "a row of a test",
+    ("number",),
+    (
+        *partition_columns(),
+        Column("number", "BIGINT", "tells rows apart"),
+        Column("name", "STRING", "a name as Kafka allows it, and worse"),
+        Column("passed", "BOOLEAN", "Spark writes no statistics of it"),
+        Column("at", "TIMESTAMP", "its statistics have milliseconds only"),
+        Column("share", "DOUBLE", "may be NaN"),
+        Column("small", "INT", "few values"),
+    ),
+)
+DAYS: Final = (date(2026, 3, 1), date(2026, 3, 2))
+CLUSTERS: Final = ("c", "o/d d=%25\n'\U0001f600")
+NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TOP: Final = "\U0010ffff"
+NAMES: Final[tuple[tuple[str | None, ...], ...]] = (
+    ("x" * 31 + TOP + "tail", "a", "b", None),
+    ("a" * 40, "b" * 40, "\U0001f600" * 40, '"><script>'),
+    ("line\nbreak", "", "é", TOP * 33),
+    ("only",),
+    (None, None),
+    ("x" * 32, "x" * 32 + "y", "x" * 33, "y" * 31 + "\x7f" + TOP),
+)
+# .999999 is cut to .999: the next millisecond is the next second.
+MICROSECONDS: Final = (0, 123_000, 123_001, 123_456, 999_999)
+SHARES: Final = (float("nan"), 1.0, None, -0.0, 0.0, float("inf"))
+
+
+def rows_of_file(start: int, cluster: str, day: date, names: tuple[str | None, ...]) -> list[tuple[Any, ...]]:
+    """Make the rows of one file; each value has another period, so that they meet in all ways."""
+    made = []
+    for number, name in enumerate(names, start):
+        at = NOON + timedelta(days=(day - DAYS[0]).days, microseconds=MICROSECONDS[number % 5])
+        passed = (None, True, False, True)[number % 4]
+        made.append((cluster, day, number, name, passed, at, SHARES[number % 6], number % 3))
+    return made
+
+
+def write_odd_table(lake: Lake) -> None:
+    """Write it in many commits, so that the log has a checkpoint, and compact one day of one cluster."""
+    from pyspark.sql import functions as sf
+
+    number = 0
+    for day in DAYS:
+        for cluster in CLUSTERS:
+            for names in NAMES:
+                rows = rows_of_file(number, cluster, day, names)
+                # A moment goes to Spark as microseconds: a datetime would go by this machine's time zone.
+                plain = [(*row[:5], round(row[5].timestamp() * 1_000_000), *row[6:]) for row in rows]
+                frame = lake.spark.createDataFrame(plain, ODD.ddl.replace("TIMESTAMP", "BIGINT"))
+                lake.append(ODD, frame.withColumn("at", sf.timestamp_micros("at")), None)
+                number += len(rows)
+    lake.spark.sql(f"OPTIMIZE {lake.sql_name(ODD)} WHERE cluster = 'c' AND day = DATE '2026-03-01'")

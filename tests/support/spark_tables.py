@@ -1,0 +1,168 @@
+"""Tables of test lakes, each written by the writer that its contract names.
+
+Spark and ``deltalake`` write different statistics into a Delta log, and readers skip files by them. A table
+from the wrong writer says nothing about real lakes. So tests write tables only here: those of writer
+``spark`` by Spark, with the properties that jobs set, and those of writer ``direct`` by the product's own
+writer without a JVM.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.arrow_schema import arrow_schema
+from spark_jobs.direct_writer import direct_writer
+from spark_jobs.lake import TABLE_PROPERTIES
+from spark_jobs.tables import CLUSTER_AND_DAY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.tables import Table
+
+# A small append is mostly the driver's own work: more threads than cores still save time.
+_THREADS: Final = 8
+
+_Write = tuple[str, "Table", "pa.Table"]
+
+
+class _State:
+    """What the tests of one process share: the session, and the writes that `together` collects."""
+
+    session: SparkSession | None = None
+    collected: list[_Write] | None = None
+
+
+def use_session(session: SparkSession | None) -> None:
+    """Set the session that writes; the fixture ``spark`` does it for all tests."""
+    _State.session = session
+
+
+@contextmanager
+def spark_writing() -> Iterator[None]:
+    """Start a session for a process that has none, as benches have it, and stop it at the end."""
+    from spark_jobs.session import build_session
+
+    session = build_session("evenlag-fixtures", is_large=True)
+    use_session(session)
+    try:
+        yield
+    finally:
+        use_session(None)
+        session.stop()
+
+
+def write_rows(root: Path | str, table: Table, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
+    """Append rows to a table of a lake, by the table's own writer.
+
+    Parameters
+    ----------
+    root
+        Root of the lake, a local folder.
+    table
+        The contract: it names the columns, the types and the writer.
+    rows
+        What a row lacks is null, what the contract does not know is left out. None: nothing is written.
+
+    Raises
+    ------
+    RuntimeError
+        When Spark has to write and no session runs.
+    """
+    import pyarrow as pa
+
+    data = (
+        rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=arrow_schema(table))
+    )
+    if data.num_rows == 0:
+        return
+    if _State.collected is None:
+        _write(str(root), table, data)
+    else:
+        _State.collected.append((str(root), table, data))
+
+
+@contextmanager
+def together(session: SparkSession | None = None) -> Iterator[None]:
+    """Collect the writes inside, then do them at the same time, one append for each table.
+
+    Parameters
+    ----------
+    session
+        The session that writes; that of :func:`use_session` when not given.
+    """
+    import pyarrow as pa
+
+    if _State.collected is not None:
+        yield
+        return
+    if session is not None:
+        use_session(session)
+    collected: list[_Write] = []
+    _State.collected = collected
+    try:
+        yield
+    finally:
+        _State.collected = None
+    parts: dict[tuple[str, str], list[_Write]] = {}
+    for write in collected:
+        parts.setdefault((write[0], write[1].name), []).append(write)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="tables") as pool:
+        running = [
+            pool.submit(_write, writes[0][0], writes[0][1], pa.concat_tables([data for _, _, data in writes]))
+            for writes in parts.values()
+        ]
+        for write_ in running:
+            write_.result()
+
+
+def delete_rows(root: Path | str, table: Table, condition: str) -> None:
+    """Delete the rows of a table of writer ``spark`` that fulfil a condition in Spark SQL."""
+    _spark_table(root, table).delete(condition)
+
+
+def update_rows(root: Path | str, table: Table, values: Mapping[str, str], condition: str) -> None:
+    """Set columns, to values in Spark SQL, in the rows that fulfil a condition; of writer ``spark`` only."""
+    _spark_table(root, table).update(condition, dict(values))
+
+
+def unset_properties(root: Path | str, table: Table) -> None:
+    """Take away the properties that a table of writer ``spark`` was made with: no job does that."""
+    names = ", ".join(f"'{name}'" for name in TABLE_PROPERTIES if not name.startswith("delta.min"))
+    _session(table).sql(f"ALTER TABLE delta.`{Path(root) / table.name}` UNSET TBLPROPERTIES ({names})")
+
+
+def _write(root: str, table: Table, data: pa.Table) -> None:
+    if table.writer == "direct":
+        with direct_writer(root, table) as direct:
+            direct.append(data.to_pylist())
+        return
+    path = Path(root) / table.name
+    frame = _session(table).createDataFrame(data, table.ddl).coalesce(1)
+    writer = frame.write.format("delta").mode("append").partitionBy(*CLUSTER_AND_DAY)
+    if not (path / "_delta_log").is_dir():
+        writer = writer.options(**TABLE_PROPERTIES)
+    writer.save(str(path))
+
+
+def _spark_table(root: Path | str, table: Table) -> Any:
+    from delta.tables import DeltaTable
+
+    session = _session(table)
+    return DeltaTable.forPath(session, str(Path(root) / table.name))
+
+
+def _session(table: Table) -> SparkSession:
+    if table.writer != "spark":
+        raise RuntimeError(f"table {table.name} is not written by Spark but by the direct writer")
+    if _State.session is None:
+        raise RuntimeError(
+            f"table {table.name} is written by Spark: let the test ask for the fixture `spark`"
+        )
+    return _State.session

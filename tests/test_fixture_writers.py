@@ -1,0 +1,148 @@
+"""Tests and benches write no table by another writer than the one that its contract names.
+
+They write tables through `tests.support.spark_tables` only. Nothing else in `tests` and `sandbox` calls what
+writes a table by ``deltalake``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_jobs.errors import LakeError
+from spark_jobs.lake import Lake
+from spark_jobs.lake_reader import LakeReader
+from spark_jobs.table_files import read_table_files
+from spark_jobs.tables import CONTROL_EVENTS, LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS, TABLES
+from tests.spark.snapshots import HEAD, frame
+from tests.support import spark_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+HELPER = ROOT / "tests" / "support" / "spark_tables.py"
+# What deltalake writes a table with, and the methods of its DeltaTable that change one. To read is allowed.
+FUNCTIONS = {"write_deltalake", "convert_to_deltalake"}
+METHODS = {"create", "update", "delete", "merge", "restore", "repair", "optimize", "vacuum", "alter"}
+
+
+def direct_writes(source: str) -> Iterator[str]:
+    """Yield what in a module's text writes a table by ``deltalake``, with its line."""
+    tree = ast.parse(source)
+    modules = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
+    names = {
+        name.name for node in modules if getattr(node, "module", None) == "deltalake" for name in node.names
+    }
+    is_imported = bool(names) or any(
+        name.name.startswith("deltalake") for node in modules for name in node.names
+    )
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=found) if module.startswith("deltalake"):
+                yield from (f"{node.lineno}: {name.name}" for name in found if name.name in FUNCTIONS)
+            case ast.Attribute(attr=attribute) if attribute in FUNCTIONS:
+                yield f"{node.lineno}: {attribute}"
+            case ast.Attribute(attr=attribute) if is_imported and attribute in METHODS:
+                yield f"{node.lineno}: {attribute}"
+
+
+@pytest.mark.parametrize("folder", ["tests", "sandbox", "examples"])
+def test_nothing_but_the_helper_writes_tables_of_the_lake(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{write}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != HELPER
+        for write in direct_writes(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from deltalake import write_deltalake\n", ["1: write_deltalake"]),
+        ("import deltalake\ndeltalake.write_deltalake('x', rows)\n", ["2: write_deltalake"]),
+        ("from deltalake import DeltaTable\nDeltaTable('x').update(updates={})\n", ["2: update"]),
+        ("from deltalake import DeltaTable\ntable = DeltaTable('x')\ntable.delete()\n", ["3: delete"]),
+        ("from deltalake import DeltaTable\nDeltaTable('x').version()\n", []),
+        ("from delta.tables import DeltaTable\nDeltaTable.forPath(spark, 'x').delete()\n", []),
+    ],
+)
+def test_a_write_by_another_writer_is_found(source: str, found: list[str]) -> None:
+    assert list(direct_writes(source)) == found
+
+
+def test_each_kind_of_table_is_refused_by_the_other_writer(spark: SparkSession, tmp_path: Path) -> None:
+    row = HEAD | {"plan_id": "p", "group_id": "g", "event": "PUBLISHED", "actor": "publisher"}
+    spark_tables.write_rows(tmp_path, CONTROL_EVENTS, [row])
+    spark_tables.write_rows(tmp_path, PLAN_EVENTS, [row])
+    assert {table: engine(tmp_path, table) for table in ("control_events", "plan_events")} == {
+        "control_events": "delta-rs",
+        "plan_events": "Apache-Spark",
+    }
+    with pytest.raises(RuntimeError, match="not written by Spark but by the direct writer"):
+        spark_tables.delete_rows(tmp_path, CONTROL_EVENTS, "true")
+    with pytest.raises(LakeError, match="not written by Spark"):
+        Lake(spark, str(tmp_path)).append(CONTROL_EVENTS, frame(spark, CONTROL_EVENTS, [row]), None)
+    spark_tables.use_session(None)
+    try:
+        with pytest.raises(RuntimeError, match="ask for the fixture `spark`"):
+            spark_tables.write_rows(tmp_path, PLAN_EVENTS, [row])
+    finally:
+        spark_tables.use_session(spark)
+
+
+def test_a_test_s_table_is_like_a_job_s(spark: SparkSession, tmp_path: Path) -> None:
+    row = HEAD | {"plan_id": "p", "group_id": "g", "topic": "t", "partition": 1, "moved": True}
+    by_test, by_job = tmp_path / "test", tmp_path / "job"
+    for _ in range(2):
+        spark_tables.write_rows(by_test, PLAN_ASSIGNMENTS, [row])
+        Lake(spark, str(by_job)).append(PLAN_ASSIGNMENTS, frame(spark, PLAN_ASSIGNMENTS, [row]), None)
+    files = [read_table_files(LakeReader(str(root)), PLAN_ASSIGNMENTS) for root in (by_test, by_job)]
+    told = [
+        (found.types, found.properties, found.protocol, found.num_files, found.num_rows, found.version)
+        for found in files
+        if found is not None
+    ]
+    assert told[0] == told[1]
+    assert statistics(by_test) == statistics(by_job)
+    # What deltalake's reader stumbles over: Spark keeps no smallest and largest BOOLEAN.
+    assert "moved" not in statistics(by_test)[0]["minValues"]
+
+
+def test_writes_that_come_together_are_one_commit_each(spark: SparkSession, tmp_path: Path) -> None:
+    with spark_tables.together(spark):
+        for partition in range(3):
+            spark_tables.write_rows(tmp_path, LAG, [HEAD | {"topic": "t", "partition": partition}])
+        spark_tables.write_rows(tmp_path, PLAN_ASSIGNMENTS, [HEAD | {"partition": 7}])
+        assert not list(tmp_path.iterdir())
+    reader = LakeReader(str(tmp_path))
+    assert sorted(reader.read(LAG)["partition"].to_pylist()) == [0, 1, 2]
+    assert reader.read(PLAN_ASSIGNMENTS)["partition"].to_pylist() == [7]
+    assert len(list((tmp_path / LAG.name / "_delta_log").glob("*.json"))) == 1
+
+
+def engine(root: Path, table: str) -> str:
+    """Return who wrote a table, as its log says."""
+    (info,) = (action["commitInfo"] for action in log(root, table) if "commitInfo" in action)
+    return str(info["engineInfo"]).partition("/")[0].partition(":")[0]
+
+
+def statistics(root: Path) -> list[dict[str, Any]]:
+    """Return the statistics of a table's files, as its log has them."""
+    actions = log(root, PLAN_ASSIGNMENTS.name)
+    return [json.loads(action["add"]["stats"]) for action in actions if "add" in action]
+
+
+def log(root: Path, table: str) -> list[dict[str, Any]]:
+    """Return the actions of a table's log, oldest first."""
+    assert table in TABLES
+    files = sorted((root / table / "_delta_log").glob("*.json"))
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,418 @@
+"""Faults to put into the product, one at a time: the truth suite must detect them.
+
+Each changes one place that decides about an answer: a filter, a unit, a clock, a check for null, a sum, a
+sign, an order. Only answers that the suite compares are listed; nothing here runs without
+:mod:`tests.truth.mutate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One fault.
+
+    Attributes
+    ----------
+    name
+        What is wrong then.
+    kind
+        The kind of fault, for the summary.
+    file
+        The file of the product, from the root of the repository.
+    old, new
+        Text that occurs there exactly once, and what replaces it.
+    """
+
+    name: str
+    kind: str
+    file: str
+    old: str
+    new: str
+
+
+FILTER, UNIT, CLOCK, NULL, SUM = "filter", "unit", "clock", "null check", "sum"
+SIGN, STEP, SIDE, ORDER, JOIN, SNAPSHOT = "sign", "off by one", "side", "order", "join", "snapshot"
+
+_READER: Final = "spark_jobs/lake_reader.py"
+_PLAN_ROWS: Final = "evenlag/plan_rows.py"
+_PLANS: Final = "evenlag/plans_command.py"
+_LAG: Final = "evenlag/lag_command.py"
+_LAG_ROWS: Final = "evenlag/lag_rows.py"
+_DIFFERENCES: Final = "evenlag/audit/differences.py"
+_TIMELINE: Final = "evenlag/report/read_timeline.py"
+_REPORT_EVENTS: Final = "evenlag/report/read_events.py"
+_OUTPUT: Final = "evenlag/output.py"
+_EXPORT: Final = "evenlag/export.py"
+_COMPARE: Final = "evenlag/compare_rows.py"
+_OWNERS: Final = "evenlag/audit/owners.py"
+_CHURN: Final = "evenlag/audit/churn.py"
+_MOVES: Final = "evenlag/audit/moves.py"
+_ADHERENCE: Final = "evenlag/audit/adherence.py"
+_ANOMALIES: Final = "evenlag/audit/anomalies.py"
+_LAG_STRETCHES: Final = "evenlag/audit/lag_stretches.py"
+_JOINING: Final = "evenlag/audit/joining.py"
+_REPORT: Final = "evenlag/report/read.py"
+_CHANGE: Final = "evenlag/report/read_change.py"
+_SECTIONS: Final = "evenlag/report/sections.py"
+_FIGURES: Final = "spark_jobs/figures.py"
+_TABLES: Final = "evenlag/upkeep_commands.py"
+_APPROVAL: Final = "spark_jobs/approval_page.py"
+
+MUTATIONS: Final = (
+    # The reader -----------------------------------------------------------------------------------------
+    Mutation(
+        "the oldest snapshot is taken for the newest",
+        SNAPSHOT,
+        _READER,
+        'rows.sort_by([("slot", "descending")])',
+        'rows.sort_by([("slot", "ascending")])',
+    ),
+    Mutation(
+        "events that the publisher wrote are left out",
+        FILTER,
+        _READER,
+        "for table in (PLAN_EVENTS, CONTROL_EVENTS)]",
+        "for table in (PLAN_EVENTS,)]",
+    ),
+    # plans ----------------------------------------------------------------------------------------------
+    Mutation(
+        "a plan's first event decides on its status",
+        ORDER,
+        _PLAN_ROWS,
+        "event_order(event) >= event_order(known)",
+        "event_order(event) < event_order(known)",
+    ),
+    Mutation(
+        "plans are listed oldest first",
+        ORDER,
+        _PLAN_ROWS,
+        '(-row["slot"].timestamp(), row["group_id"])',
+        '(row["slot"].timestamp(), row["group_id"])',
+    ),
+    Mutation(
+        "the prediction is what was before",
+        SIDE,
+        _PLAN_ROWS,
+        'for name in ("metrics_before", "metrics_after")',
+        'for name in ("metrics_before", "metrics_before")',
+    ),
+    Mutation(
+        "a plan's partitions that stay are shown among its moves",
+        FILTER,
+        _PLANS,
+        'rows.filter(rows["moved"]).sort_by(',
+        "rows.sort_by(",
+    ),
+    Mutation(
+        "a plan's gates are read from another day",
+        FILTER,
+        _PLANS,
+        '("day", ">=", plan["day"]),',
+        '("day", ">", plan["day"]),',
+    ),
+    Mutation(
+        "the lag of a move is its partition's number",
+        JOIN,
+        _PLANS,
+        'number(move["lag_records"]),',
+        'number(move["partition"]),',
+    ),
+    # lag ------------------------------------------------------------------------------------------------
+    Mutation(
+        "a group's time lag is its least",
+        SUM,
+        _LAG_ROWS,
+        '("time_lag_ms", "max")',
+        '("time_lag_ms", "min")',
+    ),
+    Mutation(
+        "partitions that nobody owns make a member",
+        NULL,
+        _LAG_ROWS,
+        'of_members = [row for row in rows if row["member_id"] is not None]',
+        "of_members = list(rows)",
+    ),
+    Mutation(
+        "groups are listed the least behind first",
+        ORDER,
+        _LAG_ROWS,
+        '(row["lag_records"] is None, -(row["lag_records"] or 0), row["group_id"])',
+        '(row["lag_records"] is None, (row["lag_records"] or 0), row["group_id"])',
+    ),
+    Mutation(
+        "the time to drain is shown as the time lag",
+        JOIN,
+        _LAG,
+        'duration(row["drain_time_ms"]),',
+        'duration(row["time_lag_ms"]),',
+    ),
+    Mutation(
+        "the lag of the snapshot's group is that of all groups",
+        FILTER,
+        _LAG,
+        'rows.filter(pc.equal(rows["group_id"], group))',
+        'rows.filter(pc.is_valid(rows["group_id"]))',
+    ),
+    # What people and programs read ----------------------------------------------------------------------
+    Mutation(
+        "durations are ten times too long",
+        UNIT,
+        _OUTPUT,
+        "seconds = int(milliseconds // 1000)",
+        "seconds = int(milliseconds // 100)",
+    ),
+    Mutation(
+        "a share is shown as per cent without being multiplied",
+        UNIT,
+        _OUTPUT,
+        "{100 * value:.1f} %",
+        "{value:.1f} %",
+    ),
+    Mutation(
+        "what is not known is 0 in a CSV file",
+        NULL,
+        _EXPORT,
+        '    if plain is None:\n        return ""',
+        '    if plain is None:\n        return "0"',
+    ),
+    Mutation(
+        "an exported Parquet file lacks its first row",
+        STEP,
+        _EXPORT,
+        'pq.write_table(table, path, compression="zstd")',
+        'pq.write_table(table.slice(1), path, compression="zstd")',
+    ),
+    # compare --------------------------------------------------------------------------------------------
+    Mutation(
+        "the largest lag of a policy is the least of its days",
+        SUM,
+        _COMPARE,
+        '"max_lag_records": max(',
+        '"max_lag_records": min(',
+    ),
+    Mutation(
+        "rebalances of a policy are its moves",
+        JOIN,
+        _COMPARE,
+        'sum(row["rebalances"] for row in rows)',
+        'sum(row["moves"] for row in rows)',
+    ),
+    Mutation(
+        "the table of each group has all groups",
+        FILTER,
+        "evenlag/compare_command.py",
+        'own = [row for row in replays if group is None or row["group_id"] == group]',
+        "own = list(replays)",
+    ),
+    Mutation(
+        "members whose capacity was assumed count as observed",
+        JOIN,
+        _COMPARE,
+        'sum(row["num_observed_capacities"] for row in rows)',
+        'sum(row["num_assumed_capacities"] for row in rows)',
+    ),
+    # audit ----------------------------------------------------------------------------------------------
+    Mutation(
+        "a snapshot counts as before a moment from its begin on",
+        CLOCK,
+        _OWNERS,
+        "np.maximum.accumulate(period.finished_us())",
+        "np.maximum.accumulate(period.started_us())",
+    ),
+    Mutation(
+        "the owner before is the owner after",
+        SIDE,
+        _DIFFERENCES,
+        '(("before", ends[0], old), ("after", ends[1], new))',
+        '(("before", ends[0], new), ("after", ends[1], old))',
+    ),
+    Mutation(
+        "members that joined count as left",
+        SIDE,
+        _CHURN,
+        "(MEMBER_LEFT, change.left),",
+        "(MEMBER_LEFT, change.joined),",
+    ),
+    Mutation(
+        "partitions that moved count as returned",
+        SIDE,
+        _CHURN,
+        'rebalance["num_returned" if returned else "num_moved"] += 1',
+        'rebalance["num_moved" if returned else "num_returned"] += 1',
+    ),
+    Mutation(
+        "a move has the time at which the old owner was first seen",
+        CLOCK,
+        _MOVES,
+        '_FROM: Final = ("member_id", "last_seen_at", "last_snapshot_id")',
+        '_FROM: Final = ("member_id", "first_seen_at", "last_snapshot_id")',
+    ),
+    Mutation(
+        "placed partitions count as freed",
+        SIGN,
+        _MOVES,
+        '"num_freed": ~is_owned & was_owned',
+        '"num_freed": is_owned & ~was_owned',
+    ),
+    Mutation(
+        "the best share of a hint is its least",
+        SUM,
+        _ADHERENCE,
+        "shares[while_it_stood].max()",
+        "shares[while_it_stood].min()",
+    ),
+    Mutation(
+        "a hint is followed from the snapshot's begin on",
+        CLOCK,
+        _ADHERENCE,
+        'followed_from = _moment(period, first, "finished_at")',
+        'followed_from = _moment(period, first, "started_at")',
+    ),
+    Mutation(
+        "lag that a stalled partition has is its least",
+        SUM,
+        _LAG_STRETCHES,
+        "np.maximum.reduceat(",
+        "np.minimum.reduceat(",
+    ),
+    Mutation(
+        "an anomaly's stretch is one snapshot short",
+        STEP,
+        _LAG_STRETCHES,
+        '"num_snapshots": last - first + 1,',
+        '"num_snapshots": last - first,',
+    ),
+    Mutation(
+        "an idle member is one that nobody could relieve",
+        STEP,
+        _ANOMALIES,
+        'if sum(len(topic["partitions"]) for topic in held) > 1:',
+        'if sum(len(topic["partitions"]) for topic in held) > 99:',
+    ),
+    Mutation(
+        "an owner's end is when the next snapshot began",
+        CLOCK,
+        _JOINING,
+        '("next", rows[LAST_INDEX].to_numpy() + 1, "finished_at"),',
+        '("next", rows[LAST_INDEX].to_numpy() + 1, "started_at"),',
+    ),
+    # report ---------------------------------------------------------------------------------------------
+    Mutation(
+        "the most loaded member is the least loaded one",
+        SUM,
+        _LAG_ROWS,
+        "most = max(lags, default=None) if known else None",
+        "most = min(lags, default=None) if known else None",
+    ),
+    Mutation(
+        "hours are taken for minutes",
+        UNIT,
+        _REPORT,
+        "length = timedelta(hours=min(",
+        "length = timedelta(minutes=min(",
+    ),
+    Mutation(
+        "a gate's refusals are the plans that passed",
+        SIGN,
+        _REPORT,
+        'for row in by_gate[gate] if not row["passed"]]',
+        'for row in by_gate[gate] if row["passed"]]',
+    ),
+    Mutation(
+        "a plan's owners are those it takes partitions from",
+        SIGN,
+        _CHANGE,
+        'pc.fill_null(both["is_planned"], fill_value=False), both["owner_after"], both["owner_member_id"]',
+        'pc.fill_null(both["is_planned"], fill_value=False), both["owner_member_id"], both["owner_after"]',
+    ),
+    Mutation(
+        "the report's actual lag of a plan is the predicted one",
+        JOIN,
+        _SECTIONS,
+        'plan["max_member_lag_actual_records"],',
+        'plan["max_member_lag_predicted_records"],',
+    ),
+    Mutation(
+        "the first lag of a replay is its last",
+        STEP,
+        _SECTIONS,
+        "(known[0], max(known), known[-1])",
+        "(known[-1], max(known), known[-1])",
+    ),
+    # metrics, tables, the approval page -----------------------------------------------------------------
+    Mutation(
+        "the age of a snapshot counts from its slot",
+        CLOCK,
+        _FIGURES,
+        '(now - snapshot["finished_at"]).total_seconds()',
+        '(now - snapshot["slot"]).total_seconds()',
+    ),
+    Mutation(
+        "the lag of the cluster is that of its furthest partition",
+        SUM,
+        _FIGURES,
+        "pc.sum(lag).as_py()",
+        "pc.max(lag).as_py()",
+    ),
+    Mutation(
+        "a table's last day is its first",
+        SIDE,
+        _TABLES,
+        '"last_day": max(days, default=None),',
+        '"last_day": min(days, default=None),',
+    ),
+    Mutation(
+        "a table's size is that of its largest file",
+        SUM,
+        _TABLES,
+        '"size_bytes": sum(file.size_bytes for file in files),',
+        '"size_bytes": max(file.size_bytes for file in files),',
+    ),
+    Mutation(
+        "a person is shown the planned lag as the present one",
+        SIDE,
+        _APPROVAL,
+        'now, planned = _lag_by(rows, "owner_before"), _lag_by(rows, "owner_after")',
+        'now, planned = _lag_by(rows, "owner_after"), _lag_by(rows, "owner_before")',
+    ),
+    # What answers got wrong once ------------------------------------------------------------------------
+    Mutation(
+        "lag that is not known counts as known",
+        NULL,
+        _LAG_ROWS,
+        'row["count_all"] - row["lag_records_count"],',
+        "0,",
+    ),
+    Mutation(
+        "a policy that never drained has drained at once",
+        NULL,
+        _COMPARE,
+        'inf if row["drain_time_ms"] is None else row["drain_time_ms"]',
+        'row["drain_time_ms"] or 0',
+    ),
+    Mutation(
+        "an outcome has the time of its snapshot's slot",
+        CLOCK,
+        _REPORT_EVENTS,
+        'return max(at, finished_at.get(event["snapshot_id"], at))',
+        "return at",
+    ),
+    Mutation(
+        "plans that expired unpublished are marked as hints",
+        FILTER,
+        _TIMELINE,
+        'event["plan_id"] in published and',
+        "",
+    ),
+    Mutation(
+        "the last owners' bars end where they began",
+        STEP,
+        _TIMELINE,
+        "end = last_end if is_open else",
+        "end = start if is_open else",
+    ),
+)

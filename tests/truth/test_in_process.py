@@ -1,0 +1,18 @@
+"""Running the command in a process gives what a process of its own gives."""
+
+from __future__ import annotations
+
+from evenlag.in_process import run_in_process
+
+
+def test_an_answer_and_a_mistake_have_their_exit_codes_and_streams() -> None:
+    told = run_in_process(["--version"])
+    mistake = run_in_process(["lag", "--lake", "/does/not/exist"])
+    misuse = run_in_process(["lag", "--no-such-option"])
+
+    assert told.exit_code == 0
+    assert told.stdout.startswith("evenlag ")
+    assert (mistake.exit_code, mistake.stdout) == (4, "")
+    assert mistake.stderr.startswith("error: ")
+    assert misuse.exit_code == 2
+    assert "--no-such-option" in misuse.stderr

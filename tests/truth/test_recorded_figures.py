@@ -1,0 +1,76 @@
+"""Metrics, hot partitions and the page for a person who approves, against what the recorded lakes hold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandbox.truth import expect_figures
+from sandbox.truth.checks import Checks
+from sandbox.truth.lake_rows import LakeRows
+from spark_jobs.approval_page import read_page
+from spark_jobs.figures import read_figures
+from spark_jobs.hot_partitions import find_hot_partitions
+from spark_jobs.lake_reader import LakeReader
+from tests.truth.counts import add_counts
+from tests.truth.recorded_lakes import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.truth.recorded_lakes import RecordedLake
+
+METRICS, HOT, APPROVAL = "metrics", "hot partitions", "approval page"
+_MEMBER = re.compile(r"^\| (.+?) \| [█▏▎▍▌▋▊▉]* \| ([\d,]+|not known|≥ [\d,]+) \|"
+                     r" [█▏▎▍▌▋▊▉]* \| ([\d,]+|not known|≥ [\d,]+) \|$", re.MULTILINE)  # fmt: skip
+
+
+@pytest.fixture(params=names())
+def lake(request: pytest.FixtureRequest, recorded_lake: Callable[[str], RecordedLake]) -> RecordedLake:
+    return recorded_lake(request.param)
+
+
+def _finish(lake: RecordedLake, checks: Checks) -> None:
+    add_counts(lake.root.parent.name, checks)
+    assert not checks.differences, "\n".join(str(each) for each in checks.differences[:40])
+
+
+def test_metrics_are_those_of_the_newest_snapshot(lake: RecordedLake) -> None:
+    checks = Checks()
+    for cluster in lake.clusters:
+        rows = LakeRows(lake.root, cluster)
+        # While requests are open, and after the last one's time.
+        for later in (timedelta(seconds=1), timedelta(days=2)):
+            now = rows.newest["finished_at"] + later
+            shown = read_figures(str(lake.root), cluster, now)
+            checks.same(METRICS, f"{cluster} {later} later", shown, expect_figures.figures(rows, now))
+    _finish(lake, checks)
+
+
+def test_hot_partitions_are_those_that_alone_are_most_of_the_lag(lake: RecordedLake) -> None:
+    checks = Checks()
+    for cluster in lake.clusters:
+        rows = LakeRows(lake.root, cluster)
+        found = find_hot_partitions(LakeReader(str(lake.root)), rows.newest, lambda _: True)
+        shown = [asdict(each) for each in found.found]
+        checks.same(HOT, cluster, shown, expect_figures.hot_partitions(rows))
+        checks.same(HOT, f"{cluster}: open", sorted(found.open_groups), expect_figures.open_groups(rows))
+    _finish(lake, checks)
+
+
+def test_the_page_of_a_plan_shows_each_members_lag_now_and_as_planned(lake: RecordedLake) -> None:
+    checks = Checks()
+    for cluster in lake.clusters:
+        rows = LakeRows(lake.root, cluster)
+        for plan in rows.rows("plans"):
+            page = read_page(str(lake.root), cluster, plan["plan_id"], answer_by=plan["slot"])
+            shown = [list(match.groups()[1:]) for match in _MEMBER.finditer(page.body)]
+            cells = expect_figures.approval_numbers(rows, plan)
+            checks.same(APPROVAL, f"{plan['plan_id'][:12]}: members", sorted(shown), sorted(cells))
+            moved = f"move {plan['moves']:,} of {plan['num_partitions']:,} partitions"
+            checks.same(APPROVAL, f"{plan['plan_id'][:12]}: subject", moved in page.subject, True)  # expected
+    _finish(lake, checks)
