@@ -155,7 +155,7 @@ class Group:
         >>> group.member_ids, group.num_partitions, group.owner.tolist()
         (('a', 'b'), 2, [-1, -1])
         """
-        from assignor_core.group_edges import group_from_members
+        from assignor_core.group_arrays import group_from_members
 
         return group_from_members(topics, members, lags, racks)
 
@@ -203,7 +203,7 @@ class Group:
         ...                   subscriptions=pairs, claims=held).owner.tolist()
         [-1, -1, 1]
         """
-        from assignor_core.group_edges import group_from_arrays
+        from assignor_core.group_arrays import group_from_arrays
 
         return group_from_arrays(
             topics=topics,

@@ -42,7 +42,7 @@ from dags.dag_support.spark_task import spark_step
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spark_jobs.settings import ClusterSettings
+    from evenlag.policy.settings import ClusterSettings
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ _LOG = logging.getLogger(__name__)
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def publish(config: str, cluster: str) -> dict[str, Any]:
     """Write the approved plans of this run's snapshot to the cluster's hint topic; no JVM."""
-    from spark_jobs.policy_file import load_policy
-    from spark_jobs.publish_hints import publish_hints
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.publish import publish_hints
 
     run_id, slot = _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="publish", slot=slot.isoformat()):
@@ -61,9 +61,9 @@ def publish(config: str, cluster: str) -> dict[str, Any]:
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     """Find this run's plans that wait for a person, one a group: a run of `plan_approval` asks about each."""
-    from spark_jobs.approvals import find_waiting as find
-    from spark_jobs.approvals import set_aside_shadowed
-    from spark_jobs.policy_file import load_policy
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.approvals import find_waiting as find
+    from evenlag.publishing.approvals import set_aside_shadowed
 
     run_id, slot = _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):
@@ -87,9 +87,9 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 @task(execution_timeout=PUBLISH_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
 def report(config: str, cluster: str) -> dict[str, int]:
     """Tell the notifier what is newly wrong or over, and hand figures to Airflow's metrics."""
-    from spark_jobs.alerts import find_changes, record_changes
-    from spark_jobs.figures import read_figures
-    from spark_jobs.policy_file import load_policy
+    from evenlag.monitoring.alerts import find_changes, record_changes
+    from evenlag.monitoring.metrics import read_figures
+    from evenlag.policy.loader import load_policy
 
     now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()):

@@ -45,9 +45,9 @@ from dags.dag_support.policy import read_dag_policy
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def prepare(config: str) -> dict[str, Any]:
     """Open the request, and write what the person reads."""
-    from spark_jobs.approval_page import read_page
-    from spark_jobs.approvals import NotWaitingError, ask
-    from spark_jobs.policy_file import load_policy
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.approval_page import read_page
+    from evenlag.publishing.approvals import NotWaitingError, ask
 
     context = get_current_context()
     cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
@@ -70,9 +70,9 @@ def prepare(config: str) -> dict[str, Any]:
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def publish(config: str, slot: str) -> dict[str, Any]:
     """Write this one plan to the hint topic, through the publisher that all hints go through; no JVM."""
-    from spark_jobs.hint_control import try_again_when_fenced
-    from spark_jobs.policy_file import load_policy
-    from spark_jobs.publish_hints import publish_hints
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.publish import publish_hints
+    from evenlag.publishing.revocation import try_again_when_fenced
 
     context = get_current_context()
     cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command."""
     try:
-        from evenlag.app import app
+        from evenlag.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich", "click"}:
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evenlag.output import NOTHING, duration, number
+from evenlag.cli.console import NOTHING, duration, number
 
 
 def at_least(value: float | None, num_unknown: int | None) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.errors import KafkaError
 
-from hint_client import ProcessedOffsets, hinted_consumer
+from evenlag.consumer import ProcessedOffsets, hinted_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,17 +12,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from evenlag.policy.loader import POLICY_VARIABLE
 from sandbox.airflow_rest import AirflowError, AirflowRest
+from sandbox.jvm_class_archive import submit_environment
 from sandbox.processes import free_ports, start_process, stop_process
-from sandbox.spark_archive import submit_environment
-from spark_jobs.policy_file import POLICY_VARIABLE
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Mapping
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
-_KEEPER = Path(__file__).with_name("keeper.py")
+_KEEPER = Path(__file__).with_name("subreaper.py")
 _START_TIMEOUT_S = 120.0
 _USER = "evenlag"
 

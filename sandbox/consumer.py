@@ -21,10 +21,10 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
-from hint_client import HintedConsumer, ProcessedOffsets
-from sandbox.joins import finish_joins
+from evenlag.consumer import HintedConsumer, ProcessedOffsets
 from sandbox.journal import Journal
-from sandbox.topics import DEFAULT_HINT_TOPIC
+from sandbox.kafka_python_rejoin_fix import finish_joins
+from sandbox.topic_admin import DEFAULT_HINT_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class ConsumerSpec:
     instance_id
         Static membership, None without.
     protocol
-        ``classic``, or ``consumer`` (KIP-848): then it is `sandbox.newer_consumer` that runs it.
+        ``classic``, or ``consumer`` (KIP-848): then it is `sandbox.kip848_consumer` that runs it.
     assignor
         ``evenlag``, or ``range`` or ``cooperative-sticky`` of kafka-python itself for comparison.
     hint_topic, hint_key_hex

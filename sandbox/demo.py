@@ -12,16 +12,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sandbox import spark_archive
+from sandbox import jvm_class_archive
 from sandbox.airflow import Airflow
 from sandbox.airflow_rest import AirflowError
 from sandbox.broker import BrokerError
 from sandbox.demo_answers import compare_answers
 from sandbox.demo_broker import CONSUMER, PROTOCOLS, start_demo_broker
+from sandbox.demo_console import Story
 from sandbox.demo_page import write_page
 from sandbox.demo_result import DemoError, DemoLake, Promise, check_promises
 from sandbox.demo_sampler import LagSampler
-from sandbox.demo_story import Story
 from sandbox.jars import JarsError
 from sandbox.workload import Workload, WorkloadError
 
@@ -186,10 +186,10 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stag
 
 def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
     """Train Spark's class archive when there is none for this Java and this Spark yet, and it is wanted."""
-    if not spark_archive.is_wanted() or spark_archive.archive_file().is_file():
+    if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file().is_file():
         return
     with story.step("Getting Spark to start faster from now on, once") as tell:
-        made = spark_archive.train(policy, CLUSTER, folder / "training")
+        made = jvm_class_archive.train(policy, CLUSTER, folder / "training")
         tell("its classes are kept ready" if made else "that did not work; it only takes longer")
 
 

@@ -23,7 +23,7 @@ from sandbox.demo import (
     prepare_spark,
     write_policy,
 )
-from sandbox.demo_story import Story
+from sandbox.demo_console import Story
 
 if TYPE_CHECKING:
     from sandbox.workload import Workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.pages.charts import (
+from evenlag.html.svg_charts import (
     AFTER,
     BEFORE,
     FAINT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from evenlag.html.markup import Html, figure, numbers, page, table
 from sandbox.demo_charts import bars_svg, timeline_svg
-from spark_jobs.pages.markup import Html, figure, numbers, page, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

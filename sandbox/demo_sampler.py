@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kafka.errors import KafkaError
 
 from sandbox.evidence import OwnerTracker
-from sandbox.topics import read_offsets
+from sandbox.topic_admin import read_offsets
 
 if TYPE_CHECKING:
     from sandbox.workload import Workload

@@ -112,7 +112,7 @@ def gather(
     journals
         Of all processes, with the workload's own, which knows whom it killed.
     offsets
-        (log start, end, committed or None) by partition (`sandbox.topics.read_offsets`), read after the
+        (log start, end, committed or None) by partition (`sandbox.topic_admin.read_offsets`), read after the
         processes had time to log. Without it, what was processed at both ends is not checked.
     """
     events = sorted((e for path in journals for e in read_journal(path)[0]), key=lambda e: float(e["at_s"]))

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from spark_jobs.session import jars_folder
+from evenlag.spark_installation import jars_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_GUARD = str(Path(__file__).with_name("guard.py"))
+_GUARD = str(Path(__file__).with_name("die_with_parent.py"))
 
 
 def start_process(

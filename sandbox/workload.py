@@ -15,13 +15,13 @@ from sandbox.evidence import Evidence, OwnerTracker, gather
 from sandbox.journal import Journal
 from sandbox.processes import kill_process, start_process, stop_process
 from sandbox.producer import TrafficSpec, fill
-from sandbox.topics import DEFAULT_HINT_TOPIC, create_hint_topic, create_topic, read_offsets
+from sandbox.topic_admin import DEFAULT_HINT_TOPIC, create_hint_topic, create_topic, read_offsets
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Mapping
 
-_MODULES = {"classic": "sandbox.consumer", "consumer": "sandbox.newer_consumer"}
+_MODULES = {"classic": "sandbox.consumer", "consumer": "sandbox.kip848_consumer"}
 _ROOT = Path(__file__).resolve().parent.parent
 
 

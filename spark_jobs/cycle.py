@@ -15,23 +15,23 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.collect_offsets import collect_offsets, floor_to_ms, slot_ms
-from spark_jobs.compute_lag import compute_lag
-from spark_jobs.errors import JobError, SnapshotNotFoundError
-from spark_jobs.group_history import read_history
-from spark_jobs.kept_frames import KeptFrames
-from spark_jobs.lake import Lake
-from spark_jobs.logs import WorkerLog, log_fields, set_up_logging
-from spark_jobs.plan_assignments import plan_assignments
-from spark_jobs.policy_file import LoadedPolicy, load_policy
-from spark_jobs.read_outcomes import find_pending, read_lives, read_outcomes, tell_settled
-from spark_jobs.run_records import keep_policy, keep_run
-from spark_jobs.score_plans import score_plans
-from spark_jobs.session import build_session, is_large_snapshot, sized_session
-from spark_jobs.side_by_side import run_side_by_side
-from spark_jobs.tables import LAG, SNAPSHOTS
-from spark_jobs.transforms.plan_rows import PlanContext
-from spark_jobs.validate_plans import validate_plans
+from evenlag.errors import JobError, SnapshotNotFoundError
+from evenlag.lake.tables import LAG, SNAPSHOTS
+from evenlag.logging_setup import WorkerLog, log_fields, set_up_logging
+from evenlag.policy.loader import LoadedPolicy, load_policy
+from spark_jobs.planning.plan_batch import PlanContext
+from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.session import build_session, is_large_snapshot, sized_session
+from spark_jobs.steps.collect_snapshot import collect_offsets, floor_to_ms, slot_ms
+from spark_jobs.steps.compute_lag import compute_lag
+from spark_jobs.steps.load_plan_history import read_history
+from spark_jobs.steps.plan_groups import plan_assignments
+from spark_jobs.steps.run_records import keep_policy, keep_run
+from spark_jobs.steps.score_plans import score_plans
+from spark_jobs.steps.settle_outcomes import find_pending, read_lives, read_outcomes, tell_settled
+from spark_jobs.steps.validate_plans import validate_plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.errors import JobError, PolicyError
-from spark_jobs.gates import GATES
-from spark_jobs.lake import Lake
-from spark_jobs.logs import airflow_run_id, log_fields, set_up_logging
-from spark_jobs.policy_file import load_policy
-from spark_jobs.quality import import_great_expectations
-from spark_jobs.quiet_session import quiet_session
-from spark_jobs.tables import GATE_RESULTS, RUNS
+from evenlag.errors import JobError, PolicyError
+from evenlag.lake.tables import GATE_RESULTS, RUNS
+from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
+from evenlag.policy.loader import load_policy
+from evenlag.publishing.gates import GATES
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.quiet_session import quiet_session
+from spark_jobs.steps.expectations import import_great_expectations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.lake import Lake
-from spark_jobs.session import build_session
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.session import build_session
 from tests.support.spark_tables import use_session
 
 if TYPE_CHECKING:

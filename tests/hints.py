@@ -19,8 +19,8 @@ from kafka.admin import NewTopic
 from kafka.structs import MemberState
 
 from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key, topic_id_text
-from hint_client import HintedConsumer
-from sandbox.joins import finish_joins
+from evenlag.consumer import HintedConsumer
+from sandbox.kafka_python_rejoin_fix import finish_joins
 
 if TYPE_CHECKING:
     from sandbox.broker import Broker

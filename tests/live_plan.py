@@ -8,11 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import HintPayload, plan_id
-from spark_jobs.gates import GATES
-from spark_jobs.hint_topic import TopicState, read_hint_topic
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.policy_file import LoadedPolicy, load_policy
-from spark_jobs.tables import (
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import (
     GATE_RESULTS,
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
@@ -20,6 +17,9 @@ from spark_jobs.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.policy.loader import LoadedPolicy, load_policy
+from evenlag.publishing.gates import GATES
+from evenlag.publishing.hint_topic import TopicState, read_hint_topic
 from tests.hints import Cluster, Runner, is_settled, wait_until
 from tests.support.spark_tables import together, write_rows
 

@@ -7,14 +7,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.direct_writer import direct_writer
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.table_files import read_table_files
-from spark_jobs.tables import TABLES, Column, Table
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import TABLES, Column, Table
+from evenlag.lake.writer import direct_writer
 from tests.spark.snapshots import frame
 
 if TYPE_CHECKING:
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 RECORD: Final = Path(__file__).parent / "jobs" / "data" / "contracts_first_landed.json"
 CLUSTER: Final = "retired"

@@ -10,10 +10,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.policy_file import load_policy
-from spark_jobs.tables import (
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import (
     COMMITS,
     DECISIONS,
     GATE_RESULTS,
@@ -25,6 +23,8 @@ from spark_jobs.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.policy.loader import load_policy
+from spark_jobs.cycle import run_decide, run_observe
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.errors import LakeError
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.table_files import read_table_files
-from spark_jobs.tables import CONTROL_EVENTS, LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS, TABLES
+from evenlag.errors import LakeError
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import CONTROL_EVENTS, LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS, TABLES
+from spark_jobs.runtime.delta_lake import Lake
 from tests.spark.snapshots import HEAD, frame
 from tests.support import spark_tables
 

@@ -67,7 +67,7 @@ class LoadPlan:
     dominating_row: int
 
     @property
-    def distance(self) -> float:
+    def optimality_gap(self) -> float:
         """How far the plan is above the bound, as a share of it; 0.0 without any load."""
         return self.max_ratio / self.bound - 1.0 if self.bound > 0 else 0.0
 

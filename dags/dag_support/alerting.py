@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_jobs.alerts import AlertChanges
+    from evenlag.monitoring.alerts import AlertChanges
 
 NOTIFIER_VARIABLE: Final = "EVENLAG_NOTIFIER"
 METRIC_PREFIX: Final = "evenlag"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from spark_jobs.approvals import AlreadyDecidedError
+    from evenlag.publishing.approvals import AlreadyDecidedError
 
 # Overruled by each plan's own limit; the operator must be made with one.
 _ANY_TIMEOUT: Final = timedelta(hours=1)
@@ -53,7 +53,7 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Put the question, or go on when it has its answer: an earlier try was killed after recording it."""
-        from spark_jobs.approvals import AlreadyDecidedError, NotWaitingError, check_waiting
+        from evenlag.publishing.approvals import AlreadyDecidedError, NotWaitingError, check_waiting
 
         cluster, plan_id = _plan_of(context)
         with fail_or_try_again(cluster=cluster, step="ask", plan_id=plan_id):
@@ -69,7 +69,7 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Record the answer; go on after a yes that stands, skip what follows else."""
-        from spark_jobs.approvals import AlreadyDecidedError, NotWaitingError, decide
+        from evenlag.publishing.approvals import AlreadyDecidedError, NotWaitingError, decide
 
         if "error" in event:
             return super().execute_complete(context, event)
@@ -100,7 +100,7 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def _go_by(self, error: AlreadyDecidedError) -> dict[str, Any]:
         """Go on when the answer that stands is a yes: publishing it twice changes nothing."""
-        from spark_jobs.approvals import APPROVED
+        from evenlag.publishing.approvals import APPROVED
 
         if error.event["event"] != APPROVED:
             raise AirflowSkipException(str(error)) from error
@@ -108,7 +108,7 @@ class PlanApprovalOperator(ApprovalOperator):
         return {"chosen_options": [self.APPROVE], "responded_by": error.event["actor"]}
 
     def _who_and_why(self, event: dict[str, Any]) -> tuple[str, str]:
-        from spark_jobs.approvals import TIME_LIMIT_ACTOR, person
+        from evenlag.publishing.approvals import TIME_LIMIT_ACTOR, person
 
         user = event.get("responded_by_user")
         if event.get("timedout") or user is None:
@@ -119,7 +119,7 @@ class PlanApprovalOperator(ApprovalOperator):
         return person(str(name)), why or "answered on Airflow's page"
 
     def _policy(self) -> Any:
-        from spark_jobs.policy_file import load_policy
+        from evenlag.policy.loader import load_policy
 
         return load_policy(self.config)
 

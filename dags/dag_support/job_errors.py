@@ -18,7 +18,7 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
     Parameters
     ----------
     **about
-        What the log's records are about within (``spark_jobs.logs``). Airflow's own masker is told each
+        What the log's records are about within (``evenlag.logging_setup``). Airflow's own masker is told each
         secret that is read.
 
     Raises
@@ -28,9 +28,9 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
     """
     from airflow.sdk.log import mask_secret
 
-    from spark_jobs.errors import FencedPublisherError, JobError
-    from spark_jobs.logs import log_fields
-    from spark_jobs.redaction import tell_secrets
+    from evenlag.errors import FencedPublisherError, JobError
+    from evenlag.logging_setup import log_fields
+    from evenlag.redaction import tell_secrets
 
     tell_secrets(mask_secret)
     try:

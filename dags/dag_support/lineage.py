@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlparse
 
-from spark_jobs.policy_file import load_policy
-from spark_jobs.tables import TABLES
+from evenlag.lake.tables import TABLES
+from evenlag.policy.loader import load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_jobs.settings import ClusterSettings
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
+    from evenlag.policy.settings import ClusterSettings
 
 # Where Kafka keeps what a reading asks for: the groups' commits.
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -41,10 +41,10 @@ _OF_SPARK: Final = tuple(name for name, table in TABLES.items() if table.writer 
 STEPS: Final = {
     "observe": Reads(
         (_COMMITS, "snapshots", "lag", "plans", "plan_assignments", *_EVENTS, "outcomes"),
-        (*_BRONZE, "lag", "outcomes", "scores", "plan_events", "runs"),
+        (*_BRONZE, "lag", "outcomes", "plan_evaluations", "plan_events", "runs"),
     ),
     "decide": Reads(
-        ("snapshots", "members", "lag", "decisions", "scores", *_EVENTS),
+        ("snapshots", "members", "lag", "decisions", "plan_evaluations", *_EVENTS),
         ("plan_assignments", "plans", "decisions", "gate_results", "plan_events", "policies", "runs"),
     ),
     "publish": Reads(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_jobs.choices import Mode
-from spark_jobs.errors import PolicyError
-from spark_jobs.policy_file import POLICY_VARIABLE, find_policy_path, load_policy
+from evenlag.enums import Mode
+from evenlag.errors import PolicyError
+from evenlag.policy.loader import POLICY_VARIABLE, find_policy_path, load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from spark_jobs.settings import ClusterSettings, ComparisonSettings
+    from evenlag.policy.settings import ClusterSettings, ComparisonSettings
 
 
 class DagPolicyError(Exception):

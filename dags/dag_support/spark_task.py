@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from dags.dag_support.defaults import COMPARE_TIMEOUT, MAINTENANCE_TIMEOUT, SPARK_TIMEOUT
 from dags.dag_support.lineage import with_lineage
-from spark_jobs.session import delta_jars
+from evenlag.spark_installation import delta_jars
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -124,7 +124,7 @@ def maintain_step(*, config: Path) -> SparkJobOperator:
     made = _submit(
         "maintain_tables",
         "evenlag-maintain-tables",
-        "maintain_tables.py",
+        "maintain.py",
         arguments,
         timeout=MAINTENANCE_TIMEOUT,
     )
@@ -135,7 +135,7 @@ def maintain_step(*, config: Path) -> SparkJobOperator:
 def audit_step(*, config: Path, cluster: str) -> SparkJobOperator:
     """Make the task that audits a cluster; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster]
-    made = _submit(f"audit__{cluster}", f"evenlag-audit-{cluster}", "audit_assignments.py", arguments)
+    made = _submit(f"audit__{cluster}", f"evenlag-audit-{cluster}", "audit.py", arguments)
     with_lineage(made, "audit", str(config), cluster)
     return made
 
@@ -146,7 +146,7 @@ def compare_step(*, config: Path, cluster: str) -> SparkJobOperator:
     made = _submit(
         f"compare__{cluster}",
         f"evenlag-compare-{cluster}",
-        "compare_plans.py",
+        "compare.py",
         arguments,
         timeout=COMPARE_TIMEOUT,
     )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from evenlag.audit.churn import FindHint, Stretch
     from evenlag.audit.period import AuditedPeriod
-    from spark_jobs.lake_reader import Filter, LakeReader
+    from evenlag.audit.rebalances import FindHint, Stretch
+    from evenlag.lake.reader import Filter, LakeReader
 
 FOLLOWED: Final = "FOLLOWED"
 PARTLY: Final = "PARTLY"
@@ -55,7 +55,7 @@ class Hint:
 
 def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
     """Read the hints that stood at any time of a period, oldest first."""
-    from spark_jobs.tables import PLAN_ASSIGNMENTS
+    from evenlag.lake.tables import PLAN_ASSIGNMENTS
 
     filters: list[Filter] = [("cluster", "=", period.cluster)]
     if period.group_id is not None:
@@ -165,7 +165,8 @@ def judge_hints(
     Parameters
     ----------
     rebalances
-        Those of the period (:func:`evenlag.audit.churn.find_rebalances`): their causes say why one was left.
+        Rebalances of the period (:func:`evenlag.audit.rebalances.find_rebalances`): their causes explain
+        why a hint was left.
 
     Returns
     -------

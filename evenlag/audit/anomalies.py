@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
-from evenlag.audit.lag_stretches import dead_member_lag, read_lag_stretches
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.lag_intervals import dead_member_lag, read_lag_stretches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from evenlag.audit.period import AuditedPeriod
-    from spark_jobs.lake_reader import Filter, LakeReader
+    from evenlag.lake.reader import Filter, LakeReader
 
 OWNED_BY_NOBODY: Final = "OWNED_BY_NOBODY"
 OWNED_BY_TWO: Final = "OWNED_BY_TWO"
@@ -163,7 +163,7 @@ def _join(stretches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _assignors(reader: LakeReader, period: AuditedPeriod) -> Iterator[dict[str, Any]]:
     """Groups that may be hinted, by the policy of the reading, and have selected another assignor."""
-    from spark_jobs.gates import EVENLAG_ASSIGNOR, HINTABLE_TYPES
+    from evenlag.publishing.gates import EVENLAG_ASSIGNOR, HINTABLE_TYPES
 
     wanted = _may_be_hinted(reader, period)
     others: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -191,7 +191,7 @@ def _may_be_hinted(reader: LakeReader, period: AuditedPeriod) -> dict[str, froze
     """The readings, by their place, at which the policy put a group into a mode that publishes hints."""
     import pyarrow.compute as pc
 
-    from spark_jobs.tables import DECISIONS
+    from evenlag.lake.tables import DECISIONS
 
     filters: list[Filter] = [*period.slot_filters(), ("policy_mode", "in", ["approve", "auto"])]
     rows = reader.read(DECISIONS, columns=["group_id", "snapshot_id"], filters=filters)

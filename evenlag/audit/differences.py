@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.owners import (
     CHANGING,
     GAP,
@@ -19,8 +19,8 @@ from evenlag.audit.owners import (
     overlapping,
     readings_around,
 )
-from evenlag.options import NothingThereError
-from evenlag.output import moment
+from evenlag.cli.console import moment
+from evenlag.cli.options import NothingThereError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

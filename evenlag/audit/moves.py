@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.joining import FIRST_INDEX, same_as_next
+from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
 
 if TYPE_CHECKING:
     import numpy as np

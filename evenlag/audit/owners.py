@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
-from evenlag.options import NothingThereError
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.cli.options import NothingThereError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.joining import join_days
-from evenlag.options import NothingThereError, UsageError, did_you_mean
-from evenlag.output import moment
-from spark_jobs.errors import LakeError
+from evenlag.audit.interval_merge import join_days
+from evenlag.cli.console import moment
+from evenlag.cli.options import NothingThereError, UsageError, did_you_mean
+from evenlag.errors import LakeError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from spark_jobs.lake_reader import Filter, LakeReader
+    from evenlag.lake.reader import Filter, LakeReader
 
 MEMBERSHIP_KEY: Final = ("group_id",)
 OWNERSHIP_KEY: Final = ("group_id", "topic", "topic_id", "partition", "member_id")
@@ -40,10 +40,10 @@ class AuditedPeriod:
         Rows of ``audited_snapshots`` in the order of their readings: all of the days that were read, so that
         the neighbours of the period are among them.
     memberships, ownership
-        Rows of these tables, joined over midnight; see :func:`evenlag.audit.joining.join_days`.
+        Rows of these tables, joined over midnight; see :func:`evenlag.audit.interval_merge.join_days`.
     num_unaudited
         Snapshots of the period that the audit does not have yet; of a moment, those next to it.
-    thinned_days
+    downsampled_days
         Days of slots whose readings maintenance has thinned: stretches stand, lag is of one reading an hour.
     max_gap_ms
         From this time between two readings on, nothing is claimed of what was in between.
@@ -58,7 +58,7 @@ class AuditedPeriod:
     ownership: pa.Table
     num_unaudited: int
     max_gap_ms: float
-    thinned_days: tuple[date, ...] = ()
+    downsampled_days: tuple[date, ...] = ()
 
     def started_us(self) -> np.ndarray:
         """When each of `snapshots` began, in microseconds since the epoch."""
@@ -93,7 +93,9 @@ class AuditedPeriod:
             pc.and_(pc.greater_equal(started, self.since), pc.less_equal(started, self.until))
         )
         ids = inside["snapshot_id"].to_pylist()
-        days = dict(zip(self.snapshots["day"].to_pylist(), self.snapshots["basis"].to_pylist(), strict=True))
+        days = dict(
+            zip(self.snapshots["day"].to_pylist(), self.snapshots["input_hash"].to_pylist(), strict=True)
+        )
         return {
             "cluster": self.cluster,
             "since": self.since,
@@ -103,8 +105,10 @@ class AuditedPeriod:
             "last_snapshot_id": ids[-1] if ids else None,
             "num_snapshots_not_audited": self.num_unaudited,
             "max_gap_ms": self.max_gap_ms,
-            "thinned_days": list(self.thinned_days),
-            "basis_of_days": [{"day": day, "basis": basis} for day, basis in sorted(days.items())],
+            "downsampled_days": list(self.downsampled_days),
+            "input_hash_of_days": [
+                {"day": day, "input_hash": input_hash} for day, input_hash in sorted(days.items())
+            ],
         }
 
 
@@ -139,7 +143,7 @@ def read_period(
     LakeError
         When a table cannot be read, or a day is being written at this moment.
     """
-    from spark_jobs.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
+    from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
 
     audited = reader.read(AUDITED_SNAPSHOTS, filters=[("cluster", "=", cluster)])
     if audited.num_rows == 0:
@@ -176,7 +180,7 @@ def read_period(
         # Up to the newest snapshot that the audit has is also up to those that it lacks.
         num_unaudited=_count_unaudited(reader, cluster, audited, since, asked_until),
         max_gap_ms=1000 * max_gap_s if max_gap_s is not None else _usual_gap_ms(snapshots),
-        thinned_days=_thinned_days(reader, cluster, snapshots),
+        downsampled_days=_thinned_days(reader, cluster, snapshots),
     )
 
 
@@ -227,9 +231,9 @@ def _between(audited: pa.Table, first: date, last: date) -> pa.Table:
 
 def _check_basis(rows: pa.Table, snapshots: pa.Table) -> None:
     """A day is written table by table: until the last one is there, the others may be ahead of it."""
-    known = set(zip(snapshots["day"].to_pylist(), snapshots["basis"].to_pylist(), strict=True))
-    seen = rows.group_by(["day", "basis"]).aggregate([]).to_pylist()
-    ahead = sorted({row["day"] for row in seen if (row["day"], row["basis"]) not in known})
+    known = set(zip(snapshots["day"].to_pylist(), snapshots["input_hash"].to_pylist(), strict=True))
+    seen = rows.group_by(["day", "input_hash"]).aggregate([]).to_pylist()
+    ahead = sorted({row["day"] for row in seen if (row["day"], row["input_hash"]) not in known})
     if ahead:
         raise LakeError(
             f"the audit of {ahead[0]} is being made anew, or was stopped in between: try again, and if it "
@@ -243,7 +247,7 @@ def _count_unaudited(
     """Snapshots that the audit lacks: of a period, or between the audited ones around a moment."""
     import pyarrow.compute as pc
 
-    from spark_jobs.tables import SNAPSHOTS
+    from evenlag.lake.tables import SNAPSHOTS
 
     first: datetime = since
     last = until
@@ -269,7 +273,7 @@ def _thinned_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tupl
     """Days of the readings' slots that maintenance has thinned, or is thinning."""
     import pyarrow.compute as pc
 
-    from spark_jobs.tables import THINNED_DAYS
+    from evenlag.lake.tables import DOWNSAMPLED_DAYS
 
     slots = pc.min_max(snapshots["slot"]).as_py()
     if slots["min"] is None:
@@ -279,7 +283,7 @@ def _thinned_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tupl
         ("day", ">=", slots["min"].date()),
         ("day", "<=", slots["max"].date()),
     ]
-    return tuple(sorted(reader.read(THINNED_DAYS, columns=["day"], filters=filters)["day"].to_pylist()))
+    return tuple(sorted(reader.read(DOWNSAMPLED_DAYS, columns=["day"], filters=filters)["day"].to_pylist()))
 
 
 def _usual_gap_ms(snapshots: pa.Table) -> float:
@@ -290,7 +294,7 @@ def _usual_gap_ms(snapshots: pa.Table) -> float:
 
 
 def _no_such_group(reader: LakeReader, cluster: str, group_id: str, filters: list[Filter]) -> str:
-    from spark_jobs.tables import MEMBERSHIPS
+    from evenlag.lake.tables import MEMBERSHIPS
 
     known = set(reader.read(MEMBERSHIPS, columns=["group_id"], filters=filters)["group_id"].to_pylist())
     return f"no reading of {cluster} around then shows the group {group_id!r}{did_you_mean(group_id, known)}"

@@ -15,13 +15,13 @@ from urllib.parse import quote
 
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.doctor.spark_checks import CONNECTION_VARIABLE
-from spark_jobs.cron import last_due
+from evenlag.policy.cron import last_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from evenlag.doctor.model import Finding
-    from spark_jobs.settings import Policy
+    from evenlag.policy.settings import Policy
 
 TOKEN_VARIABLE: Final = "EVENLAG_AIRFLOW_TOKEN"  # noqa: S105  # the variable's name
 _TIMEOUT_S: Final = 5.0
@@ -72,7 +72,7 @@ def check_connection(environ: Mapping[str, str]) -> list[Finding]:
 
 def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
     """The DAG files that Airflow parses are those of the installed evenlag."""
-    from evenlag.dags_command import PACKAGE, dag_texts
+    from evenlag.cli.dags import PACKAGE, dag_texts
 
     folder = _dags_folder(environ)
     if folder is None:

@@ -6,15 +6,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from evenlag.doctor.kafka_view import NotConnectedError
+from evenlag.doctor.kafka_probe import NotConnectedError
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.doctor.network import look_at_certificate, why_unreachable
-from spark_jobs.tables import SNAPSHOTS
+from evenlag.lake.tables import SNAPSHOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from evenlag.doctor.kafka_view import KafkaView
+    from evenlag.doctor.kafka_probe import KafkaView
     from evenlag.doctor.model import Finding
 
 _Told = TypeVar("_Told")
@@ -78,7 +78,7 @@ def _each(look: Callable[[str], _Told], servers: Sequence[str]) -> dict[str, _To
 
 def check_certificate(view: KafkaView) -> list[Finding]:
     """Each broker's certificate is accepted and lasts a while."""
-    from spark_jobs.secret_refs import SecretRef
+    from evenlag.policy.secrets import SecretRef
 
     kafka = view.settings.kafka
     protocol = str(kafka.get("security_protocol", "PLAINTEXT"))

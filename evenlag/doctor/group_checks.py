@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, ok, skipped, warning
-from spark_jobs.choices import Mode
-from spark_jobs.gates import CONSUMER, EVENLAG_ASSIGNOR
-from spark_jobs.tables import LAG
+from evenlag.enums import Mode
+from evenlag.lake.tables import LAG
+from evenlag.publishing.gates import CONSUMER, EVENLAG_ASSIGNOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from evenlag.doctor.kafka_view import KafkaView
+    from evenlag.doctor.kafka_probe import KafkaView
     from evenlag.doctor.model import Finding
-    from spark_jobs.policy_file import LoadedPolicy
-    from spark_jobs.settings import Policy
+    from evenlag.policy.loader import LoadedPolicy
+    from evenlag.policy.settings import Policy
 
 _NAMED: Final = 5
 

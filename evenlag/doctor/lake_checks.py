@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
-from spark_jobs.errors import SchemaError
-from spark_jobs.table_files import read_table_files
-from spark_jobs.table_schema import PROTOCOL, missing_columns, unknown_columns
-from spark_jobs.tables import OFFSETS, SNAPSHOTS, TABLES
+from evenlag.errors import SchemaError
+from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import OFFSETS, SNAPSHOTS, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from evenlag.doctor.model import Finding
-    from spark_jobs.lake_reader import LakeReader
-    from spark_jobs.settings import Policy
-    from spark_jobs.tables import Table
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import Table
+    from evenlag.policy.settings import Policy
 
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")
@@ -45,7 +45,7 @@ def lake_checks(reader: LakeReader, policy: Policy | None, *, write: bool) -> li
 
 
 def _check_log_store(reader: LakeReader, policy: Policy | None) -> list[Finding]:
-    from spark_jobs.log_store import log_store_problem, spark_defaults, writing_drivers
+    from evenlag.lake.log_store import log_store_problem, spark_defaults, writing_drivers
 
     if policy is None:
         return [skipped("without a policy it is not known how many drivers write")]

@@ -13,7 +13,7 @@ from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 
 if TYPE_CHECKING:
-    from evenlag.doctor.kafka_view import KafkaView
+    from evenlag.doctor.kafka_probe import KafkaView
     from evenlag.doctor.model import Finding
 
 _TRANSACTIONS: Final = "__transaction_state"

@@ -6,15 +6,15 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from evenlag.doctor.model import Check, failed, ok, warning
-from spark_jobs.choices import matches_pattern
+from evenlag.enums import matches_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evenlag.doctor.model import Finding
-    from spark_jobs.policy_file import LoadedPolicy
-    from spark_jobs.secret_refs import SecretRef
-    from spark_jobs.settings import GroupRule, Policy
+    from evenlag.policy.loader import LoadedPolicy
+    from evenlag.policy.secrets import SecretRef
+    from evenlag.policy.settings import GroupRule, Policy
 
 _ALL = ("*", "/.*/")
 
@@ -31,7 +31,7 @@ def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) ->
 
 def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
     """Every secret that the policy refers to is there, and a file of one is not for everybody to read."""
-    from spark_jobs.errors import SecretError
+    from evenlag.errors import SecretError
 
     found: list[Finding] = []
     references = [pair for name in clusters for pair in _references(name, policy.clusters[name])]
@@ -81,7 +81,7 @@ def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
 
 def _references(name: str, cluster: Any) -> list[tuple[str, SecretRef]]:
     """Where the cluster refers to a secret, and the reference."""
-    from spark_jobs.secret_refs import SecretRef
+    from evenlag.policy.secrets import SecretRef
 
     places = {f"clusters.{name}.kafka.{key}": value for key, value in cluster.kafka.items()}
     places[f"clusters.{name}.hint_signing_key"] = cluster.hint_signing_key

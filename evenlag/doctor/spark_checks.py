@@ -110,7 +110,7 @@ def check_packages(versions: Mapping[str, str | None]) -> list[Finding]:
 
 
 def _check_jars() -> list[Finding]:
-    from spark_jobs.session import delta_jars, jars_folder
+    from evenlag.spark_installation import delta_jars, jars_folder
 
     return judge_jars(
         [Path(jar).name for jar in delta_jars()], str(jars_folder()), _versions()["delta-spark"]

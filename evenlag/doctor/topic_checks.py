@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
-from spark_jobs.tables import PLANS
+from evenlag.lake.tables import PLANS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.doctor.kafka_view import KafkaView
+    from evenlag.doctor.kafka_probe import KafkaView
     from evenlag.doctor.model import Finding
 
 _TOPIC_SETTINGS: Final = ("cleanup.policy", "min.insync.replicas", "max.message.bytes")
@@ -125,7 +125,7 @@ def _largest_plan(view: KafkaView) -> int | None:
 
 
 def _check_stop(view: KafkaView) -> list[Finding]:
-    from spark_jobs.hint_topic import read_hint_topic
+    from evenlag.publishing.hint_topic import read_hint_topic
 
     if view.hint_topic.get("error_code"):
         return [skipped("there is no hint topic to look at")]
@@ -168,7 +168,7 @@ def judge_auto_create(value: Any, *, hint_topic: str) -> list[Finding]:
 
 def _try_to_publish(view: KafkaView) -> list[Finding]:
     """Open a transaction as the publisher and take it back: readers of committed records see nothing."""
-    from spark_jobs.hint_topic import hint_publisher
+    from evenlag.publishing.hint_topic import hint_publisher
 
     if view.hint_topic.get("error_code"):
         return [skipped("there is no hint topic to write to")]

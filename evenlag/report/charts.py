@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.pages.charts import (
+from evenlag.html.svg_charts import (
     AFTER,
     BEFORE,
     FAINT,

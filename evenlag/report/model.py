@@ -182,7 +182,7 @@ class PolicyResult:
     p95_time_lag_ms, drain_time_ms, num_not_drained
         Mean of the days' 95th percentiles; median over the days, None when on the median day not all was
         drained; on how many days it was not.
-    distance
+    optimality_gap
         How far the most loaded member is above the bound on average; None: not known.
     is_best
         As `evenlag compare` says: the least time lag, then the least lag on average, then the fewest moves;
@@ -203,7 +203,7 @@ class PolicyResult:
     num_not_drained: int
     moves: int
     rebalances: int
-    distance: float | None = None
+    optimality_gap: float | None = None
     is_best: bool = False
     unknown_ages: int = 0
     measured: MeasuredResult | None = None
@@ -277,7 +277,7 @@ class Report:
     model_error
         Median relative error of the replay of what really ran; None: not known.
     plans
-        Rows of `evenlag.plan_rows.plan_rows`, newest first, as they were at the period's end.
+        Rows of `evenlag.queries.plans.plan_rows`, newest first, as they were at the period's end.
     num_by_event
         What happened to plans in the period: event → how often.
     """

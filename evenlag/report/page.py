@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from evenlag.compare_rows import OBSERVED
-from evenlag.output import duration, number
+from evenlag.cli.console import duration, number
+from evenlag.html.markup import Html, numbers, page, text, when
+from evenlag.queries.comparisons import OBSERVED
 from evenlag.report.sections import (
     at_least,
     change_section,
@@ -15,7 +16,6 @@ from evenlag.report.sections import (
     policies_section,
     timeline_section,
 )
-from spark_jobs.pages.markup import Html, numbers, page, text, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

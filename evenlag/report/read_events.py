@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from spark_jobs.lake_reader import LakeReader
+    from evenlag.lake.reader import LakeReader
 
 # Who tells what became of a hint, by a snapshot that shows it.
 _OBSERVER: Final = "observer"

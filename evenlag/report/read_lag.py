@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evenlag.lag_rows import group_rows
+from evenlag.queries.lag import group_rows
 from evenlag.report.model import GroupLag, Series
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
     Parameters
     ----------
     lag, members
-        Rows of the snapshot, as :func:`evenlag.lag_rows.group_rows` takes them.
+        Rows of the snapshot, as :func:`evenlag.queries.lag.group_rows` takes them.
     """
     unknown: dict[str, dict[str, int]] = {}
     for row in _unknown_by_status(lag, "group_id"):

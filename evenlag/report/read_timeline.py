@@ -6,10 +6,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.adherence import hint_finder, read_hints
-from evenlag.audit.churn import find_rebalances
-from evenlag.audit.joining import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
-from evenlag.options import NothingThereError
+from evenlag.audit.rebalances import find_rebalances
+from evenlag.cli.options import NothingThereError
 from evenlag.report.model import HINT_EVENTS, Mark, Stretch, Timeline
 from evenlag.report.read_events import published_plans
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from evenlag.report.read import Scope
-    from evenlag.report.read_names import Names
+    from evenlag.report.member_names import Names
+    from evenlag.report.read_report import Scope
 
 MAX_PARTITIONS: Final = 40
 # More bars than that are a page of many megabytes in which nothing can be made out.

@@ -6,13 +6,13 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from evenlag import lower_bounds
-from evenlag.compare_rows import MEASURED_SHOWN, shown_policy
-from evenlag.output import NOTHING, duration, moment, number, percent
+from evenlag.cli.console import NOTHING, duration, moment, number, percent
+from evenlag.html.markup import Html, badge, details, figure, table, when
+from evenlag.html.svg_charts import series_variable
+from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
 from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
 from evenlag.report.model import HINT_EVENTS
 from evenlag.report.timeline_chart import count_marks, timeline_plot
-from spark_jobs.pages.charts import series_variable
-from spark_jobs.pages.markup import Html, badge, details, figure, table, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -253,7 +253,7 @@ def _policy_row(each: PolicyResult) -> Sequence[object]:
         _drained(each),
         number(each.moves),
         number(each.rebalances),
-        percent(each.distance),
+        percent(each.optimality_gap),
     )
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.html.svg_charts import ACCENT, INK, PAPER, SERIES, SOFT, Size, both_sizes, new_figure
 from evenlag.report.charts import NARROW, WIDE, short, time_axis
 from evenlag.report.model import HINT_EVENTS
-from spark_jobs.pages.charts import ACCENT, INK, PAPER, SERIES, SOFT, Size, both_sizes, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

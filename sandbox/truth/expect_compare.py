@@ -98,7 +98,7 @@ def sum_up(session: Session, replays: Sequence[Row], measure: str) -> list[Row]:
             for cell in cells
             if _rank(_of(cell, policy), measure) == min(_rank(r, measure) for r in cell)
         ]
-        found.append(_summed(own) | {"best_in": len(won), "distance": _distance(session, own)})
+        found.append(_summed(own) | {"best_in": len(won), "optimality_gap": _distance(session, own)})
     in_order = sorted(found, key=lambda row: (*_rank(row, measure), row["policy"]))
     return [row | {"is_best": _rank(row, measure) == _rank(in_order[0], measure)} for row in in_order]
 
@@ -168,7 +168,7 @@ def _distance(session: Session, rows: Sequence[Row]) -> float | None:
         last = row["period_end"].date() if is_continuous else row["day"]
         of_group = session.rows.where("comparisons", policy=row["policy"], group_id=row["group_id"])
         days = [each for each in of_group if row["day"] <= each["day"] <= last]
-        known += [each["distance"] for each in days if each["distance"] is not None]
+        known += [each["optimality_gap"] for each in days if each["optimality_gap"] is not None]
     return fmean(known) if known else None
 
 
@@ -220,7 +220,7 @@ def _cells(row: Row) -> list[str]:
         f"{row['not_drained']} of {row['group_days']}",
         number(row["moves"]),
         number(row["rebalances"]),
-        percent(row["distance"]),
+        percent(row["optimality_gap"]),
         f"{row['best_in']} of {row['group_days']}",
     ]
 

@@ -154,7 +154,7 @@ def rests_on(session: Session, history: History) -> Row:
         and row["snapshot_id"] not in known
         and (row["day"] - first_day).days in days
     ]
-    thinned = {row["day"] for row in session.rows.rows("thinned_days")}
+    thinned = {row["day"] for row in session.rows.rows("downsampled_days")}
     slots = {row["slot"].date() for row in history.snapshots}
     return {
         "cluster": session.rows.cluster,
@@ -165,10 +165,12 @@ def rests_on(session: Session, history: History) -> Row:
         "last_snapshot_id": inside[-1]["snapshot_id"] if inside else None,
         "num_snapshots_not_audited": len(unaudited),
         "max_gap_ms": history.max_gap_ms,
-        "thinned_days": sorted(day for day in thinned if min(slots) <= day <= max(slots)),
-        "basis_of_days": [
-            {"day": day, "basis": basis}
-            for day, basis in sorted({row["day"]: row["basis"] for row in history.snapshots}.items())
+        "downsampled_days": sorted(day for day in thinned if min(slots) <= day <= max(slots)),
+        "input_hash_of_days": [
+            {"day": day, "input_hash": input_hash}
+            for day, input_hash in sorted(
+                {row["day"]: row["input_hash"] for row in history.snapshots}.items()
+            )
         ],
     }
 

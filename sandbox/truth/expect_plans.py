@@ -212,7 +212,7 @@ def _check_plan(session: Session, plan: Row) -> None:
     events = sorted((e for e in rows.events if e["plan_id"] == plan_id), key=lambda e: (rank(e), e["at"]))
     gates = sorted(rows.where("gate_results", plan_id=plan_id), key=lambda row: row["gate"])
     moves = sorted(rows.where("plan_assignments", plan_id=plan_id, moved=True), key=_place)
-    outcome, score = rows.one("outcomes", plan_id=plan_id), rows.one("scores", plan_id=plan_id)
+    outcome, score = rows.one("outcomes", plan_id=plan_id), rows.one("plan_evaluations", plan_id=plan_id)
     shown = session.ask(COMMAND, plan_id)
     if shown is None:
         return

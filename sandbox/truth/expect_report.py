@@ -313,7 +313,7 @@ def _policy_cells(rows: Sequence[Row]) -> list[list[str]]:
                 ", ".join(parts),
                 number(row["moves"]),
                 number(row["rebalances"]),
-                percent(row["distance"]),
+                percent(row["optimality_gap"]),
             ]
         )
     return found + [_measured_cells(row) for row in rows if row.get("measured_max_lag_records") is not None]

@@ -12,20 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.lake import conform
-from spark_jobs.tables import LAG
-from spark_jobs.transforms.held import held_partitions
+from evenlag.enums import LagStatus
+from evenlag.lake.tables import LAG
+from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.transforms.member_assignments import held_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OK: Final = "OK"
-NO_COMMIT: Final = "NO_COMMIT"
-DATA_LOSS: Final = "DATA_LOSS"
-NEGATIVE: Final = "NEGATIVE"
-UNKNOWN: Final = "UNKNOWN"
-NOT_SUBSCRIBED: Final = "NOT_SUBSCRIBED"
-NO_MEMBERS: Final = "NO_MEMBERS"
 
 _PARTITION: Final = ["topic_id", "topic", "partition"]
 _GROUP_PARTITION: Final = ["group_id", *_PARTITION]
@@ -212,13 +206,13 @@ def _status(committed: Column, start: Column, end: Column) -> Column:
     from pyspark.sql import functions as sf
 
     return (
-        sf.when(_is_unknown(), UNKNOWN)
-        .when(sf.col("is_empty"), NO_MEMBERS)
-        .when(~sf.col("is_taken") & ~sf.col("is_not_described"), NOT_SUBSCRIBED)
-        .when(committed.isNull(), NO_COMMIT)
-        .when(committed < start, DATA_LOSS)
-        .when(committed > end, NEGATIVE)
-        .otherwise(OK)
+        sf.when(_is_unknown(), LagStatus.UNKNOWN)
+        .when(sf.col("is_empty"), LagStatus.NO_MEMBERS)
+        .when(~sf.col("is_taken") & ~sf.col("is_not_described"), LagStatus.NOT_SUBSCRIBED)
+        .when(committed.isNull(), LagStatus.NO_COMMIT)
+        .when(committed < start, LagStatus.DATA_LOSS)
+        .when(committed > end, LagStatus.NEGATIVE)
+        .otherwise(LagStatus.OK)
     )
 
 

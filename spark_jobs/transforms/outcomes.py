@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_jobs.lake import conform
-from spark_jobs.tables import OUTCOMES
-from spark_jobs.transforms.events import APPLIED, EXPIRED, IGNORED
-from spark_jobs.transforms.held import held_partitions
+from evenlag.enums import PlanEvent
+from evenlag.lake.tables import OUTCOMES
+from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.transforms.member_assignments import held_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -163,15 +163,15 @@ def _outcome() -> Column:
     from pyspark.sql import functions as sf
 
     return (
-        sf.when(sf.col("adherence") == 1.0, APPLIED)
-        .when(sf.col("superseded_by").isNotNull(), IGNORED)
-        .when(sf.col("group_state").isNull() | sf.col("group_state").isin("Empty", "Dead"), IGNORED)
-        .when((sf.col("group_state") == "Stable") & (sf.col("assignor") != "evenlag"), IGNORED)
+        sf.when(sf.col("adherence") == 1.0, PlanEvent.APPLIED)
+        .when(sf.col("superseded_by").isNotNull(), PlanEvent.IGNORED)
+        .when(sf.col("group_state").isNull() | sf.col("group_state").isin("Empty", "Dead"), PlanEvent.IGNORED)
+        .when((sf.col("group_state") == "Stable") & (sf.col("assignor") != "evenlag"), PlanEvent.IGNORED)
         # Expiry stops starting: a coordinator whose target is as hinted has started, its members go on.
         .when(
             (sf.col("expires_at") <= sf.col("started_at"))
             & (sf.coalesce("target_adherence", sf.lit(0.0)) < 1.0),
-            EXPIRED,
+            PlanEvent.EXPIRED,
         )
     )
 
@@ -187,9 +187,9 @@ def _reason(outcome: Column) -> Column:
         sf.concat(sf.lit(", and "), percent("target_adherence"), sf.lit(" in the coordinator's target")),
     ).otherwise(sf.lit(""))
     return (
-        sf.when(outcome == APPLIED, "every hinted partition is with its hinted member")
+        sf.when(outcome == PlanEvent.APPLIED, "every hinted partition is with its hinted member")
         .when(
-            outcome == EXPIRED,
+            outcome == PlanEvent.EXPIRED,
             sf.concat(
                 sf.lit("the hint's time is over with "),
                 percent("adherence"),
@@ -202,5 +202,5 @@ def _reason(outcome: Column) -> Column:
             sf.concat(sf.lit("a newer plan took its place: "), "superseded_by"),
         )
         .when(sf.col("group_state") == "Stable", sf.concat(sf.lit("the group has selected "), "assignor"))
-        .when(outcome == IGNORED, "the group has no members any more")
+        .when(outcome == PlanEvent.IGNORED, "the group has no members any more")
     )

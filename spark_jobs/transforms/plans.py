@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.lake import conform
-from spark_jobs.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Table
-from spark_jobs.transforms.bundles import with_bundles
-from spark_jobs.transforms.plan_rows import PlanContext, plan_groups
-from spark_jobs.transforms.planned import PLANNED, SHARED
+from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Table
+from spark_jobs.planning.plan_batch import PlanContext, plan_groups
+from spark_jobs.planning.plan_output import PLANNED, SHARED
+from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.transforms.batch_packing import with_bundles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

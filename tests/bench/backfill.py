@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import COMPARISONS, LAG, MEMBERS, REPLAYS, SNAPSHOTS
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import COMPARISONS, LAG, MEMBERS, REPLAYS, SNAPSHOTS
 from tests.bench.backfill_data import CLUSTER, FIRST_DAY, Workload, day_of, write_days
 from tests.support.spark_tables import spark_writing, write_rows
 
@@ -63,7 +63,7 @@ def run_job(policy: Path, num_days: int, kill_after: int | None = None) -> tuple
         Seconds of each day that it compared, and how many it found done.
     """
     last = day_of(num_days - 1)
-    command = [sys.executable, "-m", "spark_jobs.compare_plans", "--config", str(policy)]
+    command = [sys.executable, "-m", "spark_jobs.compare", "--config", str(policy)]
     command += ["--cluster", CLUSTER, "--day", FIRST_DAY.isoformat(), "--to", last.isoformat()]
     seconds: dict[str, float] = {}
     skipped = 0

@@ -1,7 +1,7 @@
 """Days of a cluster as they occur, from a seed: daily rhythm, hot partitions, members that come and go.
 
 It is no replay: time goes in steps of half a minute, members' rates waver, and what is committed is a little
-behind what is processed, so that :mod:`spark_jobs.replay` has something to be wrong about.
+behind what is processed, so that :mod:`spark_jobs.simulation` has something to be wrong about.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from assignor_core.assignors import get_assignor
 from assignor_core.model import Group
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import LAG, MEMBERS, SNAPSHOTS, Table
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS, Table
 from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.maintain_tables import maintain_lake
-from spark_jobs.session import build_session
-from spark_jobs.settings import Policy
-from spark_jobs.table_files import read_table_files
-from spark_jobs.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
+from evenlag.policy.settings import Policy
+from spark_jobs.maintain import maintain_lake
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.session import build_session
 from tests.bench.backfill_data import CLUSTER, FIRST_DAY, Workload
 
 if TYPE_CHECKING:

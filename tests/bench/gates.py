@@ -17,19 +17,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.gates import GATES
-from spark_jobs.lake import Lake
-from spark_jobs.plan_assignments import plan_assignments
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.session import build_session
-from spark_jobs.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_EVENTS, SNAPSHOTS
-from spark_jobs.transforms.plan_rows import PlanContext
-from spark_jobs.validate_plans import validate_plans
+from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_EVENTS, SNAPSHOTS
+from evenlag.policy.loader import parse_policy
+from evenlag.publishing.gates import GATES
+from spark_jobs.planning.plan_batch import PlanContext
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.session import build_session
+from spark_jobs.steps.plan_groups import plan_assignments
+from spark_jobs.steps.validate_plans import validate_plans
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
 
 # A session on one machine is set for small tables and interprets all queries (docs/adr/0007); this many rows
 # are run as on a cluster, with compiled ones.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from assignor_core.hint import HintPayload, encode_hint, fingerprint, topic_id_text
-from hint_client import HintAssignor, HintCache
+from evenlag.consumer import HintAssignor, HintCache
 from tests.client.test_assignor import Cluster, member
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "hint_assign.json"

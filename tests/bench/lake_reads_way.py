@@ -42,8 +42,8 @@ def sql(filters: list[list[Any]]) -> str:
 
 def by_evenlag(root: str, table: str, filters: list[list[Any]]) -> Any:
     """Read by the product."""
-    from spark_jobs.lake_reader import LakeReader
-    from spark_jobs.tables import TABLES
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import TABLES
 
     wanted = [(column, sign, typed(kind, value)) for column, sign, kind, value in filters]
     return LakeReader(root).read(TABLES[table], columns=COLUMNS, filters=wanted)

@@ -21,10 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.lake import Lake
-from spark_jobs.plan_assignments import plan_assignments
-from spark_jobs.session import build_session, sized_session
-from spark_jobs.tables import LAG, PLAN_ASSIGNMENTS
+from evenlag.lake.tables import LAG, PLAN_ASSIGNMENTS
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.session import build_session, sized_session
+from spark_jobs.steps.plan_groups import plan_assignments
 from tests.bench.planning_data import SNAPSHOT, Groups, plan_context, write_groups
 from tests.bench.planning_picture import draw
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.tables import LAG, MEMBERS
-from spark_jobs.transforms.plan_rows import PlanContext
+from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.policy.loader import parse_policy
+from spark_jobs.planning.plan_batch import PlanContext
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from spark_jobs.lake import Lake
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
+    from spark_jobs.runtime.delta_lake import Lake
 
 SLOT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SNAPSHOT = "20260301T120000000Z-00000001"

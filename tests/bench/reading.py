@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import admin_client, reading_limits
+from evenlag.policy.settings import ClusterSettings
 from sandbox.broker import Broker
 from sandbox.jars import java_command, tools_classpath
-from spark_jobs.kafka_connection import admin_client, reading_limits
-from spark_jobs.kafka_reader import ClusterReader
-from spark_jobs.settings import ClusterSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_jobs.kafka_reader import ClusterReading
+    from evenlag.kafka.cluster_reader import ClusterReading
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "reading.json"
 _TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.gates import GATES
-from spark_jobs.tables import (
+from evenlag.lake.tables import (
     COMMITS,
     CONTROL_EVENTS,
     DECISIONS,
@@ -19,12 +18,13 @@ from spark_jobs.tables import (
     PLANS,
     SNAPSHOTS,
 )
+from evenlag.publishing.gates import GATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spark_jobs.lake_reader import LakeReader
-    from spark_jobs.tables import Table
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import Table
 
 Rows = list[dict[str, Any]]
 

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kafka.errors import KafkaError
 
+from evenlag.errors import JobError
+from evenlag.kafka.connection import admin_client
+from evenlag.kafka.live_groups import read_live_groups
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import TABLES
+from evenlag.policy.loader import LoadedPolicy, load_policy
+from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.publishing.publish import publish_hints
+from evenlag.spark_installation import delta_jars
 from sandbox.broker import Broker
 from sandbox.processes import kill_process, start_process
 from sandbox.spark_cluster import SparkCluster
-from sandbox.topics import create_topic
+from sandbox.topic_admin import create_topic
 from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.errors import JobError
-from spark_jobs.hint_topic import read_hint_topic
-from spark_jobs.kafka_connection import admin_client
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.live_groups import read_live_groups
-from spark_jobs.policy_file import LoadedPolicy, load_policy
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.session import build_session, delta_jars
-from spark_jobs.tables import TABLES
+from spark_jobs.runtime.session import build_session
 from tests.chaos.lake_invariants import find_violations
 from tests.integration.many_groups import GroupSpec, ManyGroups
 from tests.spark_cluster_runs import ROOT, driver_environment

@@ -11,9 +11,9 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from assignor_core.hint import STOP_KEY, HintPayload, derive_group_key, encode_hint, hint_key
-from sandbox.topics import create_topic, read_offsets
+from evenlag.kafka.live_groups import LiveGroup, read_live_groups
+from sandbox.topic_admin import create_topic, read_offsets
 from sandbox.workload import Workload
-from spark_jobs.live_groups import LiveGroup, read_live_groups
 from tests.chaos.verdict import Verdict, judge
 from tests.hints import HOUR_MS, Cluster, now_ms
 

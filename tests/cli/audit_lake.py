@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
 from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
 
 START = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
 STEP = timedelta(minutes=5)
@@ -102,7 +102,7 @@ def audit_tables(
             "slot": at(number),
             "started_at": at(number),
             "finished_at": at(number),
-            "basis": f"basis of {day(number)}",
+            "input_hash": f"basis of {day(number)}",
         }
         for number in range(len(history))
     ]
@@ -195,7 +195,7 @@ def _of_stretch(first: int, last: int, count: int, day: Callable[[int], date]) -
     places = dict(zip(_EDGES, (first, last, first - 1, last + 1), strict=True))
     row: dict[str, Any] = {
         "day": day(first),
-        "basis": f"basis of {day(first)}",
+        "input_hash": f"basis of {day(first)}",
         "num_snapshots": last - first + 1,
         "longest_gap_ms": STEP // timedelta(milliseconds=1) if last > first else 0,
     }
@@ -208,7 +208,7 @@ def _of_stretch(first: int, last: int, count: int, day: Callable[[int], date]) -
 
 def period_of(history: Sequence[Seen], *, day: Callable[[int], date] = day_of) -> AuditedPeriod:
     """Return the whole history as a period, without a lake."""
-    from evenlag.audit.joining import join_days
+    from evenlag.audit.interval_merge import join_days
     from evenlag.audit.period import MEMBERSHIP_KEY, OWNERSHIP_KEY, AuditedPeriod
 
     tables = audit_tables(history, day=day)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from evenlag.app import app
-from spark_jobs.tables import (
+from evenlag.cli.app import app
+from evenlag.lake.tables import (
     CONTROL_EVENTS,
     GATE_RESULTS,
     LAG,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs import approvals
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.tables import PLANS
+from evenlag.lake.tables import PLANS
+from evenlag.publishing import approvals
+from evenlag.publishing.publish import publish_hints
 from tests.live_plan import LiveGroup
 from tests.support.spark_tables import together
 

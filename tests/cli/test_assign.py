@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.app import app
+from evenlag.cli.app import app
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.tables import (
+from evenlag.lake.tables import (
     CONTROL_EVENTS,
     DECISIONS,
     LAG,
@@ -120,7 +120,7 @@ def test_an_answer_names_the_readings_that_it_rests_on(evenlag: Evenlag, audited
     rests_on = ask(evenlag, "churn", "g", "--from", at(0).isoformat(), "--lake", audited)["rests_on"]
     assert (rests_on["first_snapshot_id"], rests_on["last_snapshot_id"]) == (snapshot_id(0), snapshot_id(8))
     assert rests_on["num_snapshots"] == len(HISTORY)
-    assert [row["day"] for row in rests_on["basis_of_days"]] == ["2026-11-21", "2026-11-22"]
+    assert [row["day"] for row in rests_on["input_hash_of_days"]] == ["2026-11-21", "2026-11-22"]
 
 
 def test_churn_and_adherence_tell_of_the_hint(evenlag: Evenlag, audited: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_day_that_is_half_written_is_not_answered_from(
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(audited, copy)
-    update_rows(copy, OWNERSHIP, {"basis": "'another'"}, "day = '2026-11-22'")
+    update_rows(copy, OWNERSHIP, {"input_hash": "'another'"}, "day = '2026-11-22'")
     answer = evenlag("audit", "churn", "--lake", copy)
     assert answer.exit_code == 3
     assert "the audit of 2026-11-22 is being made anew" in answer.stderr

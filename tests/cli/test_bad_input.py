@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.errors import JobError
-from spark_jobs.tables import SNAPSHOTS
+from evenlag.errors import JobError
+from evenlag.lake.tables import SNAPSHOTS
 from tests.cli.audit_lake import GROUP, Seen, at, snapshot_id, write_audit
 from tests.cli.conftest import APPLIED_PLAN, write_rows
 

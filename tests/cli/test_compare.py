@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS, SNAPSHOTS
+from evenlag.lake.tables import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS, SNAPSHOTS
 from tests.cli.conftest import DAY, FIRST, FIRST_SLOT, write_rows
 from tests.support.spark_tables import together
 
@@ -55,7 +55,7 @@ def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
             {"group_id": "audit", "policy": "range", "reason": "a replay needs two readings at the least"},
         ]
         write_rows(lake, REPLAYS, rows)
-        write_rows(lake, COMPARISONS, [{"group_id": "orders", "policy": "range", "distance": 0.25}])
+        write_rows(lake, COMPARISONS, [{"group_id": "orders", "policy": "range", "optimality_gap": 0.25}])
     return lake
 
 
@@ -73,7 +73,11 @@ def test_the_best_comes_first_over_what_every_policy_was_replayed_for(
     # The group that one policy has no replay of is in nobody's figures.
     assert {row["group_days"] for row in rows.values()} == {2}
     assert rows["lag-aware-sticky"]["p95_time_lag_ms"] == 1_750
-    assert (rows["range"]["best_in"], rows["range"]["not_drained"], rows["range"]["distance"]) == (1, 1, 0.25)
+    assert (rows["range"]["best_in"], rows["range"]["not_drained"], rows["range"]["optimality_gap"]) == (
+        1,
+        1,
+        0.25,
+    )
     assert overall["model"]["median_error"] == pytest.approx(0.03)
     assert overall["model"]["observed_capacities"] == 6
     assert [row["group_id"] for row in overall["not_compared"]] == ["audit"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.compare_rows import Distances, count_left_out, not_compared, sum_up
-from evenlag.compare_table import notes, policies_table
-from evenlag.output import console
+from evenlag.cli.compare_table import notes, policies_table
+from evenlag.cli.console import console
+from evenlag.queries.comparisons import OptimalityGaps, count_left_out, not_compared, sum_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ def replay(group: str, policy: str, **more: Any) -> dict[str, Any]:
     )
 
 
-def summed(rows: list[dict[str, Any]], distances: Distances | None = None) -> dict[str, dict[str, Any]]:
+def summed(rows: list[dict[str, Any]], distances: OptimalityGaps | None = None) -> dict[str, dict[str, Any]]:
     return {row["policy"]: row for row in sum_up(rows, distances or {}, BY)}
 
 
@@ -91,7 +91,7 @@ def test_a_group_whose_lag_is_not_known_is_in_no_figure_and_is_named() -> None:
     rows += [replay("hidden", policy, **(unknown | numbers)) for policy in ("observed", "range")]
     found = summed(rows, {(DAY, "known", "range"): (0.5, 2), (DAY, "hidden", "range"): (0.0, 2)})
     assert found["range"]["mean_lag_records"] == 100.0
-    assert found["range"]["distance"] == 0.25
+    assert found["range"]["optimality_gap"] == 0.25
     assert (found["range"]["group_days"], count_left_out(rows)) == (1, 1)
     assert [(row["group_id"], row["policy"]) for row in not_compared(rows)] == [
         ("hidden", "observed"),
@@ -104,8 +104,8 @@ def test_a_period_in_one_go_has_the_distances_of_all_its_days() -> None:
     rows = [replay("g", "range", period_end=datetime(2026, 3, 2, 12, tzinfo=UTC))]
     distances = {(DAY + timedelta(days=n), "g", "range"): (float(n), 1) for n in range(3)}
     (row,) = sum_up(rows, distances, BY, is_continuous=True)
-    assert row["distance"] == 0.5
-    assert sum_up(rows, distances, BY)[0]["distance"] == 0.0
+    assert row["optimality_gap"] == 0.5
+    assert sum_up(rows, distances, BY)[0]["optimality_gap"] == 0.0
 
 
 def test_what_was_measured_is_a_row_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,10 +17,10 @@ import pytest
 
 from sandbox.airflow_rest import DagRun
 from sandbox.demo import HEAVY_BACKLOG, LIGHT_BACKLOG, run_demo, skewed_backlog
+from sandbox.demo_console import Story
 from sandbox.demo_page import write_page
 from sandbox.demo_result import DemoResult, MemberLag, Promise, PublishedPlan, check_promises
 from sandbox.demo_sampler import Samples
-from sandbox.demo_story import Story
 from sandbox.evidence import Evidence, Overlap
 from tests.processes import processes_with, wait_until_gone
 

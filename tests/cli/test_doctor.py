@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.tables import SNAPSHOTS
+from evenlag.lake.tables import SNAPSHOTS
 from tests.cli.conftest import write_rows
 
 if TYPE_CHECKING:

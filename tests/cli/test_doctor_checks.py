@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.dags_command import dag_texts
+from evenlag.cli.dags import dag_texts
 from evenlag.doctor.airflow_checks import (
     airflow_checks,
     check_connection,
@@ -39,7 +39,7 @@ from evenlag.doctor.model import Check, Finding, Lane, Verdict, ok
 from evenlag.doctor.network import judge_expiry, split_server
 from evenlag.doctor.permission_checks import Grants, missing_operations
 from evenlag.doctor.policy_checks import check_rules, check_secrets
-from evenlag.doctor.run import run_lanes
+from evenlag.doctor.runner import run_lanes
 from evenlag.doctor.spark_checks import (
     check_master,
     check_packages,
@@ -48,17 +48,17 @@ from evenlag.doctor.spark_checks import (
     judge_python,
 )
 from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.table_schema import simple_type
-from spark_jobs.tables import LAG, OFFSETS, SNAPSHOTS
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.schema_evolution import simple_type
+from evenlag.lake.tables import LAG, OFFSETS, SNAPSHOTS
+from evenlag.policy.loader import parse_policy
 from tests.cli.conftest import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from spark_jobs.policy_file import LoadedPolicy
+    from evenlag.policy.loader import LoadedPolicy
 
 NOW = datetime(2026, 11, 22, 2, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from evenlag.export import ExportOption, export_rows
-from evenlag.options import UsageError
+from evenlag.cli.export import ExportOption, export_rows
+from evenlag.cli.options import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from evenlag.fitting import fit
-from evenlag.output import table
+from evenlag.cli.console import table
+from evenlag.cli.table_fitting import fit
 
 NUMBERS = ("1,234,567", "≥ 2,469,134", "12.34", "4 min 10 s")
 GROUP = "payments-eu-west-1.a-rather-long-group-name"

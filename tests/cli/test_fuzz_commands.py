@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from evenlag.app import app
-from evenlag.compare_rows import By
-from evenlag.demo_command import DemoProtocol
-from evenlag.run_command import ResetPolicy
-from spark_jobs.errors import JobError
+from evenlag.cli.app import app
+from evenlag.cli.demo import DemoProtocol
+from evenlag.cli.run import ResetPolicy
+from evenlag.errors import JobError
+from evenlag.queries.comparisons import By
 from tests.report import lake as written
 
 if TYPE_CHECKING:
@@ -150,15 +150,15 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         for name in [name for name in os.environ if name.startswith("EVENLAG_")]:
             patch.delenv(name)
         for place in (
-            "spark_jobs.session.build_session",
-            "spark_jobs.quiet_session.quiet_session",
-            "evenlag.doctor.run.run_lanes",
-            "spark_jobs.hint_topic.read_hint_topic",
-            "spark_jobs.hint_control.withdraw_hint",
-            "spark_jobs.hint_control.stop_all",
-            "spark_jobs.hint_control.resume",
-            "spark_jobs.publish_hints.publish_hints",
-            "spark_jobs.approvals.decide",
+            "spark_jobs.runtime.session.build_session",
+            "spark_jobs.runtime.quiet_session.quiet_session",
+            "evenlag.doctor.runner.run_lanes",
+            "evenlag.publishing.hint_topic.read_hint_topic",
+            "evenlag.publishing.revocation.withdraw_hint",
+            "evenlag.publishing.revocation.stop_all",
+            "evenlag.publishing.revocation.resume",
+            "evenlag.publishing.publish.publish_hints",
+            "evenlag.publishing.approvals.decide",
             "sandbox.demo.run_demo",
         ):
             patch.setattr(place, _reach)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.tables import CONTROL_ACTIONS
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import CONTROL_ACTIONS
+from evenlag.publishing.publish import publish_hints
 from tests.hints import wait_until
 from tests.live_plan import LiveGroup
 
@@ -83,11 +83,11 @@ def test_a_withdrawn_hint_is_forgotten_and_the_next_has_a_higher_sequence(
 def test_killed_before_it_was_recorded_the_same_call_records_the_withdrawal(
     evenlag: Evenlag, live: LiveGroup
 ) -> None:
-    from spark_jobs import hint_control
+    from evenlag.publishing import revocation
 
     plan = live.plan(mode="auto", approved=True)
     publish(live)
-    hint_control._write_tombstone(live.name, live.loaded.policy.clusters[live.name], live.group_id)
+    revocation._write_tombstone(live.name, live.loaded.policy.clusters[live.name], live.group_id)
     assert "WITHDRAWN" not in live.events(plan)
 
     answer = evenlag("hints", "withdraw", live.group_id, "--config", live.config, "--reason", "again")
@@ -169,8 +169,8 @@ def test_a_group_that_never_had_a_hint_is_told_so(evenlag: Evenlag, live: LiveGr
 
 
 def test_a_command_that_another_publisher_fences_tries_again_and_gets_through(live: LiveGroup) -> None:
-    from spark_jobs.hint_control import try_again_when_fenced
-    from spark_jobs.hint_topic import hint_publisher
+    from evenlag.publishing.hint_topic import hint_publisher
+    from evenlag.publishing.revocation import try_again_when_fenced
 
     live.plan(mode="auto", approved=True)
     publish(live)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.lag_rows import group_rows, member_rows
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.lower_bounds import at_least, at_least_duration, at_least_of, exact_of
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import LAG, MEMBERS
+from evenlag.queries.lag import group_rows, member_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import SNAPSHOTS
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import SNAPSHOTS
 from tests.cli.conftest import APPLIED_PLAN, FIRST_SLOT, REJECTED_PLAN, SECOND, write_rows
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from evenlag.output import duration, number, percent, print_json
+from evenlag.cli.console import duration, number, percent, print_json
 
 
 def _refuse(name: str) -> None:

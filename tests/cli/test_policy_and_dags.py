@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from evenlag.target import make_policy
+from evenlag.cli.cluster_target import make_policy
 
 if TYPE_CHECKING:
     from pathlib import Path

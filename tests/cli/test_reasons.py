@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.tables import DECISIONS, SCORES
+from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
 from tests.cli.conftest import APPLIED_PLAN, FIRST, FIRST_SLOT, SECOND, SECOND_SLOT, write_rows
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def told(lake: Path, tmp_path: Path) -> Path:
         "paid_off": False,
         "reason": "the most loaded member is 1600 records behind",
     }
-    write_rows(copy, SCORES, [score])
+    write_rows(copy, PLAN_EVALUATIONS, [score])
     return copy
 
 

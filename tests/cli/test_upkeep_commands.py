@@ -6,8 +6,8 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import PLANS, TABLES
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import PLANS, TABLES
 from tests.support.spark_tables import unset_properties
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hint_client.asking import RejoinAsker, Situation
+from evenlag.consumer.rejoin_policy import RejoinAsker, Situation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,8 +11,8 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from hint_client import HintAssignor, HintCache, Reason
-from hint_client._wire import make_subscription, read_members
+from evenlag.consumer import HintAssignor, HintCache, Reason
+from evenlag.consumer._wire_format import make_subscription, read_members
 
 if TYPE_CHECKING:
     import uuid

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assignor_core.hint import HintPayload, derive_group_key, encode_hint
-from hint_client import HintCache, HintEvent, Reason
+from evenlag.consumer import HintCache, HintEvent, Reason
 
 if TYPE_CHECKING:
     from assignor_core.hint import Hint
-    from hint_client.cache import HintView
+    from evenlag.consumer.cache import HintView
 
 KEY = derive_group_key(b"master", "g")
 
@@ -136,7 +136,7 @@ def test_a_failing_callback_does_no_harm() -> None:
 
 
 def test_each_thing_is_logged_once_for_a_plan(cache: HintCache, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="hint_client"):
+    with caplog.at_level("INFO", logger="evenlag.consumer"):
         for _ in range(3):
             cache.note(Reason.EXPIRED, "plan", "5 s ago")
     assert len(caplog.records) == 1

@@ -17,8 +17,8 @@ from kafka.protocol.consumer import HeartbeatResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import MemberState, OffsetAndMetadata
 
-from hint_client import HintAssignor, HintCache
-from hint_client._coordinator import Membership
+from evenlag.consumer import HintAssignor, HintCache
+from evenlag.consumer._kafka_coordinator import Membership
 from tests.hints import AsyncListener, Listener, wait_until
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 
 from assignor_core.hint import HintPayload, encode_hint, fingerprint
 from assignor_core.model import Group, Member
-from hint_client.cache import HintCache, HintView
-from hint_client.decide import choose_target, group_fingerprint, place_free
-from hint_client.events import Reason
+from evenlag.consumer.cache import HintCache, HintView
+from evenlag.consumer.events import Reason
+from evenlag.consumer.target_selection import choose_target, group_fingerprint, place_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

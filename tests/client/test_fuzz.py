@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assignor_core.hint import HintPayload, derive_group_key, encode_hint, fingerprint, topic_id_text
-from hint_client import HintAssignor, HintCache, Reason
-from hint_client._wire import read_members
+from evenlag.consumer import HintAssignor, HintCache, Reason
+from evenlag.consumer._wire_format import read_members
 from tests.client.test_assignor import Cluster, member, pairs
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""kafka-python's private parts that `hint_client` uses are there, and do what it takes them for.
+"""kafka-python's private parts that `evenlag.consumer` uses are there, and do what it takes them for.
 
-When a new version fails here, read `hint_client._kafka` and `hint_client._coordinator` again before allowing
-the version.
+When a new version fails here, read `evenlag.consumer._kafka_consumer` and
+`evenlag.consumer._kafka_coordinator` again before allowing the version.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kafka.coordinator.base import BaseCoordinator
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.partitioner.default import DefaultPartitioner
 
-from hint_client._kafka import ConsumerPort, hint_partition
-from hint_client.watcher import _SHARED_CONFIG
+from evenlag.consumer._kafka_consumer import ConsumerPort, hint_partition
+from evenlag.consumer.watcher import _SHARED_CONFIG
 
 
 def test_the_version_is_the_one_that_was_read() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hint_client import HintCache, Reason
-from hint_client.metrics import GROUP, register_metrics
-from hint_client.watcher import HintWatcher
+from evenlag.consumer import HintCache, Reason
+from evenlag.consumer.metrics import GROUP, register_metrics
+from evenlag.consumer.watcher import HintWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -38,7 +38,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from sandbox import keeper
+from sandbox import subreaper
 from sandbox.executor_python import make_executor_python
 from sandbox.jars import broker_classpath, cache_dir, java_command, spark_jars
 from sandbox.processes import free_ports, start_process, stop_process
@@ -171,7 +171,7 @@ class NativeStack:
         with (self.folder / f"{service.name}.log").open("ab") as log:
             self._processes[service.name] = start_process(
                 # A task's JVM is in no group of ours: the keeper ends whatever descends from a service.
-                [sys.executable, "-I", "-S", keeper.__file__, *self._command(service, service.command)],
+                [sys.executable, "-I", "-S", subreaper.__file__, *self._command(service, service.command)],
                 log=log,
                 env=self._environment(service),
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.policy_file import load_policy
+from evenlag.policy.loader import load_policy
 from tests.containers.compose_file import (
     COMPOSE_FILE,
     DOCKERFILES,

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from dags.dag_support.alerting import emit_metrics, load_notifier, notify
-from spark_jobs.alerts import AlertChanges, Fault
+from evenlag.monitoring.alerts import AlertChanges, Fault
 from tests.file_notifier import FileNotifier
 
 if TYPE_CHECKING:

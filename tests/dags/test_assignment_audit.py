@@ -19,6 +19,6 @@ def test_every_cluster_is_audited_hourly_one_after_another(dag_bag: DagBag, poli
     assert sorted(task.task_id for task in dag.tasks) == ["audit__by-hand", "audit__orders"]
     task = dag.get_task("audit__orders")
     assert isinstance(task, SparkJobOperator)
-    assert Path(task.application).name == "audit_assignments.py"
+    assert Path(task.application).name == "audit.py"
     assert Path(task.application).is_file()
     assert task.application_args == ["--config", str(policy_file), "--cluster", "orders"]

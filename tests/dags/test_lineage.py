@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dags.dag_support.lineage import STEPS, Dataset, step_datasets
-from spark_jobs.tables import TABLES
+from evenlag.lake.tables import TABLES
 from tests.lineage import names_of, read_completed_tasks
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from dags.dag_support.spark_task import spark_step
+from evenlag.policy.loader import load_policy
+from evenlag.publishing.publish import publish_hints
 from sandbox.spark_cluster import SparkCluster
 from sandbox.workload import Workload
-from spark_jobs.policy_file import load_policy
-from spark_jobs.publish_hints import publish_hints
 from tests.spark_cluster_runs import (
     assert_one_machine_gives_the_same,
     driver_environment,
@@ -158,7 +158,7 @@ def test_an_executor_has_what_is_documented_and_nothing_of_ours(spark_cluster: S
 
     there = [name for name in ("numpy", "pyarrow", "pandas", "kafka") if imports(name)]
     assert there == ["numpy", "pyarrow", "pandas", "kafka"]
-    ours = ("evenlag", "spark_jobs", "assignor_core", "hint_client", "pydantic", "yaml", "airflow", "pyspark")
+    ours = ("evenlag", "spark_jobs", "assignor_core", "pydantic", "yaml", "airflow", "pyspark")
     assert not [name for name in ours if imports(name)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
-from spark_jobs import approvals
+from evenlag.publishing import approvals
 from tests.live_plan import LiveGroup
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_it_waits_until_the_plan_s_own_limit_however_often_it_is_begun(
 
 
 def test_the_page_holds_numbers_a_picture_and_moves_whatever_names_hold(live: LiveGroup) -> None:
-    from spark_jobs.approval_page import read_page
+    from evenlag.publishing.approval_page import read_page
 
     plan = live.plan(group_id="a|b *c* `d`")
     page = read_page(str(live.lake), live.name, plan, answer_by=datetime.now(UTC))

@@ -27,7 +27,7 @@ def test_each_cluster_is_compared_by_a_spark_job_that_is_told_names_only(
     assert sorted(task.task_id for task in dag.tasks) == ["compare__by-hand", "compare__orders"]
     task = dag.get_task("compare__orders")
     assert isinstance(task, SparkJobOperator)
-    assert Path(task.application).name == "compare_plans.py"
+    assert Path(task.application).name == "compare.py"
     assert Path(task.application).is_file()
     assert task.application_args == ["--config", str(policy_file), "--cluster", "orders", "--day", DAY]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import LAG
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import LAG
 
 if TYPE_CHECKING:
     from sandbox.airflow import Airflow

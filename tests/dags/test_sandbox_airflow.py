@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.live_plan import LiveGroup
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-KEEPER = REPOSITORY / "sandbox" / "keeper.py"
+KEEPER = REPOSITORY / "sandbox" / "subreaper.py"
 # How long the keeper waits for the deaf.
 PATIENCE = {"EVENLAG_KEEPER_PATIENCE_S": "1"}
 

@@ -21,7 +21,7 @@ def test_the_lake_is_looked_after_daily_and_data_docs_are_built(dag_bag: DagBag,
     assert (dag.max_active_runs, dag.max_active_tasks) == (1, 1)
     task = dag.get_task("maintain_tables")
     assert isinstance(task, SparkJobOperator)
-    assert Path(task.application).name == "maintain_tables.py"
+    assert Path(task.application).name == "maintain.py"
     assert Path(task.application).is_file()
     assert task.application_args == ["--config", str(policy_file)]
     assert task.downstream_task_ids == {"data_docs__by-hand", "data_docs__orders"}

@@ -11,8 +11,8 @@ import pytest
 
 from dags.dag_support.lineage import step_datasets
 from evenlag.doctor.airflow_checks import TOKEN_VARIABLE, airflow_checks
+from evenlag.policy.loader import load_policy
 from sandbox.airflow_rest import AirflowError, DagRun
-from spark_jobs.policy_file import load_policy
 from tests.hints import wait_until
 from tests.lineage import names_of, read_completed_tasks
 

@@ -19,10 +19,10 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs import publish_hints
+from evenlag.policy.loader import load_policy
+from evenlag.publishing import publish
 from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.lake import Lake
-from spark_jobs.policy_file import load_policy
+from spark_jobs.runtime.delta_lake import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +73,8 @@ def run(config: str, cluster: str, slot_text: str, first_step: str, table_name: 
     loaded, slot = load_policy(config), datetime.fromisoformat(slot_text)
     if table_name == "control_events":
         # Before the event: what the publisher calls to write it is its end.
-        setattr(publish_hints, "append_control_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
-        publish_hints.publish_hints(loaded, cluster, slot, RUN_ID)
+        setattr(publish, "append_control_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
+        publish.publish_hints(loaded, cluster, slot, RUN_ID)
         return
     kill_after_write(table_name, nth)
     spark = attach_session()

@@ -14,9 +14,9 @@ from typing import Any
 
 from kafka import KafkaProducer
 
-from spark_jobs import publish_hints
-from spark_jobs.hint_topic import HintPublisher
-from spark_jobs.policy_file import load_policy
+from evenlag.policy.loader import load_policy
+from evenlag.publishing import publish
+from evenlag.publishing.hint_topic import HintPublisher
 
 
 def die(*_: Any) -> None:
@@ -32,8 +32,8 @@ def main(argv: list[str]) -> None:
     elif step == "sent":
         KafkaProducer.commit_transaction = die
     elif step == "committed":
-        setattr(publish_hints, "append_control_events", die)  # noqa: B010 - as above
-    publish_hints.publish_hints(load_policy(config), cluster, datetime.fromisoformat(slot), "killed")
+        setattr(publish, "append_control_events", die)  # noqa: B010 - as above
+    publish.publish_hints(load_policy(config), cluster, datetime.fromisoformat(slot), "killed")
     if step == "told":
         die()
 

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaConnectionError, NodeNotReadyError
 
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint, hint_key
-from spark_jobs.consumer_group_trigger import ask_coordinator
+from evenlag.publishing.coordinator_trigger import ask_coordinator
 from tests.hints import Cluster, now_ms, wait_until
 from tests.plugin.fleet import PYTHON_MEMBER, Fleet
 from tests.plugin.node import HINTS, MASTER

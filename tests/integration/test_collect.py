@@ -10,12 +10,12 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sandbox.joins import finish_joins
-from spark_jobs.errors import KafkaAuthenticationError, KafkaUnreachableError
-from spark_jobs.hint_topic import read_max_bytes
-from spark_jobs.kafka_connection import admin_client
-from spark_jobs.kafka_reader import ClusterReader, ClusterReading
-from spark_jobs.settings import ClusterSettings
+from evenlag.errors import KafkaAuthenticationError, KafkaUnreachableError
+from evenlag.kafka.cluster_reader import ClusterReader, ClusterReading
+from evenlag.kafka.connection import admin_client
+from evenlag.policy.settings import ClusterSettings
+from evenlag.publishing.hint_topic import read_max_bytes
+from sandbox.kafka_python_rejoin_fix import finish_joins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.kafka.connection import admin_client
+from evenlag.kafka.groups import describe_consumer_groups
+from evenlag.kafka.live_groups import LiveGroup, read_live_groups
+from evenlag.kafka.rate_limit import ReadingLimits
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
+from evenlag.policy.loader import load_policy
+from evenlag.policy.settings import ClusterSettings
+from evenlag.publishing import approvals
+from evenlag.publishing.approval_page import read_page
+from evenlag.publishing.gates import GATES
+from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.publishing.publish import publish_hints
 from sandbox.workload import Workload
-from spark_jobs import approvals
-from spark_jobs.approval_page import read_page
 from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.gates import GATES
-from spark_jobs.hint_topic import read_hint_topic
-from spark_jobs.kafka_connection import admin_client
-from spark_jobs.kafka_reading.budget import ReadingLimits
-from spark_jobs.kafka_reading.groups import describe_consumer_groups
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.live_groups import LiveGroup, read_live_groups
-from spark_jobs.policy_file import load_policy
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.settings import ClusterSettings
-from spark_jobs.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
 from tests.hints import wait_until
 from tests.plugin.node import HINTS, MASTER
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.policy_file import LoadedPolicy
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
+    from evenlag.policy.loader import LoadedPolicy
     from tests.plugin.node import Node
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed: it is the extra kip848")

@@ -17,15 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox.workload import Workload
-from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.errors import SnapshotNotFoundError
-from spark_jobs.hint_topic import read_hint_topic
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.policy_file import LoadedPolicy, load_policy
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.tables import (
+from evenlag.errors import SnapshotNotFoundError
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import (
     CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
@@ -39,6 +33,12 @@ from spark_jobs.tables import (
     TABLES,
     Table,
 )
+from evenlag.policy.loader import LoadedPolicy, load_policy
+from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.publishing.publish import publish_hints
+from sandbox.workload import Workload
+from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.runtime.delta_lake import Lake
 from tests.older_lake import check_nothing_is_lost, write_older_lake
 from tests.soak.probes import kept_plans
 

@@ -10,7 +10,7 @@ import pytest
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from assignor_core.hint import STOP_KEY, derive_group_key, encode_hint, hint_key
-from hint_client import HintCache, HintWatcher
+from evenlag.consumer import HintCache, HintWatcher
 from tests.hints import HOUR_MS, NUM_PARTITIONS, Cluster, Runner, is_settled, now_ms, place, wait_until
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def test_a_pattern_never_takes_the_hint_topic(
 def test_a_join_for_changed_metadata_that_outlasts_a_poll_is_taken_to_its_end(
     cluster: Cluster, topic: str, start: Callable[..., Runner], *, is_hinted: bool
 ) -> None:
-    """By the adapter, and by `sandbox.joins` for kafka-python's own consumers beside hinted ones."""
+    """By the adapter, and by `rejoin_fix` for kafka-python's own consumers beside hinted ones."""
     theirs = RangePartitionAssignor()
     runner = start(metadata_max_age_ms=300, **({} if is_hinted else {"plain": [theirs]}))
     wait_until(lambda: len(runner.held) == NUM_PARTITIONS)

@@ -16,8 +16,8 @@ from kafka.admin import (
     ResourceType,
 )
 
-from evenlag.doctor.gather import Request, gather_lanes, select_lanes
-from evenlag.doctor.run import run_lanes
+from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
+from evenlag.doctor.runner import run_lanes
 from sandbox.broker import Broker
 from tests.hints import Cluster, Runner, is_settled, wait_until
 
@@ -35,7 +35,7 @@ def allow(kind: ResourceType, name: str, operation: ACLOperation) -> ACL:
 def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hint_client.watcher._MAX_BACKOFF_S", 2.0)
+    monkeypatch.setattr("evenlag.consumer.watcher._MAX_BACKOFF_S", 2.0)
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
+from evenlag.consumer import ProcessedOffsets
+from evenlag.kafka.live_groups import read_live_groups
 from examples.consume import consume
-from hint_client import ProcessedOffsets
-from spark_jobs.live_groups import read_live_groups
 from tests.hints import Cluster, Runner, is_settled, wait_until
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.errors import LakeError
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import LAG, MEMBERS, OFFSETS, RUNS, SNAPSHOTS
+from evenlag.policy.loader import LoadedPolicy
+from evenlag.policy.settings import Policy
 from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.errors import LakeError
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.policy_file import LoadedPolicy
-from spark_jobs.settings import Policy
-from spark_jobs.tables import LAG, MEMBERS, OFFSETS, RUNS, SNAPSHOTS
 from tests.soak.probes import kept_plans
 
 if TYPE_CHECKING:

@@ -19,17 +19,17 @@ import pytest
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from assignor_core.hint import HintPayload, plan_id
+from evenlag.kafka.connection import admin_client
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLANS
+from evenlag.policy.loader import LoadedPolicy, parse_policy
+from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.gates import GATES
+from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.publishing.publish import publish_hints
 from spark_jobs import cycle
-from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.gates import GATES
-from spark_jobs.hint_topic import read_hint_topic
-from spark_jobs.kafka_connection import admin_client
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.plan_assignments import Planned, plan_assignments
-from spark_jobs.policy_file import LoadedPolicy, parse_policy
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLANS
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.plan_groups import Planned, plan_assignments
 from tests.integration.many_groups import GroupSpec, ManyGroups
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.kafka_connection import admin_client
-from spark_jobs.kafka_reader import ClusterReader
-from spark_jobs.kafka_reading.broker_calls import BrokerCalls
-from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
-from spark_jobs.kafka_reading.groups import Listed, describe_groups, find_coordinators
-from spark_jobs.settings import ClusterSettings
+from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import admin_client
+from evenlag.kafka.groups import Listed, describe_groups, find_coordinators
+from evenlag.kafka.rate_limit import Deadline, RequestBudget
+from evenlag.policy.settings import ClusterSettings
 from tests.integration.kip848.members import NewerMember
 
 if TYPE_CHECKING:

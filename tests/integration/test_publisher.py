@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs import publish_hints as module
-from spark_jobs.errors import FencedPublisherError
-from spark_jobs.publish_hints import PublishReport, publish_hints
+from evenlag.errors import FencedPublisherError
+from evenlag.publishing import publish as module
+from evenlag.publishing.publish import PublishReport, publish_hints
 from tests.live_plan import LiveGroup
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_a_run_stuck_before_it_could_fence_puts_no_older_plan_over_a_newer_one(
 def test_a_plan_that_a_person_rejected_meanwhile_is_not_published(
     group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark_jobs.control_events import ControlEvent, append_control_events
+    from evenlag.publishing.event_log import ControlEvent, append_control_events
 
     plan_id = new_plan(group)
     stuck = Stuck(group, monkeypatch, "ensure_hint_topic")

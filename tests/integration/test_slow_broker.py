@@ -9,19 +9,19 @@ import pytest
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import admin_client
+from evenlag.kafka.groups import find_coordinators
+from evenlag.kafka.rate_limit import Deadline, ReadingLimits, RequestBudget
+from evenlag.policy.settings import ClusterSettings
 from sandbox.broker import Broker
-from spark_jobs.kafka_connection import admin_client
-from spark_jobs.kafka_reader import ClusterReader
-from spark_jobs.kafka_reading.broker_calls import BrokerCalls
-from spark_jobs.kafka_reading.budget import Deadline, ReadingLimits, RequestBudget
-from spark_jobs.kafka_reading.groups import find_coordinators
-from spark_jobs.settings import ClusterSettings
 from tests.integration.two_brokers import SecondBroker, StallingProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_jobs.kafka_reader import ClusterReading
+    from evenlag.kafka.cluster_reader import ClusterReading
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 

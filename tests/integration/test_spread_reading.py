@@ -13,22 +13,22 @@ import pytest
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from spark_jobs import collect_offsets as collecting
-from spark_jobs import spread_reading
-from spark_jobs.collect_offsets import collect_offsets
-from spark_jobs.errors import KafkaUnreachableError
-from spark_jobs.kafka_connection import admin_client, kafka_client_settings, reading_limits
-from spark_jobs.kafka_reader import ClusterReader
-from spark_jobs.kafka_reading.clients import open_admin_client
-from spark_jobs.settings import ClusterSettings
-from spark_jobs.spread_reading import Errand, read_spread
-from spark_jobs.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.errors import KafkaUnreachableError
+from evenlag.kafka.admin_client import open_admin_client
+from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import admin_client, kafka_client_settings, reading_limits
+from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.policy.settings import ClusterSettings
+from spark_jobs.steps import collect_snapshot as collecting
+from spark_jobs.steps import distributed_read
+from spark_jobs.steps.collect_snapshot import collect_offsets
+from spark_jobs.steps.distributed_read import Errand, read_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from sandbox.broker import Broker
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = [pytest.mark.broker, pytest.mark.jvm]
 
@@ -44,8 +44,8 @@ def cluster(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> ClusterSettings:
     monkeypatch.setenv("SPREAD_PASSWORD", broker.sasl_ssl.password)
     kafka = broker.sasl_ssl.client_config() | {"sasl_plain_password": {"env": "SPREAD_PASSWORD"}}
     servers = kafka.pop("bootstrap_servers")
-    monkeypatch.setattr(spread_reading, "_MIN_PARTITIONS", 1)
-    monkeypatch.setattr(spread_reading, "_MIN_GROUPS", 1)
+    monkeypatch.setattr(distributed_read, "_MIN_PARTITIONS", 1)
+    monkeypatch.setattr(distributed_read, "_MIN_GROUPS", 1)
     return ClusterSettings.model_validate(
         {"bootstrap_servers": servers, "kafka": kafka, "reading": {"spread_from_rows": 1}}
     )

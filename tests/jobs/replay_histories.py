@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.replay.history import History, Reading, Readings, build_history
+from spark_jobs.simulation.history import History, Reading, Readings, build_history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

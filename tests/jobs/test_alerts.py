@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.alerts import AlertChanges, find_changes, record_changes
-from spark_jobs.policy_file import LoadedPolicy, parse_policy
-from spark_jobs.tables import (
+from evenlag.lake.tables import (
     CONTROL_EVENTS,
     GATE_RESULTS,
     LAG,
@@ -20,7 +18,9 @@ from spark_jobs.tables import (
     SNAPSHOTS,
     Table,
 )
-from spark_jobs.upkeep.health import FRESHNESS, Check, keep_checks
+from evenlag.monitoring.alerts import AlertChanges, find_changes, record_changes
+from evenlag.monitoring.table_health import FRESHNESS, Check, keep_checks
+from evenlag.policy.loader import LoadedPolicy, parse_policy
 from tests.cli.conftest import DAY, write_rows
 from tests.support.spark_tables import together
 

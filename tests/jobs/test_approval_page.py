@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from spark_jobs.approval_page import build_page
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import PLAN_ASSIGNMENTS
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import PLAN_ASSIGNMENTS
+from evenlag.publishing.approval_page import build_page
 
 SLOT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 # Owner before and by the plan, and the lag: a partition of a, one of b and both of c are not known.

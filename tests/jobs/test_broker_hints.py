@@ -10,14 +10,14 @@ import pytest
 
 from assignor_core.errors import HintSignatureError
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint
-from spark_jobs import ask_coordinators
-from spark_jobs.ask_coordinators import ask_until_taken_up, is_taken_up
-from spark_jobs.errors import JobError, KafkaUnreachableError
-from spark_jobs.hint_topic import decode_group_hint
-from spark_jobs.kafka_connection import librdkafka_settings
-from spark_jobs.live_groups import LiveGroup
-from spark_jobs.secret_refs import SecretRef
-from spark_jobs.settings import ClusterSettings
+from evenlag.errors import JobError, KafkaUnreachableError
+from evenlag.kafka.connection import librdkafka_settings
+from evenlag.kafka.live_groups import LiveGroup
+from evenlag.policy.secrets import SecretRef
+from evenlag.policy.settings import ClusterSettings
+from evenlag.publishing import await_target
+from evenlag.publishing.await_target import ask_until_taken_up, is_taken_up
+from evenlag.publishing.hint_topic import decode_group_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,10 +126,10 @@ class Coordinators:
 @pytest.fixture
 def coordinators(monkeypatch: pytest.MonkeyPatch) -> Coordinators:
     made = Coordinators(takes_up_after=2)
-    monkeypatch.setattr(ask_coordinators, "ask_coordinator", made.ask)
-    monkeypatch.setattr(ask_coordinators, "read_live_groups", made.look)
+    monkeypatch.setattr(await_target, "ask_coordinator", made.ask)
+    monkeypatch.setattr(await_target, "read_live_groups", made.look)
     for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
-        monkeypatch.setattr(ask_coordinators, name, 0.0)
+        monkeypatch.setattr(await_target, name, 0.0)
     return made
 
 
@@ -167,7 +167,7 @@ def test_nobody_joins_a_group_that_is_not_there_any_more(
 def test_whatever_goes_wrong_is_a_reason_and_no_error(
     monkeypatch: pytest.MonkeyPatch, coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
-    monkeypatch.setattr(ask_coordinators, "read_live_groups", lambda *_, **__: {})
+    monkeypatch.setattr(await_target, "read_live_groups", lambda *_, **__: {})
     told = ask_until_taken_up(None, cluster, {"a": BROKERS})
     assert told == {"a": "unexpected KeyError: 'a'"}
     assert coordinators.asked == []
@@ -186,9 +186,9 @@ def test_without_the_extra_a_hint_waits_for_the_group_to_change(
     monkeypatch: pytest.MonkeyPatch, cluster: ClusterSettings
 ) -> None:
     look = Coordinators(takes_up_after=1).look
-    monkeypatch.setattr(ask_coordinators, "read_live_groups", look)
+    monkeypatch.setattr(await_target, "read_live_groups", look)
     for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
-        monkeypatch.setattr(ask_coordinators, name, 0.0)
+        monkeypatch.setattr(await_target, name, 0.0)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     told = ask_until_taken_up(None, cluster, {"a": BROKERS})
     assert told == {"a": "confluent-kafka is not installed: install evenlag[kip848]"}

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import core_bridge
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import LAG, MEMBERS
-from spark_jobs.transforms.bundles import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
-from spark_jobs.transforms.plan_rows import PlanContext, plan_groups
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.planning import group_planner
+from spark_jobs.planning.plan_batch import PlanContext, plan_groups
+from spark_jobs.transforms.batch_packing import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
 from spark_jobs.transforms.plans import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
 from tests.spark.snapshots import member, plan_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
 
 POLICY = """
 lake: /nowhere
@@ -150,14 +150,14 @@ def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
 def test_what_nobody_foresaw_fails_alone_and_leaves_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     lags, people = snapshot()
     expected = decisions(plan_groups(table(LAG, lags), table(MEMBERS, people), context()))
-    plan_group = core_bridge.plan_group
+    plan_group = group_planner.plan_group
 
     def fail(*given: Any, group_id: str, **more: Any) -> Any:
         if group_id == "group-5":
             raise KeyError("nobody foresaw it")
         return plan_group(*given, group_id=group_id, **more)
 
-    monkeypatch.setattr(core_bridge, "plan_group", fail)
+    monkeypatch.setattr(group_planner, "plan_group", fail)
     answer = plan_groups(table(LAG, lags), table(MEMBERS, people), context())
     told = decisions(answer)
     name, reason = told.pop("group-5")

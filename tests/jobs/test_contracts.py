@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.errors import SchemaError
-from spark_jobs.table_schema import check_types, missing_columns, refuse_unknown, simple_type, type_of_log
-from spark_jobs.tables import COMMITS, TABLES, Column, Table
+from evenlag.errors import SchemaError
+from evenlag.lake.schema_evolution import (
+    check_types,
+    missing_columns,
+    refuse_unknown,
+    simple_type,
+    type_of_log,
+)
+from evenlag.lake.tables import COMMITS, TABLES, Column, Table
 from tests.older_lake import recorded_contracts
 
 

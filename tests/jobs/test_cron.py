@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from spark_jobs.cron import last_due
+from evenlag.policy.cron import last_due
 
 NOW = datetime(2026, 11, 21, 13, 7, 30, tzinfo=UTC)  # a Saturday
 

@@ -12,10 +12,10 @@ import pytest
 import typer
 from pydantic import BaseModel
 
-from evenlag.app import app
-from spark_jobs.gates import GATES
-from spark_jobs.settings import Policy
-from spark_jobs.tables import TABLES
+from evenlag.cli.app import app
+from evenlag.lake.tables import TABLES
+from evenlag.policy.settings import Policy
+from evenlag.publishing.gates import GATES
 from tests.support.documented_names import (
     CODE_FOLDERS,
     all_options,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.gates import GATES
-from spark_jobs.settings import (
+from evenlag.enums import PlanEvent
+from evenlag.policy.settings import (
     BackOff,
     CapacityRule,
     ClusterSettings,
@@ -22,7 +22,7 @@ from spark_jobs.settings import (
     PrivacySettings,
     ReadingSettings,
 )
-from spark_jobs.transforms.events import EVENT_RANK
+from evenlag.publishing.gates import GATES
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -76,4 +76,4 @@ def test_every_gate_stands_in_the_guide_in_order() -> None:
 
 
 def test_every_event_stands_in_the_guide() -> None:
-    assert {row[0].strip("`") for row in rows_under("## Events")} == set(EVENT_RANK)
+    assert {row[0].strip("`") for row in rows_under("## Events")} == set(PlanEvent)

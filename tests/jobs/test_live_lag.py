@@ -11,10 +11,10 @@ import pytest
 from kafka import TopicPartition
 
 from assignor_core.hint import HintPayload
-from spark_jobs.choices import IsolationLevel, ResetPolicy
-from spark_jobs.live_groups import LiveGroup
-from spark_jobs.live_lag import LiveGain, count_lag, read_live_gains
-from spark_jobs.settings import CapacityRule, GroupSettings
+from evenlag.enums import IsolationLevel, ResetPolicy
+from evenlag.kafka.live_groups import LiveGroup
+from evenlag.policy.settings import CapacityRule, GroupSettings
+from evenlag.publishing.live_lag import LiveGain, count_lag, read_live_gains
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.log_store import DYNAMODB_LOG_STORE, log_store_problem, spark_defaults, writing_drivers
-from spark_jobs.policy_file import parse_policy
+from evenlag.lake.log_store import DYNAMODB_LOG_STORE, log_store_problem, spark_defaults, writing_drivers
+from evenlag.policy.loader import parse_policy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.errors import PolicyError
-from spark_jobs.logs import FIELDS, JsonFormatter, TextFormatter, log_fields, present_fields, set_up_logging
-from spark_jobs.redaction import redact, remember_secret, tell_secrets
-from spark_jobs.secret_refs import SecretRef
-from spark_jobs.side_by_side import run_side_by_side
+from evenlag.errors import PolicyError
+from evenlag.logging_setup import (
+    FIELDS,
+    JsonFormatter,
+    TextFormatter,
+    log_fields,
+    present_fields,
+    set_up_logging,
+)
+from evenlag.policy.secrets import SecretRef
+from evenlag.redaction import redact, remember_secret, tell_secrets
+from spark_jobs.runtime.parallel import run_side_by_side
 
 if TYPE_CHECKING:
-    from spark_jobs.logs import WorkerLog
+    from evenlag.logging_setup import WorkerLog
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = 's3cr"et\\with\nteeth'
@@ -26,8 +33,8 @@ SECRET = 's3cr"et\\with\nteeth'
 _JOB = """
 import logging
 from pathlib import Path
-from spark_jobs.logs import WorkerLog, log_fields, set_up_logging
-from spark_jobs.secret_refs import SecretRef
+from evenlag.logging_setup import WorkerLog, log_fields, set_up_logging
+from evenlag.policy.secrets import SecretRef
 set_up_logging()
 secret = SecretRef(env="JOB_SECRET").resolve()
 log = logging.getLogger("some.library")
@@ -139,7 +146,7 @@ def worker_log_pickles(log: WorkerLog) -> WorkerLog:
 
 
 def test_what_a_worker_is_given_travels() -> None:
-    from spark_jobs.logs import WorkerLog
+    from evenlag.logging_setup import WorkerLog
 
     with log_fields(run_id="r1"):
         log = WorkerLog.of_driver()

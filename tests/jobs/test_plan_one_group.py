@@ -11,17 +11,17 @@ import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
 import pytest
 
 from assignor_core.hint import HintPayload
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.logs import JsonFormatter, WorkerLog, log_fields
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.tables import LAG, MEMBERS
-from spark_jobs.transforms.plan_rows import GroupHistory, PlanContext, plan_groups
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.logging_setup import JsonFormatter, WorkerLog, log_fields
+from evenlag.policy.loader import parse_policy
+from spark_jobs.planning.plan_batch import GroupHistory, PlanContext, plan_groups
 from tests.spark.snapshots import NOW, SNAPSHOT, TOPIC_IDS, member, plan_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
 
 POLICY = """
 lake: /nowhere
@@ -86,18 +86,18 @@ def test_a_plan_is_proposed_only_after_enough_readings_in_a_row() -> None:
     told = {}
     for breaches in (0, 1, 2, 7):
         decision, plan, _ = decide(SKEWED, members(), context(more, GroupHistory(breaches)))
-        told[breaches] = (decision["decision"], decision["breaches_in_row"], decision["reason"])
+        told[breaches] = (decision["decision"], decision["consecutive_breaches"], decision["reason"])
         assert (plan is not None) is (breaches >= 2)
         assert decision["is_breach"]
         if plan is not None:
-            assert (plan["plan_id"], plan["breaches_in_row"]) == (decision["plan_id"], breaches + 1)
+            assert (plan["plan_id"], plan["consecutive_breaches"]) == (decision["plan_id"], breaches + 1)
     assert told[0] == ("BREACH", 1, "1 of 3 readings in a row ask for a change")
     assert told[1][:2] == ("BREACH", 2)
     assert told[2] == ("PROPOSED", 3, None)
     assert told[7] == ("PROPOSED", 8, None)
     decision, plan, _ = decide(lag([5, 5, 5, 5]), members(), context(more, GroupHistory(2)))
     assert (plan, decision["decision"], decision["is_breach"]) == (None, "NO_CHANGE", False)
-    assert decision["breaches_in_row"] == 0
+    assert decision["consecutive_breaches"] == 0
 
 
 def test_a_group_that_backs_off_or_cannot_be_hinted_is_planned_in_shadow_with_the_reason() -> None:
@@ -219,7 +219,7 @@ def test_an_executor_logs_a_group_that_failed_with_the_ids_of_the_run(
     def fail(*_: object, **__: object) -> None:
         raise KeyError("nobody foresaw it")
 
-    monkeypatch.setattr("spark_jobs.core_bridge.plan_group", fail)
+    monkeypatch.setattr("evenlag.planning.group_planner.plan_group", fail)
     told = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(json.loads(JsonFormatter().format(record)))  # type: ignore[method-assign]

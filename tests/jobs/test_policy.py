@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.choices import Mode
-from spark_jobs.errors import PolicyError, SecretError
-from spark_jobs.kafka_connection import kafka_client_settings
-from spark_jobs.policy_file import kafka_settings_from_environment, load_policy, parse_policy
-from spark_jobs.settings import ClusterSettings
+from evenlag.enums import Mode
+from evenlag.errors import PolicyError, SecretError
+from evenlag.kafka.connection import kafka_client_settings
+from evenlag.policy.loader import kafka_settings_from_environment, load_policy, parse_policy
+from evenlag.policy.settings import ClusterSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

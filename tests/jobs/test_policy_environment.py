@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.choices import Mode
-from spark_jobs.errors import PolicyError
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.secret_refs import SecretRef
+from evenlag.enums import Mode
+from evenlag.errors import PolicyError
+from evenlag.policy.loader import parse_policy
+from evenlag.policy.secrets import SecretRef
 from tests.jobs.test_policy import POLICY
 
 ENVIRON = {

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.app import app
-from spark_jobs.choices import Load
-from spark_jobs.policy_explain import explain_group
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.settings import GroupSettings
+from evenlag.cli.app import app
+from evenlag.enums import Load
+from evenlag.policy.explain import explain_group
+from evenlag.policy.loader import parse_policy
+from evenlag.policy.settings import GroupSettings
 from tests.jobs.test_policy import POLICY
 
 if TYPE_CHECKING:

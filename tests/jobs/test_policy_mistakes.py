@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.errors import PolicyError
-from spark_jobs.policy_file import kafka_settings_from_environment, load_policy, parse_policy
+from evenlag.errors import PolicyError
+from evenlag.policy.loader import kafka_settings_from_environment, load_policy, parse_policy
 
 if TYPE_CHECKING:
     from pathlib import Path

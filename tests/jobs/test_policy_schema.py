@@ -9,10 +9,10 @@ import jsonschema  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
-from spark_jobs.policy_schema import SCHEMA_PATH, render_schema
+from evenlag.policy.json_schema import SCHEMA_PATH, render_schema
 from tests.jobs.test_policy import POLICY
 
-WRITE_ANEW = "python -m spark_jobs.policy_schema > spark_jobs/policy.schema.json"
+WRITE_ANEW = "python -m evenlag.policy.json_schema > evenlag/policy/policy.schema.json"
 
 
 def violations(policy: Any) -> list[str]:

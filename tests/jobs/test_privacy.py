@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.errors import PolicyError, SecretError
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.privacy import Hider
-from spark_jobs.settings import PrivacySettings
-from spark_jobs.tables import TABLES
+from evenlag.errors import PolicyError, SecretError
+from evenlag.lake.tables import TABLES
+from evenlag.policy.loader import parse_policy
+from evenlag.policy.pseudonymize import Hider
+from evenlag.policy.settings import PrivacySettings
 
 ROWS: list[dict[str, Any]] = [
     {"member_id": "a-1", "client_id": "a", "client_host": "/10.0.0.1"},

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd  # noqa: TID253 - the frame that is judged is pandas'
 import pytest
 
-from spark_jobs.errors import QualityCheckError
-from spark_jobs.gates import GATES
-from spark_jobs.quality import judge_plans
-from spark_jobs.settings import GroupSettings
+from evenlag.errors import QualityCheckError
+from evenlag.policy.settings import GroupSettings
+from evenlag.publishing.gates import GATES
+from spark_jobs.steps.expectations import judge_plans
 
 GOOD: dict[str, Any] = {
     "plan_id": "good",

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
-from spark_jobs.kafka_reading.rows import Problem, find_problems, problem_rows
-from spark_jobs.spread_reading import deal
+from evenlag.kafka.arrow_rows import Problem, find_problems, problem_rows
+from evenlag.kafka.rate_limit import Deadline, RequestBudget
+from spark_jobs.steps.distributed_read import deal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

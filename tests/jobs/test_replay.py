@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from spark_jobs.errors import PolicyError
-from spark_jobs.replay.capacity import estimate_capacities
-from spark_jobs.replay.compare_group import replay_group, score_group
-from spark_jobs.replay.lanes import ObservedLane, PolicyLane
-from spark_jobs.replay.measures import model_error, time_lags_s
-from spark_jobs.replay.policies import parse_policy_name
-from spark_jobs.replay.run import replay
-from spark_jobs.settings import CapacityRule, GroupSettings, Pauses
+from evenlag.errors import PolicyError
+from evenlag.policy.candidates import parse_policy_name
+from evenlag.policy.settings import CapacityRule, GroupSettings, Pauses
+from spark_jobs.simulation.capacity import estimate_capacities
+from spark_jobs.simulation.metrics import model_error, time_lags_s
+from spark_jobs.simulation.scenarios import ObservedLane, PolicyLane
+from spark_jobs.simulation.simulate_group import replay_group, score_group
+from spark_jobs.simulation.simulator import replay
 from tests.jobs.replay_histories import STEP_S, history_of, reading
 
 if TYPE_CHECKING:
-    from spark_jobs.replay.history import History
+    from spark_jobs.simulation.history import History
 
 NO_PAUSES = Pauses(eager_s=0, moved_s=0, stall_s=0)
 

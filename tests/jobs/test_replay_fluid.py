@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.replay.fluid import Advanced, advance
+from spark_jobs.simulation.fluid_model import Advanced, advance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 import pytest
 
-from spark_jobs.replay.compare_group import replay_group, score_group
-from spark_jobs.replay.measured import measure_history
-from spark_jobs.replay.policies import parse_policy_name
-from spark_jobs.settings import GroupSettings, Pauses
+from evenlag.policy.candidates import parse_policy_name
+from evenlag.policy.settings import GroupSettings, Pauses
+from spark_jobs.simulation.measured_lag import measure_history
+from spark_jobs.simulation.simulate_group import replay_group, score_group
 from tests.jobs.replay_histories import history_of, reading
 
 Lags: TypeAlias = list[list[float | None]]

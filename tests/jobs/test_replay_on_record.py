@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.replay.policies import parse_policy_name
-from spark_jobs.settings import Pauses
-from spark_jobs.tables import LAG, MEMBERS, SNAPSHOTS
-from spark_jobs.transforms.comparisons import REPLAY, ComparisonContext, compare_one_group
+from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
+from evenlag.policy.candidates import parse_policy_name
+from evenlag.policy.loader import parse_policy
+from evenlag.policy.settings import Pauses
+from spark_jobs.transforms.simulations import REPLAY, ComparisonContext, compare_one_group
 from tests.recorded.period import BILLING, CLUSTER, SHIPPING, read_table
 
 if TYPE_CHECKING:

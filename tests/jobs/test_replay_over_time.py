@@ -11,15 +11,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.replay.lanes import ObservedLane
-from spark_jobs.replay.measures import measure_lanes, p95_over_time, time_lags_s, time_weights_s
-from spark_jobs.replay.run import replay
-from spark_jobs.settings import Pauses
+from evenlag.policy.settings import Pauses
+from spark_jobs.simulation.metrics import measure_lanes, p95_over_time, time_lags_s, time_weights_s
+from spark_jobs.simulation.scenarios import ObservedLane
+from spark_jobs.simulation.simulator import replay
 from tests.jobs.replay_histories import history_of, reading
 
 if TYPE_CHECKING:
-    from spark_jobs.replay.history import History
-    from spark_jobs.replay.measures import LaneMeasures
+    from spark_jobs.simulation.history import History
+    from spark_jobs.simulation.metrics import LaneMeasures
 
 AT_S = (0.0, 15.0, 136.0)
 

@@ -10,8 +10,8 @@ from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.metrics import count_moves, measure
 from assignor_core.model import Group
 from assignor_core.verify import largest_count_gap
-from spark_jobs.core_bridge import relative_gain
-from spark_jobs.replay.scores import score_moments
+from evenlag.planning.group_planner import relative_gain
+from spark_jobs.simulation.snapshot_scores import score_moments
 
 
 def random_group(rng: np.random.Generator, *, equal: bool) -> Group:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.choices import Mode
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.replay.policies import parse_policy_name
-from spark_jobs.shipped_settings import ShippedSettings
+from evenlag.enums import Mode
+from evenlag.policy.candidates import parse_policy_name
+from evenlag.policy.loader import parse_policy
+from evenlag.policy.portable_settings import ShippedSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = """
@@ -26,15 +26,15 @@ groups:
 """
 # What runs on an executor, or is unpickled there; a new module with such work belongs here.
 EXECUTOR_MODULES = (
-    "spark_jobs.core_bridge",
-    "spark_jobs.group_bundle",
+    "evenlag.planning.group_planner",
+    "evenlag.planning.group_batch",
     "spark_jobs.transforms.plans",
-    "spark_jobs.transforms.plan_rows",
-    "spark_jobs.transforms.comparisons",
-    "spark_jobs.replay.compare_group",
-    "spark_jobs.replay.arrow_rows",
-    "spark_jobs.shipped_settings",
-    "spark_jobs.spread_reading",
+    "spark_jobs.planning.plan_batch",
+    "spark_jobs.transforms.simulations",
+    "spark_jobs.simulation.simulate_group",
+    "spark_jobs.simulation.arrow_input",
+    "evenlag.policy.portable_settings",
+    "spark_jobs.steps.distributed_read",
 )
 WITHOUT = """
 import pickle, sys

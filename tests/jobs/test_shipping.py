@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.errors import JobError
-from spark_jobs.session import is_local
-from spark_jobs.shipping import build_archive, copy_wheel
+from evenlag.errors import JobError
+from spark_jobs.runtime.code_archive import build_archive, copy_wheel
+from spark_jobs.runtime.session import is_local
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,9 +60,9 @@ def test_a_wheel_of_another_evenlag_is_refused(wheel: Path, tmp_path: Path) -> N
     other = tmp_path / wheel.name
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(other, "w") as target:
         for name in source.namelist():
-            changed = b"\n# newer\n" if name == "spark_jobs/lake.py" else b""
+            changed = b"\n# newer\n" if name == "spark_jobs/runtime/delta_lake.py" else b""
             target.writestr(name, source.read(name) + changed)
-    with pytest.raises(JobError, match=r"1 files differ, first: spark_jobs/lake\.py"):
+    with pytest.raises(JobError, match=r"1 files differ, first: spark_jobs/runtime/delta_lake\.py"):
         copy_wheel(other, tmp_path)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evenlag.tables_doc import render_tables
-from spark_jobs.tables import TABLES, Column, Table
+from evenlag.lake.tables import TABLES, Column, Table
+from evenlag.lake.tables_reference import render_tables
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tables.md"
 
 
 def test_the_committed_page_is_the_printed_one() -> None:
     printed = render_tables()
-    assert PAGE.read_text(encoding="utf-8") == printed, "python -m evenlag.tables_doc > docs/tables.md"
+    assert PAGE.read_text(encoding="utf-8") == printed, (
+        "python -m evenlag.lake.tables_reference > docs/tables.md"
+    )
 
 
 def test_every_table_and_column_is_told() -> None:

@@ -12,9 +12,9 @@ import pytest
 from assignor_core.hint import Hint, fingerprint
 from assignor_core.hint_payload import topic_id_text
 from assignor_core.model import Group, Member
-from hint_client.cache import HintView
-from hint_client.decide import choose_target
-from hint_client.events import Reason
+from evenlag.consumer.cache import HintView
+from evenlag.consumer.events import Reason
+from evenlag.consumer.target_selection import choose_target
 from tests.plugin.problems import HINTS, NOW_MS, A, B, Consumer, Scene, hint, hint_value, record, stop
 
 if TYPE_CHECKING:

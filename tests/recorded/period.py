@@ -10,15 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import TABLES
 from sandbox.journal import read_journal
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.tables import TABLES
 from tests.support.spark_tables import together, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
 
 FOLDER: Final = Path(__file__).resolve().parent / "data"
 CLUSTER: Final = "sandbox"

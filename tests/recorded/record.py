@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka import KafkaAdminClient
 
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import POLICIES, TABLES
+from evenlag.policy.loader import load_policy
+from evenlag.publishing.publish import publish_hints
 from sandbox.broker import Broker
 from sandbox.journal import read_journal
 from sandbox.workload import Workload
-from spark_jobs.collect_offsets import collect_offsets
-from spark_jobs.compute_lag import compute_lag
 from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.policy_file import load_policy
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.session import build_session
-from spark_jobs.tables import POLICIES, TABLES
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.session import build_session
+from spark_jobs.steps.collect_snapshot import collect_offsets
+from spark_jobs.steps.compute_lag import compute_lag
 from tests.recorded.period import BILLING, CLUSTER, FOLDER, JOURNAL_EVENTS, ORDERS, PARCELS, SHIPPING
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.policy_file import LoadedPolicy
+    from evenlag.policy.loader import LoadedPolicy
 
 NUM_PARTITIONS: Final = 12
 MORE_PARTITIONS: Final = 15

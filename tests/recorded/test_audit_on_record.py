@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.audit.adherence import hint_finder, judge_hints, read_hints
-from evenlag.audit.churn import find_rebalances
 from evenlag.audit.differences import diff
 from evenlag.audit.owners import owners_at, readings_around
 from evenlag.audit.period import AuditedPeriod, read_period
-from spark_jobs.audit_assignments import audit_assignments
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
+from evenlag.audit.rebalances import find_rebalances
+from evenlag.lake.reader import LakeReader
+from spark_jobs.audit import audit_assignments
+from spark_jobs.runtime.delta_lake import Lake
 from tests.recorded.period import BILLING, CLUSTER, SHIPPING, journal, write_lake
 from tests.recorded.truth import done, holders
 

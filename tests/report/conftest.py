@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.lake.reader import LakeReader
 from evenlag.report.page import report_page
-from evenlag.report.read import read_report
-from spark_jobs.lake_reader import LakeReader
+from evenlag.report.read_report import read_report
 from tests.report.lake import CLUSTER, GROUP, write_lake
 from tests.support.spark_tables import together
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.tables import (
+from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     COMPARISONS,
     CONTROL_EVENTS,
@@ -38,7 +38,7 @@ NUM_READINGS, NUM_PARTITIONS = 24, 8
 # The reading that the plan was made from, and the one that shows it followed.
 PLANNED, FOLLOWED = 8, 10
 PLAN, REFUSED = "a1" * 32, "b2" * 32
-BASIS = "0" * 64
+INPUT_HASH = "0" * 64
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 MEMBERS_BY_ID = {"pod-0-aa": "pod-0", "pod-1-bb": FORMULA, "pod-2-cc": HOSTILE}
 _IDS = tuple(MEMBERS_BY_ID)
@@ -236,7 +236,7 @@ def write_audited(root: Path) -> None:
     write(root, MEMBERSHIPS, memberships)
     times = {"started_at", "finished_at", "slot"}
     readings = [
-        {"snapshot_id": snapshot_id(n), "basis": BASIS} | dict.fromkeys(times, slot(n))
+        {"snapshot_id": snapshot_id(n), "input_hash": INPUT_HASH} | dict.fromkeys(times, slot(n))
         for n in range(NUM_READINGS)
     ]
     write(root, AUDITED_SNAPSHOTS, readings)
@@ -271,7 +271,7 @@ def _stretch(start: int, last: int, after: int | None) -> dict[str, Any]:
         "next_seen_at": None if after is None else slot(after),
         "num_snapshots": last - start + 1,
         "longest_gap_ms": 300_000,
-        "basis": BASIS,
+        "input_hash": INPUT_HASH,
     }
 
 
@@ -320,7 +320,7 @@ def write_compared(root: Path) -> None:
         root,
         COMPARISONS,
         [
-            {"snapshot_id": snapshot_id(n), "slot": slot(n), "policy": policy, "distance": share / 10}
+            {"snapshot_id": snapshot_id(n), "slot": slot(n), "policy": policy, "optimality_gap": share / 10}
             for n in (0, 1)
             for policy, share in share_by_policy.items()
         ],

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.airflow_view import answer
-from evenlag.app import app
+from evenlag.airflow.report_view import answer
+from evenlag.cli.app import app
+from evenlag.lake.reader import LakeReader
+from evenlag.report.member_names import Names
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
-from evenlag.report.read import NothingToReportError, read_report
-from evenlag.report.read_names import Names
-from spark_jobs.lake_reader import LakeReader
+from evenlag.report.read_report import NothingToReportError, read_report
 from tests.report.lake import (
     CLUSTER,
     FOLLOWED,
@@ -103,7 +103,7 @@ def test_policies_are_ordered_with_the_best_marked(report: Report) -> None:
         ("cooperative-sticky", False),
         ("range", False),
     ]
-    assert report.policies[0].distance == pytest.approx(0.055)
+    assert report.policies[0].optimality_gap == pytest.approx(0.055)
     assert report.model_error == pytest.approx(0.04)
     assert report.replayed[0].name == "observed (replayed)"
     assert report.observed.lag_records[0] == sum(lag(p, 0) for p in range(8))

@@ -14,14 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.app import app
-from evenlag.report.page import report_page
-from evenlag.report.read import NothingToReportError, read_report
-from spark_jobs.audit_assignments import audit_assignments
-from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import (
+from evenlag.cli.app import app
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import (
     LAG,
     MEMBERS,
     OFFSETS,
@@ -32,6 +27,11 @@ from spark_jobs.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.report.page import report_page
+from evenlag.report.read_report import NothingToReportError, read_report
+from spark_jobs.audit import audit_assignments
+from spark_jobs.runtime.delta_lake import Lake
 from tests.spark.snapshots import TOPIC_IDS, frame, marker, member, offset
 
 if TYPE_CHECKING:

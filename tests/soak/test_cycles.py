@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import TABLES
+from evenlag.policy.loader import LoadedPolicy, load_policy
+from evenlag.publishing.publish import publish_hints
 from sandbox.airflow import Airflow
 from sandbox.workload import Workload
 from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.maintain_tables import maintain_lake
-from spark_jobs.policy_file import LoadedPolicy, load_policy
-from spark_jobs.publish_hints import publish_hints
-from spark_jobs.table_files import read_table_files
-from spark_jobs.tables import TABLES
+from spark_jobs.maintain import maintain_lake
+from spark_jobs.runtime.delta_lake import Lake
 from tests.soak.probes import broker_measures, driver_measures, taken_by
 from tests.soak.results import AIRFLOW_ALLOWED, ALLOWED, Series, keep
 

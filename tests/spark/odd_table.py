@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.tables import Column, Table
-from spark_jobs.tables.contract import partition_columns
+from evenlag.lake.tables import Column, Table
+from evenlag.lake.tables.contract import partition_columns
 
 if TYPE_CHECKING:
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 ODD: Final = Table(
     "odd",

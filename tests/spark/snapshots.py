@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.transforms.plan_rows import PlanContext
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.policy.loader import parse_policy
+from spark_jobs.planning.plan_batch import PlanContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.tables import Table
-    from spark_jobs.transforms.plan_rows import GroupHistory
+    from evenlag.lake.tables import Table
+    from spark_jobs.planning.plan_batch import GroupHistory
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DAY = date(2026, 3, 1)

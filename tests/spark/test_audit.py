@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.audit_assignments import audit_assignments
-from spark_jobs.errors import LakeError
-from spark_jobs.lake import Lake
-from spark_jobs.tables import (
+from evenlag.errors import LakeError
+from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     MEMBERS,
     OFFSETS,
@@ -18,9 +16,11 @@ from spark_jobs.tables import (
     SNAPSHOTS,
     Table,
 )
-from spark_jobs.transforms.memberships import build_memberships
-from spark_jobs.transforms.ownership import build_ownership
-from spark_jobs.transforms.stretches import number_readings
+from spark_jobs.audit import audit_assignments
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.transforms.group_memberships import build_memberships
+from spark_jobs.transforms.intervals import number_readings
+from spark_jobs.transforms.partition_ownership import build_ownership
 from tests.spark.audit_histories import expected_ownership, make_readings
 from tests.spark.snapshots import NOW, frame
 from tests.support.spark_tables import delete_rows, together, write_rows
@@ -60,7 +60,7 @@ def write_readings(lake: Lake, readings: Iterable[Reading]) -> None:
 
 
 def ownership(lake: Lake) -> set[tuple[Any, ...]]:
-    from spark_jobs.lake_reader import LakeReader
+    from evenlag.lake.reader import LakeReader
 
     rows = LakeReader(lake.paths.root).read(OWNERSHIP, columns=_COLUMNS).to_pylist()
     found = {tuple(row[name] for name in _COLUMNS) for row in rows}
@@ -153,7 +153,11 @@ def test_groups_of_other_kinds_show_what_they_show(spark: SparkSession) -> None:
         for partition in range(3)
     ]
     readings = number_readings(
-        frame(spark, AUDITED_SNAPSHOTS, [{"slot": NOW, "started_at": NOW, "finished_at": NOW, "basis": "b"}])
+        frame(
+            spark,
+            AUDITED_SNAPSHOTS,
+            [{"slot": NOW, "started_at": NOW, "finished_at": NOW, "input_hash": "b"}],
+        )
     ).cache()
     memberships = build_memberships(
         readings, frame(spark, MEMBERS, members), frame(spark, OFFSETS, offsets)

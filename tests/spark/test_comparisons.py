@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs import compare_plans
-from spark_jobs.compare_plans import Request, run_compare
-from spark_jobs.errors import LakeError, PolicyError, SnapshotNotFoundError
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.tables import COMPARISONS, CONTINUOUS_REPLAYS, LAG, PLAN_EVENTS, PLANS, REPLAYS, SNAPSHOTS
+from evenlag.errors import LakeError, PolicyError, SnapshotNotFoundError
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import COMPARISONS, CONTINUOUS_REPLAYS, LAG, PLAN_EVENTS, PLANS, REPLAYS, SNAPSHOTS
+from evenlag.policy.loader import parse_policy
+from spark_jobs import compare
+from spark_jobs.compare import Request, run_compare
+from spark_jobs.runtime.delta_lake import Lake
 from tests.bench.backfill import content_hash
 from tests.bench.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
-    from spark_jobs.policy_file import LoadedPolicy
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
+    from evenlag.policy.loader import LoadedPolicy
 
 pytestmark = pytest.mark.jvm
 
@@ -77,10 +77,10 @@ def _look_at(reader: LakeReader) -> None:
     moments = reader.read(COMPARISONS).to_pandas()
     assert len(moments) == SLOTS * GROUPS * 5
     assert moments.reason.isna().all()
-    assert (moments.max_member_lag_records >= moments.bound_records - 1).all()
+    assert (moments.max_member_lag_records >= moments.lower_bound_records - 1).all()
     by_policy = moments.groupby("policy")
     assert (by_policy.moves.sum()[["observed", "cooperative-sticky"]] == 0).all()
-    assert by_policy.distance.mean().idxmin() == "lag-aware-sticky:count_slack=1"
+    assert by_policy.optimality_gap.mean().idxmin() == "lag-aware-sticky:count_slack=1"
     replays = reader.read(REPLAYS).to_pandas()
     assert len(replays) == GROUPS * 5
     assert replays.reason.isna().all()
@@ -131,7 +131,7 @@ def test_the_job_ends_with_what_its_caller_can_do(tmp_path: Path, caplog: pytest
     config = tmp_path / "evenlag.yaml"
     config.write_text(POLICY.format(lake=tmp_path), encoding="utf-8")
     call = ["--config", str(config), "--cluster", "bench", "--day", "2026-03-02"]
-    assert compare_plans.main([*call, "--assignor", "rang"]) == 2
+    assert compare.main([*call, "--assignor", "rang"]) == 2
     assert "did you mean 'range'" in caplog.text
-    assert compare_plans.main([*call, "--to", "2026-03-01"]) == 2
+    assert compare.main([*call, "--to", "2026-03-01"]) == 2
     assert "lies before --day" in caplog.text

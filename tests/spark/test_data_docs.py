@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.errors import JobError
+from evenlag.lake.tables import GATE_RESULTS, RUNS
+from evenlag.publishing.gates import GATES
 from spark_jobs.data_docs import build_data_docs
-from spark_jobs.errors import JobError
-from spark_jobs.gates import GATES
-from spark_jobs.tables import GATE_RESULTS, RUNS
 from tests.spark.snapshots import NOW, frame
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 

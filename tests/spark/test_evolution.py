@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.direct_writer import direct_writer
-from spark_jobs.errors import SchemaError
-from spark_jobs.lake import Lake
-from spark_jobs.lake_paths import LakePaths
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import CONTROL_ACTIONS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.errors import SchemaError
+from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import CONTROL_ACTIONS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.lake.writer import direct_writer
+from spark_jobs.runtime.delta_lake import Lake
 from tests.spark.snapshots import DAY, NOW, frame, marker
 
 if TYPE_CHECKING:

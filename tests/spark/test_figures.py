@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.figures import read_figures
-from spark_jobs.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
+from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
+from evenlag.monitoring.metrics import read_figures
+from evenlag.publishing.event_log import ControlEvent, append_control_events
 from tests.spark.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker
 
 if TYPE_CHECKING:
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 

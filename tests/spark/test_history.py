@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.group_history import read_history
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.tables import DECISIONS, SCORES
-from spark_jobs.transforms.plan_rows import GroupHistory
+from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
+from evenlag.policy.loader import parse_policy
+from spark_jobs.planning.plan_batch import GroupHistory
+from spark_jobs.steps.load_plan_history import read_history
 from tests.spark.snapshots import NOW, frame
 
 if TYPE_CHECKING:
-    from spark_jobs.lake import Lake
-    from spark_jobs.settings import Policy
+    from evenlag.policy.settings import Policy
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 
@@ -103,7 +103,7 @@ def test_a_group_backs_off_after_plans_in_a_row_that_did_not_pay_off(lake: Lake)
         *(score("b-never", number, paid_off=False) for number in range(2)),
         *(score("future", number, paid_off=False, minutes_ago=-10) for number in range(2)),
     ]
-    lake.append(SCORES, frame(lake.spark, SCORES, rows), "test")
+    lake.append(PLAN_EVALUATIONS, frame(lake.spark, PLAN_EVALUATIONS, rows), "test")
     found = read_history(lake, policy(), "c", NOW)
     until = "backs off until 2026-03-01 12:50 UTC: its last 2 plans did not pay off; the last: reason 2"
     assert found == {"rests": GroupHistory(0, until), "unclear": GroupHistory(0, until)}

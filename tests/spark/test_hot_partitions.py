@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.alerts import find_changes, record_changes
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.tables import LAG, MEMBERS, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
+from evenlag.monitoring.alerts import find_changes, record_changes
+from evenlag.policy.loader import parse_policy
 from tests.spark.snapshots import NOW, TOPIC_IDS, frame, marker, member
 
 if TYPE_CHECKING:
-    from spark_jobs.lake import Lake
-    from spark_jobs.policy_file import LoadedPolicy
+    from evenlag.policy.loader import LoadedPolicy
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
 from tests.spark.snapshots import NOW, commit, frame, marker, member, offset
 

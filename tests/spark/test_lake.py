@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.errors import LakeError
-from spark_jobs.lake_paths import LakePaths
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import COMMITS, CONTROL_EVENTS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.errors import LakeError
+from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import COMMITS, CONTROL_EVENTS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.publishing.event_log import ControlEvent, append_control_events
 from tests.spark.snapshots import DAY, NOW, SNAPSHOT, commit, frame, marker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.collect_offsets import new_snapshot_id, slot_ms
-from spark_jobs.lake import Lake
-from spark_jobs.lake_paths import LakePaths
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.tables import COMPARISONS, OFFSETS, SNAPSHOTS, Table
+from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import COMPARISONS, OFFSETS, SNAPSHOTS, Table
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.collect_snapshot import new_snapshot_id, slot_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evenlag.errors import SchemaError
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.delta_log import open_log, read_actions
+from evenlag.lake.file_pruning import may_match
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import Column, Table
 from sandbox.truth.delta_files import read_rows
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.delta_log import open_log, read_actions
-from spark_jobs.errors import SchemaError
-from spark_jobs.file_pruning import may_match
-from spark_jobs.lake import Lake
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.table_files import read_table_files
-from spark_jobs.tables import Column, Table
+from spark_jobs.runtime.delta_lake import Lake
 from tests.spark.odd_table import CLUSTERS, DAYS, MICROSECONDS, NAMES, NOON, ODD, SHARES, TOP, write_odd_table
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.app import app
-from spark_jobs.errors import LakeError
-from spark_jobs.lake import Lake
-from spark_jobs.lake_paths import LOCK_FOLDER
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.table_files import read_table_files
-from spark_jobs.tables import COMMITS, SNAPSHOTS
+from evenlag.cli.app import app
+from evenlag.errors import LakeError
+from evenlag.lake.location import LOCK_FOLDER
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import COMMITS, SNAPSHOTS
+from spark_jobs.runtime.delta_lake import Lake
 from tests.spark.snapshots import commit, frame, marker
 
 if TYPE_CHECKING:

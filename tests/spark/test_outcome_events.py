@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.read_outcomes import read_lives, tell_settled
-from spark_jobs.tables import OUTCOMES, SNAPSHOTS
+from evenlag.lake.tables import OUTCOMES, SNAPSHOTS
+from spark_jobs.steps.settle_outcomes import read_lives, tell_settled
 from tests.spark.snapshots import NOW, SNAPSHOT, frame, marker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 

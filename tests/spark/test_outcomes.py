@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, SNAPSHOTS
 from spark_jobs.transforms.outcomes import build_outcomes
 from tests.spark.snapshots import NOW, TOPIC_IDS, frame, marker, member
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.app import app
+from evenlag.cli.app import app
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
+from evenlag.policy.settings import BackOff, GroupSettings
+from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
-from evenlag.report.read import read_report
-from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.kept_frames import KeptFrames
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.read_outcomes import find_pending, read_lives, read_outcomes, tell_settled
-from spark_jobs.score_plans import score_plans
-from spark_jobs.settings import BackOff, GroupSettings
-from spark_jobs.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
+from evenlag.report.read_report import read_report
+from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.steps.score_plans import score_plans
+from spark_jobs.steps.settle_outcomes import find_pending, read_lives, read_outcomes, tell_settled
 from tests.spark.snapshots import DAY, NOW, TOPIC_IDS, frame, marker, member
 
 if TYPE_CHECKING:
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from assignor_core.hint import HintPayload, plan_id
-from spark_jobs.session import LARGE_LOCAL_CONF, sized_session
-from spark_jobs.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
-from spark_jobs.transforms.bundles import pack_groups, read_sizes
+from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
+from spark_jobs.runtime.session import LARGE_LOCAL_CONF, sized_session
+from spark_jobs.transforms.batch_packing import pack_groups, read_sizes
 from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
 from tests.spark.snapshots import NOW, SNAPSHOT, TOPIC_IDS, frame, member, plan_context
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.transforms.plan_rows import PlanContext
+    from spark_jobs.planning.plan_batch import PlanContext
 
 pytestmark = pytest.mark.jvm
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.lake import Lake
-from spark_jobs.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
+from spark_jobs.runtime.delta_lake import Lake
 from tests.spark.snapshots import commit, frame, marker
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def test_data_docs_say_their_own_lines(policy: Path, tmp_path: Path) -> None:
 def test_great_expectations_is_silent_where_jobs_log(tmp_path: Path) -> None:
     code = """
 import pandas as pd
-from spark_jobs.logs import set_up_logging
-from spark_jobs.quality import import_great_expectations
+from evenlag.logging_setup import set_up_logging
+from spark_jobs.steps.expectations import import_great_expectations
 set_up_logging()
 gx = import_great_expectations()
 gx.get_context(mode="ephemeral")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.control_events import ControlEvent, append_control_events
-from spark_jobs.kept_frames import KeptFrames
-from spark_jobs.read_outcomes import read_lives
-from spark_jobs.score_plans import score_plans
-from spark_jobs.settings import BackOff, GroupSettings
-from spark_jobs.tables import LAG, MEMBERS, OUTCOMES, PLANS, SCORES, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
+from evenlag.policy.settings import BackOff, GroupSettings
+from evenlag.publishing.event_log import ControlEvent, append_control_events
+from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.steps.score_plans import score_plans
+from spark_jobs.steps.settle_outcomes import read_lives
 from tests.spark.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker, member
 
 if TYPE_CHECKING:
-    from spark_jobs.lake import Lake
+    from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
 
@@ -136,7 +136,7 @@ def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None
     fill(lake)
     assert score(lake) == 11
     assert score(lake) == 0
-    rows = {row.plan_id: row for row in lake.read(SCORES).collect()}
+    rows = {row.plan_id: row for row in lake.read(PLAN_EVALUATIONS).collect()}
     assert {plan: row.paid_off for plan, row in rows.items()} == {
         "paid": True,
         "grew": False,

@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.audit_assignments import audit_assignments
-from spark_jobs.compare_plans import Request, run_compare
-from spark_jobs.errors import LakeError, SnapshotNotFoundError
-from spark_jobs.lake import Lake
-from spark_jobs.lake_paths import LakePaths
-from spark_jobs.lake_reader import LakeReader
-from spark_jobs.maintain_tables import STEPS, Maintained, maintain_lake
-from spark_jobs.policy_file import LoadedPolicy
-from spark_jobs.settings import Policy
-from spark_jobs.table_files import TableFiles, read_table_files
-from spark_jobs.tables import (
+from evenlag.errors import LakeError, SnapshotNotFoundError
+from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import TableFiles, read_table_files
+from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     COMMITS,
+    DOWNSAMPLED_DAYS,
     LAG,
     MEMBERS,
     MEMBERSHIPS,
@@ -31,11 +26,16 @@ from spark_jobs.tables import (
     PLANS,
     SNAPSHOTS,
     TABLE_HEALTH,
-    THINNED_DAYS,
     Table,
 )
-from spark_jobs.upkeep.health import Check, check_lake, keep_checks, newest_faults
-from spark_jobs.upkeep.thinning import hourly
+from evenlag.monitoring.table_health import Check, check_lake, keep_checks, newest_faults
+from evenlag.policy.loader import LoadedPolicy
+from evenlag.policy.settings import Policy
+from spark_jobs.audit import audit_assignments
+from spark_jobs.compare import Request, run_compare
+from spark_jobs.maintain import STEPS, Maintained, maintain_lake
+from spark_jobs.maintenance.downsampling import hourly
+from spark_jobs.runtime.delta_lake import Lake
 from tests.spark.aged import copy_aged
 from tests.spark.snapshots import commit, frame, marker, member, offset
 
@@ -201,29 +201,29 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
     write_once = Lake.write
 
     def die_after_one_that_changed(self: Lake, table: Table, work: Callable[[], object]) -> None:
-        before = (table.name, str(rows_of(self, table))) if table is not THINNED_DAYS else None
+        before = (table.name, str(rows_of(self, table))) if table is not DOWNSAMPLED_DAYS else None
         write_once(self, table, work)
         if before is None or before[1] != str(rows_of(self, table)):
             raise KilledError
 
     monkeypatch.setattr(Lake, "write", die_after_one_that_changed)
     # Set down, markers, lag, offsets, commits, members: each run gets one further.
-    for runs, table in enumerate((THINNED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
+    for runs, table in enumerate((DOWNSAMPLED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
         with pytest.raises(KilledError):
             maintain(old, "thin", raw_days=30)
         seen = ids_of(old, SNAPSHOTS)
         assert seen == (names if runs == 1 else kept), table.name
         # What a marker shows is whole: its lag is there.
         assert set(seen) <= set(ids_of(old, LAG))
-        if table is THINNED_DAYS:
+        if table is DOWNSAMPLED_DAYS:
             monkeypatch.setattr(Lake, "write", _skipping_thinned_days(die_after_one_that_changed, write_once))
     monkeypatch.setattr(Lake, "write", write_once)
     assert maintain(old, "thin", raw_days=30).done == {"begun": 1, "thinned": 1}
     assert (ids_of(old, SNAPSHOTS), ids_of(old, LAG)) == (kept, kept)
     assert [rows_of(old, table) for table in (OFFSETS, COMMITS, MEMBERS)] == [[], [], []]
-    (thinned,) = rows_of(old, THINNED_DAYS)
+    (thinned,) = rows_of(old, DOWNSAMPLED_DAYS)
     assert (thinned["day"], thinned["num_snapshots"], thinned["kept_snapshot_ids"]) == (DAY, 3, kept)
-    assert thinned["thinned_at"] is not None
+    assert thinned["downsampled_at"] is not None
     # A second run, an audit made anew and a comparison find nothing to do and lose nothing.
     assert maintain(old, "thin", raw_days=30).done == {}
     again = audit_assignments(old, "c", rebuild=True)
@@ -240,7 +240,7 @@ def _skipping_thinned_days(
     write_once: Callable[[Lake, Table, Callable[[], object]], None],
 ) -> Callable[[Lake, Table, Callable[[], object]], None]:
     def chosen(self: Lake, table: Table, work: Callable[[], object]) -> None:
-        (write_once if table is THINNED_DAYS else dying)(self, table, work)
+        (write_once if table is DOWNSAMPLED_DAYS else dying)(self, table, work)
 
     return chosen
 
@@ -296,7 +296,7 @@ def test_without_a_lock_cycles_and_maintenance_do_not_fail_each_other(
 
 
 def test_vacuum_deletes_what_was_replaced_longer_ago_and_nothing_younger(lake: Lake, tmp_path: Path) -> None:
-    row = {"slot": NOON, "started_at": NOON, "finished_at": NOON, "basis": "b"}
+    row = {"slot": NOON, "started_at": NOON, "finished_at": NOON, "input_hash": "b"}
     for _ in range(2):
         rows = frame(lake.spark, AUDITED_SNAPSHOTS, [row])
         lake.replace_days(AUDITED_SNAPSHOTS, rows, "c", [DAY])

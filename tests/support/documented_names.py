@@ -8,8 +8,8 @@ import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.gates import GATES
-from spark_jobs.tables import TABLES
+from evenlag.lake.tables import TABLES
+from evenlag.publishing.gates import GATES
 from tests.support.markdown import ROOT
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _NAMING_FOLDERS: Final = (
     "assignor_core",
-    "hint_client",
     "spark_jobs",
     "evenlag",
     "dags",

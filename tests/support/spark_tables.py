@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.arrow_schema import arrow_schema
-from spark_jobs.direct_writer import direct_writer
-from spark_jobs.lake import TABLE_PROPERTIES
-from spark_jobs.tables import CLUSTER_AND_DAY
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import CLUSTER_AND_DAY
+from evenlag.lake.writer import direct_writer
+from spark_jobs.runtime.delta_lake import TABLE_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from spark_jobs.tables import Table
+    from evenlag.lake.tables import Table
 
 # A small append is mostly the driver's own work: more threads than cores still save time.
 _THREADS: Final = 8
@@ -47,7 +47,7 @@ def use_session(session: SparkSession | None) -> None:
 @contextmanager
 def spark_writing() -> Iterator[None]:
     """Start a session for a process that has none, as benches have it, and stop it at the end."""
-    from spark_jobs.session import build_session
+    from spark_jobs.runtime.session import build_session
 
     session = build_session("evenlag-fixtures", is_large=True)
     use_session(session)

@@ -35,7 +35,7 @@ def table(counts: dict[str, Counter[str]]) -> str:
 
 def main() -> int:
     """Compare all recorded lakes, and print the table and what differs."""
-    from evenlag.in_process import run_in_process
+    from sandbox.command_in_process import run_in_process
     from sandbox.truth.check_lake import check_lake
     from tests.truth.recorded_lakes import extract, names
 

@@ -37,30 +37,30 @@ class Mutation:
 FILTER, UNIT, CLOCK, NULL, SUM = "filter", "unit", "clock", "null check", "sum"
 SIGN, STEP, SIDE, ORDER, JOIN, SNAPSHOT = "sign", "off by one", "side", "order", "join", "snapshot"
 
-_READER: Final = "spark_jobs/lake_reader.py"
-_PLAN_ROWS: Final = "evenlag/plan_rows.py"
-_PLANS: Final = "evenlag/plans_command.py"
-_LAG: Final = "evenlag/lag_command.py"
-_LAG_ROWS: Final = "evenlag/lag_rows.py"
+_READER: Final = "evenlag/lake/reader.py"
+_PLAN_ROWS: Final = "evenlag/queries/plans.py"
+_PLANS: Final = "evenlag/cli/plans.py"
+_LAG: Final = "evenlag/cli/lag.py"
+_LAG_ROWS: Final = "evenlag/queries/lag.py"
 _DIFFERENCES: Final = "evenlag/audit/differences.py"
 _TIMELINE: Final = "evenlag/report/read_timeline.py"
 _REPORT_EVENTS: Final = "evenlag/report/read_events.py"
-_OUTPUT: Final = "evenlag/output.py"
-_EXPORT: Final = "evenlag/export.py"
-_COMPARE: Final = "evenlag/compare_rows.py"
+_OUTPUT: Final = "evenlag/cli/console.py"
+_EXPORT: Final = "evenlag/cli/export.py"
+_COMPARE: Final = "evenlag/queries/comparisons.py"
 _OWNERS: Final = "evenlag/audit/owners.py"
-_CHURN: Final = "evenlag/audit/churn.py"
+_CHURN: Final = "evenlag/audit/rebalances.py"
 _MOVES: Final = "evenlag/audit/moves.py"
 _ADHERENCE: Final = "evenlag/audit/adherence.py"
 _ANOMALIES: Final = "evenlag/audit/anomalies.py"
-_LAG_STRETCHES: Final = "evenlag/audit/lag_stretches.py"
-_JOINING: Final = "evenlag/audit/joining.py"
-_REPORT: Final = "evenlag/report/read.py"
-_CHANGE: Final = "evenlag/report/read_change.py"
+_LAG_STRETCHES: Final = "evenlag/audit/lag_intervals.py"
+_JOINING: Final = "evenlag/audit/interval_merge.py"
+_REPORT: Final = "evenlag/report/read_report.py"
+_CHANGE: Final = "evenlag/report/read_lag_change.py"
 _SECTIONS: Final = "evenlag/report/sections.py"
-_FIGURES: Final = "spark_jobs/figures.py"
-_TABLES: Final = "evenlag/upkeep_commands.py"
-_APPROVAL: Final = "spark_jobs/approval_page.py"
+_FIGURES: Final = "evenlag/monitoring/metrics.py"
+_TABLES: Final = "evenlag/cli/lake.py"
+_APPROVAL: Final = "evenlag/publishing/approval_page.py"
 
 MUTATIONS: Final = (
     # The reader -----------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ MUTATIONS: Final = (
     Mutation(
         "the table of each group has all groups",
         FILTER,
-        "evenlag/compare_command.py",
+        "evenlag/cli/compare.py",
         'own = [row for row in replays if group is None or row["group_id"] == group]',
         "own = list(replays)",
     ),

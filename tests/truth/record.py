@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.broker import Broker
 from sandbox.jars import broker_classpath
-from spark_jobs.session import build_session
+from spark_jobs.runtime.session import build_session
 from tests.truth import record_brokers, record_hints, record_names
 from tests.truth.record_archive import pack
 from tests.truth.record_clock import remove_clock, set_clock, start_shifted

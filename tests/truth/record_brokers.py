@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka import KafkaAdminClient, TopicPartition
 
-from spark_jobs.kafka_reading.broker_calls import BrokerCalls
-from spark_jobs.kafka_reading.budget import Deadline, RequestBudget
-from spark_jobs.kafka_reading.groups import find_coordinators
+from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.groups import find_coordinators
+from evenlag.kafka.rate_limit import Deadline, RequestBudget
 from tests.integration.two_brokers import SecondBroker, StallingProxy
 from tests.truth.record_stage import Stage
 

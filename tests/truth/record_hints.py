@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sandbox.topics import create_hint_topic, create_topic
+from sandbox.topic_admin import create_hint_topic, create_topic
 from tests.truth.record_stage import Stage
 
 if TYPE_CHECKING:

@@ -11,17 +11,18 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from evenlag.monitoring import alerts
+from evenlag.policy.loader import parse_policy
+from evenlag.publishing import approvals
+from evenlag.publishing.publish import publish_hints
+from evenlag.publishing.revocation import withdraw_hint
 from sandbox.workload import Workload
-from spark_jobs import alerts, approvals
-from spark_jobs.audit_assignments import audit_assignments
-from spark_jobs.collect_offsets import collect_offsets
-from spark_jobs.compare_plans import Request, run_compare
-from spark_jobs.compute_lag import compute_lag
+from spark_jobs.audit import audit_assignments
+from spark_jobs.compare import Request, run_compare
 from spark_jobs.cycle import run_decide, run_observe
-from spark_jobs.hint_control import withdraw_hint
-from spark_jobs.lake import Lake
-from spark_jobs.policy_file import parse_policy
-from spark_jobs.publish_hints import publish_hints
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.collect_snapshot import collect_offsets
+from spark_jobs.steps.compute_lag import compute_lag
 from tests.truth.record_clock import shifted_children
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.policy_file import LoadedPolicy
+    from evenlag.policy.loader import LoadedPolicy
 
 LAKE: Final = "lake"
 # The step of a run that reads the brokers; its own steps are counted.

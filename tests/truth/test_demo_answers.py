@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from evenlag.in_process import run_in_process
+from sandbox.command_in_process import run_in_process
 from sandbox.demo_answers import compare_answers
 from sandbox.truth import check_lake
 from sandbox.truth.checks import CommandResult

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.in_process import run_in_process
+from sandbox.command_in_process import run_in_process
 from sandbox.truth.lake_rows import LakeRows
 from tests.support.journal_owners import owners
 from tests.truth.recorded_lakes import names

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.in_process import run_in_process
+from sandbox.command_in_process import run_in_process
 from sandbox.truth.check_lake import AUDIT_PARTS, PARTS, check_part
 from sandbox.truth.checks import Checks
 from sandbox.truth.lake_rows import LakeRows

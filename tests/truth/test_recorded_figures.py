@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.lake.reader import LakeReader
+from evenlag.monitoring.hot_partitions import find_hot_partitions
+from evenlag.monitoring.metrics import read_figures
+from evenlag.publishing.approval_page import read_page
 from sandbox.truth import expect_figures
 from sandbox.truth.checks import Checks
 from sandbox.truth.lake_rows import LakeRows
-from spark_jobs.approval_page import read_page
-from spark_jobs.figures import read_figures
-from spark_jobs.hot_partitions import find_hot_partitions
-from spark_jobs.lake_reader import LakeReader
 from tests.truth.counts import add_counts
 from tests.truth.recorded_lakes import names
 

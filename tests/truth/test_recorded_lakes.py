@@ -63,8 +63,8 @@ def test_no_path_and_no_name_of_the_machine_is_in_a_lake(name: str, recorded_lak
 def test_a_lake_has_every_table_of_a_cycle_and_of_what_comes_after_it(name: str, recorded_lake: Get) -> None:
     lake = recorded_lake(name)
     wanted = """snapshots offsets commits members lag plans plan_assignments plan_events control_events
-    gate_results decisions outcomes scores policies runs ownership memberships audited_snapshots comparisons
-    replays continuous_replays"""
+    gate_results decisions outcomes plan_evaluations policies runs ownership memberships audited_snapshots
+    comparisons replays continuous_replays"""
     assert set(wanted.split()) <= set(table_names(lake.root))
     assert all(rows(lake, table) for table in wanted.split())
     assert {row["cluster"] for row in rows(lake, "snapshots")} == set(lake.clusters)

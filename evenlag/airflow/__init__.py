@@ -1,0 +1,1 @@
+"""The parts of evenlag that run inside Airflow."""

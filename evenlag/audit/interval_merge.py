@@ -1,0 +1,150 @@
+"""The audit's days as one history: a stretch that goes on after midnight is one stretch again.
+
+Everything is worked out on whole columns; only what crosses midnight is looked at row by row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import pyarrow as pa
+
+FIRST_INDEX: Final = "first_index"
+LAST_INDEX: Final = "last_index"
+_OF_THE_LAST: Final = ("last_snapshot_id", "last_seen_at", "next_snapshot_id", "next_seen_at")
+# What tells one stretch of a day from another, and nothing of what it shows.
+_OF_THE_DAY: Final = frozenset(
+    {
+        "day",
+        "input_hash",
+        "first_snapshot_id",
+        "first_seen_at",
+        "previous_snapshot_id",
+        "previous_seen_at",
+        *_OF_THE_LAST,
+        "num_snapshots",
+        "longest_gap_ms",
+        FIRST_INDEX,
+        LAST_INDEX,
+    }
+)
+
+
+def join_days(stretches: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Join what goes on from one day's last reading to the next one's first.
+
+    Parameters
+    ----------
+    stretches
+        Rows of ``memberships`` or ``ownership`` of one cluster, of whole days, one after another.
+    snapshots
+        Rows of ``audited_snapshots`` of these days and of those beside them, in the order of their readings.
+    key
+        Columns that tell what is looked at.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns of `stretches` without ``day`` and ``input_hash``, and ``first_index``, ``last_index``:
+        where its first and last reading stand in `snapshots`. By `key`, then time. ``previous_*`` and
+        ``next_*`` are null only where there is no such reading.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = snapshots["snapshot_id"].combine_chunks()
+    for edge, name in (("first", FIRST_INDEX), ("last", LAST_INDEX)):
+        index = pc.index_in(stretches[f"{edge}_snapshot_id"], value_set=ids)
+        stretches = stretches.append_column(name, index.cast(pa.int64()))
+    in_order = stretches.sort_by(
+        [*((name, "ascending") for name in key), (FIRST_INDEX, "ascending")]
+    ).combine_chunks()
+    joins = _goes_on(in_order, key)
+    begins = np.flatnonzero(~joins)
+    ends = np.append(begins[1:], in_order.num_rows) - 1 if len(begins) else begins
+    joined = in_order.take(pa.array(begins))
+    for name in (*_OF_THE_LAST, LAST_INDEX):
+        joined = _replace(joined, name, in_order[name].take(pa.array(ends)))
+    counts = in_order["num_snapshots"].to_numpy()
+    joined = _replace(joined, "num_snapshots", pa.array(_reduce(np.add, counts, begins), pa.int32()))
+    gaps = np.where(joins, _since_last_ms(in_order), in_order["longest_gap_ms"].to_numpy())
+    gaps = np.maximum(gaps, in_order["longest_gap_ms"].to_numpy())
+    joined = _replace(joined, "longest_gap_ms", pa.array(_reduce(np.maximum, gaps, begins), pa.int64()))
+    return _with_neighbours(joined, snapshots).drop_columns(["day", "input_hash"])
+
+
+def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
+    """Whether each row only goes on with the row before: the same key, the next reading, the same shown."""
+    import numpy as np
+
+    count = in_order.num_rows
+    joins = np.zeros(count, dtype=bool)
+    if count < 2:  # noqa: PLR2004  # nothing to compare
+        return joins
+    first, last = (in_order[name].to_numpy() for name in (FIRST_INDEX, LAST_INDEX))
+    candidates = np.flatnonzero(first[1:] == last[:-1] + 1)
+    shown = [name for name in in_order.column_names if name not in _OF_THE_DAY]
+    for name in (*key, *(name for name in shown if name not in key)):
+        if not len(candidates):
+            break
+        candidates = candidates[same_as_next(in_order[name], candidates)]
+    joins[candidates + 1] = True
+    return joins
+
+
+def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
+    """Whether a column has the same value, null as null, in rows and in the rows after them."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    before, after = (column.take(pa.array(which)) for which in (rows, rows + 1))
+    if pa.types.is_nested(column.type):
+        pairs = zip(before.to_pylist(), after.to_pylist(), strict=True)
+        return np.fromiter((one == other for one, other in pairs), dtype=bool, count=len(rows))
+    both_null = pc.and_(pc.is_null(before), pc.is_null(after))
+    same = pc.or_(pc.fill_null(pc.equal(before, after), fill_value=False), both_null)
+    return np.asarray(same.to_numpy(), dtype=bool)
+
+
+def _since_last_ms(in_order: pa.Table) -> np.ndarray:
+    """Time from the last reading of the row before to the first of each row."""
+    import numpy as np
+
+    first, last = (in_order[f"{edge}_seen_at"].to_numpy() for edge in ("first", "last"))
+    since = np.zeros(in_order.num_rows, dtype=np.int64)
+    since[1:] = (first[1:] - last[:-1]).astype("timedelta64[ms]").astype(np.int64)
+    return since
+
+
+def _reduce(operation: Any, values: np.ndarray, begins: np.ndarray) -> Any:
+    return operation.reduceat(values, begins) if len(begins) else values
+
+
+def _replace(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def _with_neighbours(rows: pa.Table, snapshots: pa.Table) -> pa.Table:
+    """Name the readings before and after also where they are another day's."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # The markers' own begin and end enclose the moment at which the group was read.
+    beside = (
+        ("previous", rows[FIRST_INDEX].to_numpy() - 1, "started_at"),
+        ("next", rows[LAST_INDEX].to_numpy() + 1, "finished_at"),
+    )
+    for edge, index, moment in beside:
+        is_there = (index >= 0) & (index < snapshots.num_rows)
+        at = pa.array(np.where(is_there, index, 0), mask=~is_there)
+        for name, source in ((f"{edge}_snapshot_id", "snapshot_id"), (f"{edge}_seen_at", moment)):
+            found = snapshots[source].take(at)
+            rows = _replace(rows, name, pc.coalesce(rows[name], found))
+    return rows

@@ -1,0 +1,122 @@
+"""Lag that stands still or that nobody works on, as stretches of readings, on whole columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from evenlag.audit.period import AuditedPeriod
+    from evenlag.lake.reader import LakeReader
+
+_PARTITION: Final = ("group_id", "topic", "topic_id", "partition")
+_UNHELD_STATUSES: Final = ("NO_MEMBERS", "NOT_SUBSCRIBED")
+
+
+def read_lag_stretches(reader: LakeReader, period: AuditedPeriod) -> dict[str, list[dict[str, Any]]]:
+    """Read the partitions that stalled, and those with lag that no live member takes.
+
+    Returns
+    -------
+    dict
+        Under ``stalled`` and ``unheld``: a row a partition (and, where it stalled, holder) and stretch of
+        readings, with ``lag_records`` (the most), ``num_snapshots``, the stretch's readings and its bounds.
+    """
+    from evenlag.lake.tables import LAG
+
+    columns = [*_PARTITION, "owner_member_id", "snapshot_id", "read_at", "lag_records"]
+    filters = period.slot_filters()
+    stalled = reader.read(LAG, columns=columns, filters=[*filters, ("stalled", "=", True)])
+    unheld = reader.read(
+        LAG,
+        columns=columns,
+        filters=[*filters, ("status", "in", _UNHELD_STATUSES), ("lag_records", ">", 0)],
+    )
+    return {
+        "stalled": _stretches(period, stalled, (*_PARTITION, "owner_member_id")),
+        "unheld": _stretches(period, unheld, _PARTITION),
+    }
+
+
+def dead_member_lag(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Of lag that nobody works on, that which a member left: with the last one that held it.
+
+    What nobody held in the days that were read is left out: nothing says whose it was.
+    """
+    import pyarrow.compute as pc
+
+    wanted = list(unheld)
+    ownership = period.ownership
+    groups = {row["group_id"] for row in wanted}
+    held = ownership.filter(
+        pc.and_(pc.equal(ownership["state"], "OWNED"), pc.is_in(ownership["group_id"], _strings(groups)))
+    )
+    columns = ("group_id", "topic", "topic_id", "partition", FIRST_INDEX, "member_id")
+    last: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+    for *partition, first_index, member_id in zip(*(held[name].to_pylist() for name in columns), strict=True):
+        last.setdefault(tuple(partition), []).append((first_index, member_id))
+    for row in wanted:
+        before = [
+            holder
+            for holder in last.get(tuple(row[name] for name in _PARTITION), ())
+            if holder[0] < row[FIRST_INDEX]
+        ]
+        if before:
+            yield row | {"member_id": max(before)[1]}
+
+
+def _strings(values: Iterable[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(sorted(values), pa.string())
+
+
+def _stretches(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
+    """Join the rows of readings that follow on each other, by what they are of."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    place = pc.index_in(rows["snapshot_id"], value_set=period.snapshot_ids()).cast(pa.int64())
+    rows = rows.append_column(FIRST_INDEX, place).filter(pc.is_valid(place))
+    if rows.num_rows == 0:
+        return []
+    order = [*((name, "ascending") for name in key), (FIRST_INDEX, "ascending")]
+    rows = rows.sort_by(order).combine_chunks()
+    places = rows[FIRST_INDEX].to_numpy()
+    goes_on = np.flatnonzero(places[1:] == places[:-1] + 1)
+    for name in key:
+        goes_on = goes_on[same_as_next(rows[name], goes_on)]
+    begins = np.ones(rows.num_rows, dtype=bool)
+    begins[goes_on + 1] = False
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], rows.num_rows) - 1
+    heads = rows.select([*key, FIRST_INDEX]).take(pa.array(first)).to_pylist()
+    most = np.maximum.reduceat(rows["lag_records"].fill_null(0).to_numpy(), first).tolist()
+    return [
+        head
+        | _moments(period, head[FIRST_INDEX], until)
+        | {"lag_records": lag_records, "member_id": head.get("owner_member_id")}
+        for head, until, lag_records in zip(heads, places[last].tolist(), most, strict=True)
+    ]
+
+
+def _moments(period: AuditedPeriod, first: int, last: int) -> dict[str, Any]:
+    def told(place: int, name: str) -> Any:
+        is_there = 0 <= place < period.snapshots.num_rows
+        return period.snapshots[name][place].as_py() if is_there else None
+
+    return {
+        "first_snapshot_id": told(first, "snapshot_id"),
+        "first_seen_at": told(first, "finished_at"),
+        "last_snapshot_id": told(last, "snapshot_id"),
+        "last_seen_at": told(last, "finished_at"),
+        "previous_seen_at": told(first - 1, "started_at"),
+        "next_seen_at": told(last + 1, "finished_at"),
+        "num_snapshots": last - first + 1,
+    }

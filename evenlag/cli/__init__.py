@@ -1,0 +1,1 @@
+"""The `evenlag` command, one module per command."""

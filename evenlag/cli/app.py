@@ -1,0 +1,121 @@
+"""The command's tree. Only Typer and Rich are imported here: what a command needs, it imports itself."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from evenlag.cli import (
+    audit,
+    compare,
+    dags,
+    demo,
+    doctor,
+    hints,
+    lag,
+    lake,
+    plan_approvals,
+    plans,
+    policy,
+    report,
+)
+from evenlag.cli import run as run_module
+from evenlag.cli.console import print_error
+from evenlag.errors import JobError, PolicyError
+
+
+class _Group(TyperGroup):
+    """Turns the errors that we raise on purpose into one line and an exit code that means something."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PolicyError as error:
+            # A line for each mistake.
+            print_error(*str(error).split("\n"))
+            raise typer.Exit(error.exit_code) from error
+        except JobError as error:
+            print_error(str(error))
+            raise typer.Exit(error.exit_code) from error
+        except ModuleNotFoundError as error:
+            extra = _EXTRA_BY_MODULE.get((error.name or "").partition(".")[0])
+            if extra is None:
+                raise
+            print_error(f"this needs {error.name}, which is not installed: pip install 'evenlag[{extra}]'")
+            raise typer.Exit(1) from error
+        except typer.BadParameter as error:
+            where = error.ctx.command_path if error.ctx else "evenlag"
+            told = " ".join(error.format_message().split()).removeprefix("Invalid value for ")
+            print_error(f"{told.rstrip('.')}; see {where} --help")
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt:
+            print_error("stopped")
+            raise typer.Exit(130) from None
+
+
+_EXTRA_BY_MODULE = {
+    "airflow": "airflow",
+    "delta": "spark",
+    "deltalake": "cli",
+    "great_expectations": "spark",
+    "kafka": "cli",
+    "matplotlib": "cli",
+    "pyarrow": "cli",
+    "pydantic": "cli",
+    "pyspark": "spark",
+    "yaml": "cli",
+}
+
+app = typer.Typer(
+    name="evenlag",
+    cls=_Group,
+    no_args_is_help=True,
+    # A traceback with local variables could show a password.
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Keep Kafka consumer groups even: watch lag, plan assignments, hand them to the consumers as hints.",
+    epilog="Exit codes: 0 done · 1 failed · 2 mistake in call or policy · 3 no answer · 4 nothing there",
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        typer.echo(f"evenlag {version('evenlag')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # noqa: ARG001  # its callback prints and ends
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    from evenlag.logging_setup import set_up_logging
+
+    set_up_logging(is_command=True)
+
+
+app.command("run")(run_module.run)
+app.command("lag")(lag.lag)
+app.command("tables")(lake.tables)
+app.command("maintain")(lake.maintain)
+app.command("report")(report.report)
+app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
+plans.app.command("approve")(plan_approvals.approve)
+plans.app.command("reject")(plan_approvals.reject)
+app.add_typer(plans.app, name="plans")
+app.add_typer(hints.app, name="hints")
+app.add_typer(compare.app, name="compare")
+app.add_typer(dags.app, name="dags")
+app.add_typer(policy.app, name="policy")
+app.add_typer(audit.app, name="audit")
+if find_spec("evenlag.cli.assign") is not None:
+    app.command("assign")(import_module("evenlag.cli.assign").assign)

@@ -1,0 +1,188 @@
+"""`evenlag assign`: give a problem to an assignor, or to all of them side by side."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.console import console, number, print_error, table
+from evenlag.cli.options import UsageError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from assignor_core.problem import Problem
+
+__all__ = ["assign"]
+
+_ALL = "all"
+_COLUMNS = ("assignor", "largest lag", "skew", "partitions", "balance score", "moves", "nobody's", "ms")
+
+
+def assign(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            parser=option_types.path, metavar="FILE", help="The problem as JSON; - reads standard input."
+        ),
+    ],
+    assignor: Annotated[
+        str | None,
+        typer.Option(
+            "--assignor",
+            "-a",
+            parser=option_types.name,
+            metavar="TEXT",
+            help="Its name, or all; else the one that the problem names.",
+        ),
+    ] = None,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="One problem a line, one answer a line.")] = False,
+    rounds: Annotated[
+        bool, typer.Option("--rounds", help="Run a cooperative assignor until it settles.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With all: answers in JSON, no table.")] = False,
+    max_moves: Annotated[
+        int | None,
+        typer.Option(
+            parser=option_types.whole(0, 10_000_000), metavar="INTEGER", help="For lag-aware-sticky."
+        ),
+    ] = None,
+    count_slack: Annotated[
+        int | None,
+        typer.Option(
+            parser=option_types.whole(0, 1_000_000), metavar="INTEGER", help="For the sticky family."
+        ),
+    ] = None,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(
+            parser=option_types.real(0, 1, below=True),
+            metavar="NUMBER",
+            help="For lag-aware-sticky, from 0 to below 1.",
+        ),
+    ] = None,
+) -> None:
+    """Assign partitions to members: problems in, answers out, nothing else touched."""
+    limits = {"max_moves": max_moves, "count_slack": count_slack, "min_gain": min_gain}
+    settings = {name: value for name, value in limits.items() if value is not None}
+    try:
+        with _opened(file) as source:
+            if jsonl:
+                failed = _answer_lines(source, assignor, rounds, settings)
+            elif assignor == _ALL:
+                failed = _compare(source.read(), settings, as_json)
+            else:
+                failed = _answer(source.read(), assignor, rounds, settings)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error
+    if failed:
+        raise typer.Exit(1)
+
+
+def _opened(file: Path) -> AbstractContextManager[IO[str]]:
+    # A byte that is no UTF-8 spoils its own line, not the run.
+    if str(file) != "-":
+        return file.open(encoding="utf-8", errors="surrogateescape")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return nullcontext(sys.stdin)
+
+
+def _answer_lines(source: IO[str], assignor: str | None, rounds: bool, settings: dict[str, Any]) -> bool:
+    failed = False
+    for line in source:
+        if line.strip():
+            failed |= _answer(line, assignor, rounds, settings)
+    return failed
+
+
+def _answer(text: str, assignor: str | None, rounds: bool, settings: dict[str, Any]) -> bool:
+    """Write the answers to one problem, each on a line, flushed; return whether one is an error."""
+    answers = _solve(text, assignor, rounds, settings)
+    for answer in answers:
+        sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    return any("error" in answer for answer in answers)
+
+
+def _solve(text: str, assignor: str | None, rounds: bool, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    from assignor_core.assignors import assignor_names
+    from assignor_core.errors import AssignorError
+    from assignor_core.problem import parse_problem
+
+    try:
+        problem = parse_problem(text)
+    except AssignorError as error:
+        return [{"error": str(error)}]
+    if assignor != _ALL:
+        return [_solve_one(problem, assignor, rounds, settings)]
+    answers = [_solve_one(problem, name, rounds, settings, is_one_of_all=True) for name in assignor_names()]
+    return [{"assignor": n} | answer for n, answer in zip(assignor_names(), answers, strict=True)]
+
+
+def _solve_one(
+    problem: Problem,
+    assignor: str | None,
+    rounds: bool,
+    settings: dict[str, Any],
+    *,
+    is_one_of_all: bool = False,
+) -> dict[str, Any]:
+    from dataclasses import fields, is_dataclass
+
+    from assignor_core.assignors import get_assignor
+    from assignor_core.errors import AssignorError, ProblemError
+    from assignor_core.problem import solve
+
+    try:
+        name = assignor or problem.assignor or ""
+        plain: Any = get_assignor(name) if name else None
+        known = {field.name for field in fields(plain)} if is_dataclass(plain) else set()
+        unknown = sorted(set(settings) - known) if assignor else []
+        if unknown and not is_one_of_all:
+            raise ProblemError(f"{name} has no setting {', '.join(unknown)}: leave it out")
+        fitting = {key: value for key, value in settings.items() if key in known}
+        return solve(problem, assignor, to_the_end=rounds, **fitting)
+    except AssignorError as error:
+        return {"error": str(error)}
+
+
+def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
+    """Show all assignors, each where it settles, side by side."""
+    answers = _solve(text, _ALL, True, settings)
+    if as_json:
+        sys.stdout.write(json.dumps(answers) + "\n")
+        return len(answers) == 1
+    if len(answers) == 1:
+        print_error(str(answers[0]["error"]))
+        return True
+    shown = table("Assignors on one problem", _COLUMNS, right=_COLUMNS[1:])
+    for answer in answers:
+        if "error" in answer:
+            shown.add_row(answer["assignor"], *["-"] * (len(_COLUMNS) - 1))
+            continue
+        figures = answer["metrics"]
+        counts = f"{figures['min_member_partitions']} to {figures['max_member_partitions']}"
+        shown.add_row(
+            answer["assignor"],
+            number(figures["max_member_lag_records"]),
+            number(figures["lag_skew"], digits=2),
+            counts,
+            number(figures["balance_score"]),
+            number(figures["moves"]),
+            number(figures["unassigned_partitions"]),
+            number(answer["assign_ms"], digits=2),
+        )
+    out = console()
+    out.print(shown)
+    for answer in answers:
+        if "error" in answer:
+            out.print(f"{answer['assignor']}: {answer['error']}", markup=False)
+    return False

@@ -1,0 +1,319 @@
+"""`evenlag audit`: who held what and when, what changed and why, from the audit's tables."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.console import console, print_json
+from evenlag.cli.export import ExportOption, export_rows
+from evenlag.cli.options import (
+    AnyGroupArgument,
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    LimitOption,
+    NothingThereError,
+    find_cluster,
+    find_lake,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from evenlag.audit.period import AuditedPeriod
+    from evenlag.lake.reader import LakeReader
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Tell from past readings who held which partition, what changed and why, and what was wrong.",
+)
+
+
+# Kafka numbers partitions in 32 bits.
+_MAX_PARTITION = 2**31 - 1
+_MOMENT_FORM = "ISO 8601; UTC where it has no offset"
+GroupArgument = Annotated[
+    str,
+    typer.Argument(parser=option_types.name, metavar="GROUP", help="The group.", show_default=False),
+]
+SinceOption = Annotated[
+    datetime | None,
+    typer.Option(
+        "--from",
+        parser=option_types.moment,
+        metavar="MOMENT",
+        help=f"Begin of the period ({_MOMENT_FORM}); else a day before its end.",
+    ),
+]
+UntilOption = Annotated[
+    datetime | None,
+    typer.Option(
+        "--to",
+        parser=option_types.moment,
+        metavar="MOMENT",
+        help="End of the period; else the newest reading.",
+    ),
+]
+MaxGapOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-gap",
+        parser=option_types.real(0, option_types.MAX_GAP_S),
+        metavar="SECONDS",
+        help="Readings further apart say nothing of what was in between; else 3 times the usual distance.",
+    ),
+]
+
+
+def _read(
+    lake: str | None,
+    config: Path | None,
+    cluster: str | None,
+    period: tuple[datetime | None, datetime | None],
+    group: str | None,
+    max_gap: float | None,
+) -> tuple[LakeReader, AuditedPeriod]:
+    from evenlag.audit.period import read_period
+
+    reader = find_lake(lake, config)
+    name = find_cluster(reader, cluster)
+    return reader, read_period(reader, name, *period, group_id=group, max_gap_s=max_gap)
+
+
+def _read_between(
+    lake: str | None,
+    config: Path | None,
+    cluster: str | None,
+    period: tuple[datetime | None, datetime | None],
+    group: str | None,
+    max_gap: float | None = None,
+) -> tuple[LakeReader, AuditedPeriod]:
+    """As `_read`, for questions about what was seen in a period: it needs a snapshot in it."""
+    from evenlag.audit.period import require_snapshots
+
+    reader, found = _read(lake, config, cluster, period, group, max_gap)
+    require_snapshots(found)
+    return reader, found
+
+
+def _answer(
+    period: AuditedPeriod,
+    rows: Sequence[dict[str, Any]],
+    export: Path | None,
+    *,
+    as_json: bool,
+    **told: Any,
+) -> bool:
+    """Export and print what is for programs; False when a person is still to be shown something."""
+    if export is not None:
+        count = export_rows(rows, export)
+        sys.stderr.write(f"{count} rows written to {export}\n")
+    if as_json:
+        print_json({"rests_on": period.rests_on(), "group_id": period.group_id} | told)
+        return True
+    if period.downsampled_days:
+        sys.stderr.write(
+            f"note: the readings of {len(period.downsampled_days)} days are gone but for one an hour's lag; "
+            "who held what is told from the audit, which had them all\n"
+        )
+    if period.num_unaudited:
+        sys.stderr.write(
+            f"note: {period.num_unaudited} readings of the period are not audited yet: evenlag audit build\n"
+        )
+    return False
+
+
+@app.command("owner")
+def owner(
+    group: GroupArgument,
+    *,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            "--at",
+            parser=option_types.moment,
+            metavar="MOMENT",
+            help=f"When ({_MOMENT_FORM}); else the newest reading.",
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", parser=option_types.name, metavar="TEXT", help="This topic only."),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition",
+            parser=option_types.whole(0, _MAX_PARTITION),
+            metavar="INTEGER",
+            help="This partition only.",
+        ),
+    ] = None,
+    max_gap: MaxGapOption = None,
+    limit: LimitOption = 40,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    export: ExportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell who held a group's partitions at a moment, and how surely that is known."""
+    from evenlag.audit.known_names import check_partitions
+    from evenlag.audit.owners import group_around, owners_at
+    from evenlag.cli.audit_tables import owner_table
+
+    _, period = _read(lake, config, cluster, (at, at), group, max_gap)
+    around = group_around(period, period.until)
+    rows = check_partitions(group, owners_at(period, period.until), topic, partition)
+    if _answer(period, rows, export, as_json=as_json, at=period.until, group=around, partitions=rows):
+        return
+    console().print(owner_table(period, around, rows, limit))
+
+
+@app.command("diff")
+def diff(
+    group: GroupArgument,
+    since: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="FROM", help=_MOMENT_FORM)],
+    until: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="TO", help=_MOMENT_FORM)],
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Show what stayed the same, too.")] = False,
+    limit: LimitOption = 40,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    export: ExportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a group's assignment differs between two moments."""
+    from evenlag.audit import differences
+    from evenlag.audit.owners import group_around
+    from evenlag.cli.audit_tables import diff_table
+
+    _, period = _read(lake, config, cluster, (since, until), group, None)
+    found = differences.diff(period, since, until)
+    ends = [group_around(period, at) for at in (since, until)]
+    rows = [row for row in found if everything or row["change"] != differences.SAME]
+    told = {"num_compared": len(found), "before": ends[0], "after": ends[1], "partitions": rows}
+    if _answer(period, rows, export, as_json=as_json, **told):
+        return
+    console().print(diff_table(period, ends, rows, len(found), limit))
+
+
+@app.command("churn")
+def churn(
+    group: AnyGroupArgument = None,
+    *,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    max_gap: MaxGapOption = None,
+    show_moves: Annotated[bool, typer.Option("--moves", help="Show each partition that moved.")] = False,
+    limit: LimitOption = 40,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    export: ExportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show rebalances with their causes and what they moved; --export writes the moves."""
+    from evenlag.audit.adherence import hint_finder, read_hints
+    from evenlag.audit.rebalances import find_rebalances, sum_up
+    from evenlag.cli.audit_tables import churn_table, moves_table, rebalances_table
+
+    reader, period = _read_between(lake, config, cluster, (since, until), group, max_gap)
+    finder = hint_finder(read_hints(reader, period))
+    rebalances, moves = find_rebalances(period, find_hint=finder)
+    groups = sum_up(rebalances)
+    told = {"groups": groups, "rebalances": rebalances, "moves": moves}
+    if _answer(period, moves, export, as_json=as_json, **told):
+        return
+    out = console()
+    out.print(churn_table(period, groups, limit))
+    if group is not None:
+        out.print(rebalances_table(rebalances, limit))
+    if show_moves:
+        out.print(moves_table(moves, limit))
+
+
+@app.command("adherence")
+def adherence(
+    group: AnyGroupArgument = None,
+    *,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 40,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    export: ExportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show whether groups held what their hints said, and from when to when."""
+    from evenlag.audit.adherence import hint_finder, judge_hints, read_hints
+    from evenlag.audit.rebalances import find_rebalances
+    from evenlag.cli.audit_tables import adherence_table
+
+    reader, period = _read_between(lake, config, cluster, (since, until), group)
+    hints = read_hints(reader, period)
+    rebalances, _ = find_rebalances(period, find_hint=hint_finder(hints))
+    rows = judge_hints(period, hints, rebalances)
+    if not rows:
+        raise NothingThereError(f"no hint stood on {period.cluster} in that period: evenlag plans tells why")
+    if _answer(period, rows, export, as_json=as_json, hints=rows):
+        return
+    console().print(adherence_table(period, rows, limit))
+
+
+@app.command("anomalies")
+def anomalies(
+    group: AnyGroupArgument = None,
+    *,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 40,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    export: ExportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what should not be: partitions held by nobody or by two, idle members, lag that stands still."""
+    from evenlag.audit.anomalies import find_anomalies
+    from evenlag.cli.audit_tables import anomalies_table
+
+    reader, period = _read_between(lake, config, cluster, (since, until), group)
+    rows = find_anomalies(reader, period)
+    if _answer(period, rows, export, as_json=as_json, anomalies=rows):
+        return
+    console().print(anomalies_table(period, rows, limit))
+
+
+@app.command("build")
+def build(
+    *,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make every day anew.")] = False,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the audit up to the newest readings, as the DAG assignment_audit does hourly; starts Spark."""
+    from spark_jobs.audit import audit_assignments
+    from spark_jobs.runtime.delta_lake import Lake
+    from spark_jobs.runtime.quiet_session import quiet_session
+
+    reader = find_lake(lake, config)
+    name = find_cluster(reader, cluster)
+    with quiet_session("evenlag-audit") as spark:
+        audited = audit_assignments(Lake(spark, reader.paths.root), name, rebuild=rebuild)
+    if as_json:
+        print_json({"cluster": name} | audited.summary())
+        return
+    days = ", ".join(day.isoformat() for day in audited.days)
+    console().print(f"Audited {name}: {days}" if days else f"The audit of {name} is up to date")

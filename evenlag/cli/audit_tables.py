@@ -1,0 +1,239 @@
+"""The audit's answers as tables for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.cli.console import duration, moment, number, percent, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Group
+    from rich.table import Table
+
+    from evenlag.audit.period import AuditedPeriod
+
+_SHORT_ID: Final = 12
+_CERTAINTY: Final = {
+    "SEEN": "seen before and after",
+    "CHANGING": "changed around then",
+    "GAP": "nobody looked for too long",
+    "LAST_SEEN": "last seen; no later snapshot in the audit",
+    "FIRST_SEEN": "first seen later",
+}
+
+
+def owner_table(
+    period: AuditedPeriod, around: dict[str, Any], rows: Sequence[dict[str, Any]], limit: int
+) -> Table:
+    """Who held what at a moment."""
+    title = f"{period.group_id} on {period.cluster} at {moment(period.until)}"
+    columns = ("topic", "partition", "held by", "client", "held since", "until", "how sure")
+    shown = table(title, columns, right=("partition",), caption=_caption(around, len(rows), limit))
+    for row in rows[:limit]:
+        shown.add_row(
+            row["topic"],
+            number(row["partition"]),
+            row["member_id"] or f"{row['state'].lower()}: {row['reason']}",
+            row["group_instance_id"] or row["client_id"] or "",
+            _between(row["previous_seen_at"], row["first_seen_at"]),
+            _between(row["last_seen_at"], row["next_seen_at"]),
+            _certainty(row),
+        )
+    return shown
+
+
+def diff_table(
+    period: AuditedPeriod,
+    ends: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
+    compared: int,
+    limit: int,
+) -> Group:
+    """What two moments show differently, and below it the snapshots that this rests on."""
+    from rich.console import Group
+    from rich.text import Text
+
+    title = f"{period.group_id} on {period.cluster}: {moment(period.since)} and {moment(period.until)}"
+    columns = ("topic", "partition", "change", "before", "after")
+    found = f"{len(rows)} of {compared} partitions" if rows else f"all {compared} the same"
+    lines = [_left(found, len(rows), limit)]
+    lines += [
+        f"{moment(at)} rests on {_snapshots(around)}"
+        for at, around in zip((period.since, period.until), ends, strict=True)
+    ]
+    if any(row["change"] == "CHANGING" for row in rows):
+        lines.append("CHANGING: the snapshots around the moment show different owners; it may have been any")
+    shown = table(title, columns, right=("partition",))
+    for row in rows[:limit]:
+        shown.add_row(
+            row["topic"],
+            number(row["partition"]),
+            row["change"],
+            *(
+                _holders(row[f"holder_{end}"], row[f"state_{end}"], row[f"certainty_{end}"])
+                for end in ("before", "after")
+            ),
+        )
+    return Group(shown, Text("\n".join(lines)))
+
+
+def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: int) -> Table:
+    """How often groups rebalanced, and why."""
+    columns = ("group", "rebalances", "moved", "returned", "placed", "freed", "causes")
+    caption = _left("" if groups else "no reading shows a rebalance", len(groups), limit)
+    shown = table(f"Churn on {_title(period)}", columns, right=columns[1:6], caption=caption)
+    for row in groups[:limit]:
+        shown.add_row(
+            row["group_id"],
+            number(row["num_rebalances"]),
+            number(row["num_moved"]),
+            number(row["num_returned"]),
+            number(row["num_placed"]),
+            number(row["num_freed"]),
+            ", ".join(f"{count} {cause}" for cause, count in sorted(row["by_cause"].items())),
+        )
+    return shown
+
+
+def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
+    """Each rebalance of a group."""
+    columns = ("between", "causes", "joined", "left", "came back", "moved", "returned", "placed", "freed")
+    shown = table("Rebalances", columns, right=columns[5:], caption=_left("", len(rebalances), limit))
+    for row in rebalances[:limit]:
+        plan = f" ({row['plan_id'][:_SHORT_ID]})" if row["plan_id"] else ""
+        gap = " (readings are missing: at least one)" if row["across_gap"] else ""
+        shown.add_row(
+            _between(row["after_seen_at"], row["seen_at"]) + gap,
+            ", ".join(row["causes"]) + plan,
+            ", ".join(row["joined"]),
+            ", ".join(row["left"]),
+            ", ".join(row["bounced"].values()),
+            *(number(row[f"num_{name}"]) for name in columns[5:]),
+        )
+    return shown
+
+
+def moves_table(moves: Sequence[dict[str, Any]], limit: int) -> Table:
+    """Each partition that changed hands."""
+    columns = ("group", "topic", "partition", "kind", "from", "to", "between", "causes")
+    shown = table("Moves", columns, right=("partition",), caption=_left("", len(moves), limit))
+    for row in moves[:limit]:
+        shown.add_row(
+            row["group_id"],
+            row["topic"],
+            number(row["partition"]),
+            row["kind"],
+            row["from_member_id"],
+            row["to_member_id"],
+            _between(row["last_seen_at"], row["first_seen_at"]),
+            ", ".join(row["causes"]),
+        )
+    return shown
+
+
+def adherence_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
+    """Whether hints were followed."""
+    columns = (
+        "group",
+        "plan",
+        "published",
+        "verdict",
+        "before",
+        "best",
+        "held from",
+        "held until",
+        "why no longer",
+    )
+    caption = _left("", len(rows), limit)
+    shown = table(f"Adherence on {_title(period)}", columns, right=("before", "best"), caption=caption)
+    for row in rows[:limit]:
+        shown.add_row(
+            row["group_id"],
+            row["plan_id"][:_SHORT_ID],
+            moment(row["published_at"]),
+            row["verdict"],
+            percent(row["share_before"]),
+            percent(row["share_best"]),
+            _between(row["not_yet_at"], row["followed_from"]),
+            _between(row["followed_until"], row["no_longer_at"]),
+            row["left_because"] or "",
+        )
+    return shown
+
+
+def anomalies_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
+    """What should not be."""
+    columns = ("what", "group", "partition", "member", "lag", "readings", "from", "until", "detail")
+    caption = _left("" if rows else "nothing found", len(rows), limit)
+    shown = table(f"Anomalies on {_title(period)}", columns, right=("lag", "readings"), caption=caption)
+    for row in rows[:limit]:
+        shown.add_row(
+            row["kind"],
+            row["group_id"],
+            "" if row["topic"] is None else f"{row['topic']}-{row['partition']}",
+            row["member_id"] or "",
+            number(row["lag_records"]),
+            number(row["num_snapshots"]),
+            moment(row["first_seen_at"]),
+            moment(row["last_seen_at"]),
+            row["detail"],
+        )
+    return shown
+
+
+def _title(period: AuditedPeriod) -> str:
+    return f"{period.cluster}, {moment(period.since)} to {moment(period.until)}"
+
+
+def _caption(around: dict[str, Any], count: int, limit: int) -> str:
+    text = f"snapshots around: {_snapshots(around)}"
+    if not count:
+        text += f"; the group was {around['group_state'] or 'not listed'}"
+    return _left(text, count, limit)
+
+
+def _snapshots(around: dict[str, Any]) -> str:
+    """Name the snapshots around a moment, each with the time in which it was taken."""
+    parts = [_snapshot(around["before"]) if around["before"] else "none before"]
+    parts += [f"{_snapshot(each)}, which was being taken" for each in around["during"]]
+    after = around["after"]
+    if after is None:
+        parts.append("none after")
+    elif around["before"] is None or after["snapshot_id"] != around["before"]["snapshot_id"]:
+        parts.append(_snapshot(after))
+    distance = ""
+    if around["before"] is not None and after is not None:
+        gap_ms = (after["started_at"] - around["before"]["started_at"]).total_seconds() * 1000
+        distance = f"; {duration(gap_ms)} apart"
+    return " and ".join(parts) + distance
+
+
+def _snapshot(each: dict[str, Any]) -> str:
+    return f"{each['snapshot_id']} ({_between(each['started_at'], each['finished_at'])})"
+
+
+def _left(text: str, count: int, limit: int) -> str:
+    more = f"{count - limit} more: --limit {count}" if count > limit else ""
+    return "; ".join(part for part in (text, more) if part)
+
+
+def _certainty(row: dict[str, Any]) -> str:
+    side = {"before": ", so before", "during": ", so in between", "after": ", so after"}.get(row["side"], "")
+    return _CERTAINTY[row["certainty"]] + (side if row["certainty"] == "CHANGING" else "")
+
+
+def _holders(names: Sequence[str], state: str | None, certainty: str) -> str:
+    together = " or " if certainty == "CHANGING" else ", "
+    return together.join(names) or (state or "not taken").lower()
+
+
+def _between(early: Any, late: Any) -> str:
+    """A moment that is known to lie between two readings; without one of them it is open on that side."""
+    if early is None or late is None:
+        known, side = (late, "before") if early is None else (early, "later")
+        return f"{moment(known)} or {side}" if known else "-"
+    begin, end = moment(early), moment(late)
+    day = len("2026-11-21 ")
+    return f"{begin[:-1]}..{end[day:]}" if begin[:day] == end[:day] else f"{begin}..{end}"

@@ -1,0 +1,176 @@
+"""Which Kafka cluster a command talks to: one of the policy, or one given on the command line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.options import DEFAULT_LAKE, UsageError, did_you_mean, find_policy, only_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evenlag.policy.loader import LoadedPolicy
+    from evenlag.policy.settings import ClusterSettings
+
+DEFAULT_CLUSTER = "kafka"
+
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        parser=option_types.servers,
+        metavar="TEXT",
+        help="Brokers as host:port,host:port: no policy file is read. Other settings of the connection come "
+        "from variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
+    ),
+]
+HintTopicOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hint-topic",
+        parser=option_types.name,
+        metavar="TEXT",
+        help="With --bootstrap-servers: another hint topic.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster by name, with the policy that names it."""
+
+    loaded: LoadedPolicy
+    name: str
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """How to reach it."""
+        return self.loaded.policy.clusters[self.name]
+
+    def with_hint_topic(self, hint_topic: str | None) -> Target:
+        """The same cluster with another hint topic, when one is given."""
+        from evenlag.policy.settings import HINT_TOPIC_PATTERN
+
+        if hint_topic is None:
+            return self
+        if re.fullmatch(HINT_TOPIC_PATTERN, hint_topic) is None:
+            raise UsageError(f"--hint-topic: {hint_topic!r} is no name of a topic: letters, digits, . _ -")
+        settings = self.settings.model_copy(update={"hint_topic": hint_topic})
+        policy = self.loaded.policy.model_copy(
+            update={"clusters": {**self.loaded.policy.clusters, self.name: settings}}
+        )
+        return Target(replace(self.loaded, policy=policy), self.name)
+
+
+def find_target(
+    bootstrap_servers: str | None,
+    config: Path | None,
+    cluster: str | None,
+    *,
+    lake: str | None = None,
+    groups: Sequence[str] = (),
+    publish: bool = False,
+    reset_policy: str | None = None,
+) -> Target:
+    """Tell which cluster is meant; without a policy file one is made up from the options.
+
+    Parameters
+    ----------
+    bootstrap_servers, config, cluster
+        The options of these names; the first excludes the second.
+    lake
+        Where tables go; overrides the policy's.
+    groups
+        With `bootstrap_servers`: the groups to plan for (all when none is named).
+    publish
+        With `bootstrap_servers`: whether hints may be published for `groups`. Never for a group that nobody
+        named.
+    reset_policy
+        With `bootstrap_servers`: the groups' auto.offset.reset, which tells what no commit means.
+
+    Raises
+    ------
+    UsageError
+        When options do not go together or something is missing.
+    PolicyError
+        When the policy file is not valid.
+    """
+    if bootstrap_servers is not None:
+        if config is not None:
+            raise UsageError("give --config or --bootstrap-servers, not both")
+        name = cluster or DEFAULT_CLUSTER
+        made = make_policy(
+            bootstrap_servers, name, lake=lake, groups=groups, publish=publish, reset_policy=reset_policy
+        )
+        return Target(made, name)
+    if reset_policy:
+        raise UsageError("--reset-policy goes with --bootstrap-servers; a policy file has a rule for it")
+    if groups:
+        raise UsageError(
+            "--group goes with --bootstrap-servers; with a policy file, its rules say which groups"
+        )
+    loaded = find_policy(config)
+    if loaded is None:
+        raise UsageError("which cluster? Give --bootstrap-servers HOST:PORT, or a policy file with --config")
+    if lake is not None:
+        raise UsageError(
+            "--lake goes with --bootstrap-servers; with a policy file, set EVENLAG_LAKE to override"
+        )
+    names = loaded.policy.clusters
+    if cluster is not None and cluster not in names:
+        raise UsageError(f"the policy has no cluster {cluster!r}{did_you_mean(cluster, names)}")
+    return Target(loaded, cluster or only_cluster(names))
+
+
+def make_policy(
+    bootstrap_servers: str,
+    name: str,
+    *,
+    lake: str | None,
+    groups: Sequence[str],
+    publish: bool,
+    reset_policy: str | None = None,
+) -> LoadedPolicy:
+    """Write the policy that the options stand for, and read it as any other.
+
+    Raises
+    ------
+    UsageError
+        When hints shall be published and no group is named.
+    """
+    import yaml
+
+    from evenlag.policy.loader import kafka_settings_from_environment, parse_policy
+    from evenlag.policy.settings import CLUSTER_NAME_PATTERN
+
+    if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
+        raise UsageError(
+            f"--cluster: {name!r} is no name of a cluster: letters, digits and . _ - (at most 100)"
+        )
+    if publish and not groups:
+        raise UsageError("whom to publish for? Name the groups with --group, or write a policy file")
+    mode = "auto" if publish else "shadow"
+    rules: list[dict[str, Any]] = [
+        {"match": pattern, "mode": mode, "reset_policy": reset_policy} for pattern in groups or ("*",)
+    ]
+    if groups:
+        rules.append({"match": "*", "mode": "observe"})
+    content: dict[str, Any] = {
+        "lake": str(Path(lake or DEFAULT_LAKE).absolute()) if "://" not in (lake or "") else lake,
+        "clusters": {
+            name: {
+                "bootstrap_servers": bootstrap_servers,
+                "schedule": None,
+                "kafka": kafka_settings_from_environment(),
+            }
+        },
+        "groups": rules,
+    }
+    return parse_policy(yaml.safe_dump(content, sort_keys=False), name="the command line")

@@ -1,0 +1,226 @@
+"""`evenlag compare`: which policy would have done best; `compare run` works it out."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.compare_table import notes, policies_table
+from evenlag.cli.console import console, number, percent, print_json, table
+from evenlag.cli.default_command import SHOW, ShowByDefault
+from evenlag.cli.export import ExportOption, export_rows
+from evenlag.cli.options import (
+    AnyGroupArgument,
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    NothingThereError,
+    UsageError,
+    did_you_mean,
+    find_cluster,
+    find_lake,
+    find_policy,
+    only_cluster,
+)
+from evenlag.queries.comparisons import (
+    By,
+    count_left_out,
+    model_row,
+    not_compared,
+    read_optimality_gaps,
+    read_replays,
+    sum_up,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evenlag.lake.reader import LakeReader
+
+app = typer.Typer(
+    cls=ShowByDefault,
+    help="Show which policy would have done best on past days; run works it out (it publishes nothing). "
+    "Without a subcommand: show [GROUP].",
+)
+
+
+@app.command(SHOW)
+def show(
+    group: AnyGroupArgument = None,
+    *,
+    since: Annotated[
+        date | None,
+        typer.Option(
+            "--from",
+            parser=option_types.day,
+            metavar="DAY",
+            help="First day; else all that were compared.",
+        ),
+    ] = None,
+    until: Annotated[
+        date | None, typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day.")
+    ] = None,
+    by: Annotated[
+        By, typer.Option("--by", help="What the best is best by; less is better.")
+    ] = By.P95_TIME_LAG,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Periods replayed in one go, by the day they begin on.")
+    ] = False,
+    each: Annotated[bool, typer.Option("--each", help="A table for each group, not one for all.")] = False,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+    export: ExportOption = None,
+) -> None:
+    """Show policies side by side, the best first, and how far the model is from what really was."""
+    if since is not None and until is not None and until < since:
+        raise UsageError(f"--to {until} lies before --from {since}")
+    reader = find_lake(lake, config)
+    name = find_cluster(reader, cluster)
+    replays = read_replays(reader, name, since=since, until=until, group=group, is_continuous=continuous)
+    if not replays:
+        raise NothingThereError(_nothing(reader, name, group, is_continuous=continuous))
+    answers = [
+        _answer(reader, name, replays, (since, until, chosen), by.value, is_continuous=continuous)
+        for chosen in (sorted({row["group_id"] for row in replays}) if each else [group])
+    ]
+    if export is not None:
+        rows = [{"group_id": answer["group_id"]} | row for answer in answers for row in answer["policies"]]
+        export_rows(rows, export)
+    if as_json:
+        days = sorted({row["day"] for row in replays})
+        print_json({"cluster": name, "by": by.value, "days": days, "groups": answers})
+        return
+    for answer in answers:
+        _print(name, answer, by.value, len({row["day"] for row in replays}))
+
+
+def _answer(
+    reader: LakeReader,
+    cluster: str,
+    replays: Sequence[dict[str, Any]],
+    scope: tuple[date | None, date | None, str | None],
+    by: str,
+    *,
+    is_continuous: bool,
+) -> dict[str, Any]:
+    since, until, group = scope
+    own = [row for row in replays if group is None or row["group_id"] == group]
+    # A period in one go that begins by the last day goes on after it.
+    until = None if is_continuous else until
+    distances = read_optimality_gaps(reader, cluster, since=since, until=until, group=group)
+    return {
+        "group_id": group,
+        "policies": sum_up(own, distances, by, is_continuous=is_continuous),
+        "left_out": count_left_out(own),
+        "model": model_row(own),
+        "not_compared": not_compared(own),
+    }
+
+
+def _nothing(reader: LakeReader, cluster: str, group: str | None, *, is_continuous: bool) -> str:
+    from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
+
+    if group is not None:
+        replays = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
+        rows = reader.read(replays, columns=["group_id"], filters=[("cluster", "=", cluster)])
+        known = set(rows["group_id"].to_pylist())
+        if known:
+            meant = "" if group in known else did_you_mean(group, known)
+            return f"the group {group!r} was not compared on those days{meant}"
+    return f"nothing of {cluster} was compared on those days: evenlag compare run --day DAY does it"
+
+
+def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None:
+    out = console()
+    what = answer["group_id"] or "all groups"
+    if answer["policies"]:
+        title = f"Policies for {what} of {cluster}, {num_days} days"
+        out.print(policies_table(title, answer["policies"], by))
+        for line in notes(answer["policies"], answer["left_out"]):
+            out.print(line, soft_wrap=True)
+    model = answer["model"]
+    if model is not None:
+        out.print(
+            f"The model: replaying what really ran is off by {percent(model['median_error'])} of the lag "
+            f"seen (half of a group's readings by less), 95 % of the readings by less than "
+            f"{percent(model['p95_error'])}; medians of {number(model['group_days'])} group-days. Of "
+            f"{number(model['observed_capacities'] + model['assumed_capacities'])} members' capacities "
+            f"{number(model['observed_capacities'])} were seen, the others assumed.",
+            soft_wrap=True,
+        )
+    if answer["not_compared"]:
+        left = table("Not compared", ("group", "policy", "days", "why"), right=("days",))
+        for row in answer["not_compared"]:
+            left.add_row(row["group_id"], row["policy"], number(row["days"]), row["reason"])
+        out.print(left)
+
+
+@app.command("run")
+def run(
+    *,
+    day: Annotated[
+        date | None,
+        typer.Option(
+            "--day",
+            parser=option_types.day,
+            metavar="DAY",
+            help="UTC day; else yesterday.",
+            show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        date | None,
+        typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day, for several."),
+    ] = None,
+    assignor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assignor",
+            "-a",
+            metavar="NAME[:key=value,...]",
+            help="What to compare, may be given several times; else the policy file's comparison.policies.",
+        ),
+    ] = None,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Replay the days in one go, into continuous_replays.")
+    ] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Also days that have been compared before.")] = False,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare policies over past days, by Spark on this machine; it connects to no broker."""
+    from evenlag.policy.candidates import parse_policy_name
+    from spark_jobs.compare import Request, run_compare
+    from spark_jobs.runtime.delta_lake import Lake
+    from spark_jobs.runtime.quiet_session import quiet_session
+
+    loaded = find_policy(config)
+    if loaded is None:
+        raise UsageError("there is no policy file: name one with --config or EVENLAG_CONFIG")
+    name = cluster or only_cluster(loaded.policy.clusters)
+    loaded.cluster_settings(name)
+    for text in assignor or ():
+        parse_policy_name(text)
+    first = day or _yesterday()
+    if to is not None and to < first:
+        raise UsageError(f"--to {to} lies before --day {first}")
+    request = Request(name, first, to or first, tuple(assignor or ()), continuous, anew)
+    with quiet_session(f"evenlag-compare-{name}", is_large=True) as spark:
+        done = run_compare(Lake(spark, loaded.policy.lake), loaded, request)
+    if as_json:
+        print_json({"cluster": name, "is_continuous": continuous} | done)
+        return
+    told = ", ".join(f"{len(days)} {what}" for what, days in done.items() if days)
+    unit = "periods" if continuous else "days"
+    console().print(f"{name}: {unit}: {told}. Look at them with: evenlag compare")
+
+
+def _yesterday() -> date:
+    return (datetime.now(UTC) - timedelta(days=1)).date()

@@ -1,0 +1,96 @@
+"""Policies side by side, for people: a row each, and one of what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.cli.console import NOTHING, duration, number, percent, table
+from evenlag.queries.comparisons import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, shown_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+_NUMBERS: Final = (
+    "time lag 95 %",
+    "worst",
+    "mean lag",
+    "largest",
+    "to drain",
+    "not drained",
+    "moves",
+    "rebalances",
+    "above bound",
+    "best in",
+)
+
+
+def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:
+    """Lay out the rows of `comparisons.sum_up`, best first; what was measured comes last."""
+    caption = (
+        f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
+        f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound."
+    )
+    shown = table(title, ("", "policy", *_NUMBERS), right=_NUMBERS, caption=caption)
+    for row in rows:
+        style = "bold" if row["is_best"] else "dim" if row["policy"] == OBSERVED else None
+        shown.add_row(
+            "best" if row["is_best"] else "", shown_policy(row["policy"]), *_cells(row), style=style
+        )
+    measured = next((row for row in rows if row["policy"] == OBSERVED), None)
+    if measured is not None and measured["measured_max_lag_records"] is not None:
+        shown.add_row("", MEASURED_SHOWN, *_measured_cells(measured), style="dim")
+    return shown
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    days = row["group_days"]
+    at_least = "≥ " if row["unknown_ages"] else ""
+    return [
+        f"{at_least}{duration(row['p95_time_lag_ms'])}",
+        f"{at_least}{duration(row['max_time_lag_ms'])}",
+        number(row["mean_lag_records"]),
+        number(row["max_lag_records"]),
+        "not drained" if row["drain_time_ms"] is None else duration(row["drain_time_ms"]),
+        f"{row['not_drained']} of {days}",
+        number(row["moves"]),
+        number(row["rebalances"]),
+        percent(row["optimality_gap"]),
+        f"{row['best_in']} of {days}",
+    ]
+
+
+def _measured_cells(row: dict[str, Any]) -> list[str]:
+    lag = "≥ " if row["unknown_lags"] else ""
+    mean = "≥ " if row["measured_unknown_share"] else ""
+    time = "≥ " if row["unknown_time_lags"] else ""
+    worst, average = row["measured_max_time_lag_ms"], row["measured_mean_lag_records"]
+    return [
+        NOTHING,
+        NOTHING if worst is None else f"{time}{duration(worst)}",
+        NOTHING if average is None else f"{mean}{number(average)}",
+        f"{lag}{number(row['measured_max_lag_records'])}",
+        *[NOTHING] * 6,
+    ]
+
+
+def notes(rows: Sequence[dict[str, Any]], num_left_out: int) -> list[str]:
+    """Say what no figure has, and which figures are lower bounds."""
+    first, told = rows[0], []
+    if num_left_out:
+        told.append(
+            f"Counted: {first['group_days']:,} group-days. Left out: {num_left_out:,}, of which not every "
+            "policy has a replay."
+        )
+    if first["unknown_share"]:
+        told.append(
+            f"For {percent(first['unknown_share'])} of the partitions' time no snapshot had known their lag "
+            "yet: that time is in no figure of a policy."
+        )
+    if first["unknown_ages"]:
+        told.append(
+            f"The records that {first['unknown_ages']:,} partitions were behind at first have no known age: "
+            "their time lag counts from the first snapshot on."
+        )
+    return told

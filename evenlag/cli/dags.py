@@ -1,0 +1,69 @@
+"""`evenlag dags`: put the DAG files where Airflow finds them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from typing import Annotated, Final
+
+import typer
+
+from evenlag.airflow.dag_bundle import bundle_root
+from evenlag.cli import option_types
+from evenlag.cli.console import console, print_json
+from evenlag.cli.options import JsonOption, UsageError
+
+app = typer.Typer(help="The DAG files for Airflow.", no_args_is_help=True)
+
+# Airflow asks for unique top-level names in its DAG folder, and `dags` is anybody's.
+PACKAGE: Final = "evenlag_dags"
+
+
+@app.callback()
+def _dags() -> None:
+    pass
+
+
+def dag_texts() -> dict[str, str]:
+    """The DAG files as they are installed: text by path below the package, sorted."""
+    root = bundle_root() / "dags"
+    return {
+        str(file.relative_to(root)): file.read_text(encoding="utf-8").replace(
+            "from dags.", f"from {PACKAGE}."
+        )
+        for file in sorted(root.rglob("*.py"))
+    }
+
+
+@app.command("install")
+def install(
+    folder: Annotated[
+        Path, typer.Argument(parser=option_types.path, metavar="FOLDER", help="Airflow's DAG folder.")
+    ],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the DAG files into Airflow's DAG folder, as a package `evenlag_dags`; again to update them."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder: give the folder that Airflow's [core] dags_folder names")
+    target = folder / PACKAGE
+    if target.exists() and not (target / "dag_support").is_dir():
+        raise UsageError(f"{target} is there and is not ours: move it away first")
+    fresh = folder / f".{PACKAGE}.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(bundle_root() / "dags", fresh, ignore=shutil.ignore_patterns("__pycache__"))
+    texts = dag_texts()
+    for name, text in texts.items():
+        (fresh / name).write_text(text, encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.rename(target)
+    installed = [str(target / name) for name in texts]
+    if as_json:
+        print_json({"folder": str(target), "files": installed})
+        return
+    out = console()
+    out.print(f"{len(installed)} files in {target}.", soft_wrap=True)
+    out.print(
+        "Airflow's scheduler, DAG processor and workers need: evenlag[airflow] installed, EVENLAG_CONFIG in"
+    )
+    out.print("their environment, and the connection spark_default (its host is the Spark master).")

@@ -1,0 +1,179 @@
+"""`evenlag doctor`: is all well, and what is to be done where it is not? Needs neither a JVM nor Airflow."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from evenlag.cli import option_types
+from evenlag.cli.console import console, duration, moment, print_json, table
+from evenlag.cli.options import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    UsageError,
+    did_you_mean,
+    find_lake,
+    find_policy,
+)
+from evenlag.doctor.model import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from evenlag.lake.reader import LakeReader
+    from evenlag.monitoring.freshness import Freshness
+
+NOT_WELL = 1
+_MAX_TIMEOUT_S = 3_600
+_MAX_AGE_S = 316_224_000
+
+
+def doctor(
+    *,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Only check that every cluster has a fresh snapshot, for probes.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", help="An area (brokers) or a check (brokers.clock); may be given several times."
+        ),
+    ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", help="An area or a check to leave out; likewise.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Also try to write to hint topic and lake; it is taken back at once."),
+    ] = False,
+    airflow_url: Annotated[
+        str | None,
+        typer.Option(
+            "--airflow-url",
+            parser=option_types.url,
+            metavar="URL",
+            help="Ask this Airflow too, with the token in EVENLAG_AIRFLOW_TOKEN.",
+        ),
+    ] = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            parser=option_types.real(1, _MAX_TIMEOUT_S),
+            metavar="SECONDS",
+            help="How long all may take, in s; one check a third of it.",
+        ),
+    ] = 60.0,
+    max_age_s: Annotated[
+        int | None,
+        typer.Option(
+            "--max-age",
+            parser=option_types.whole(1, _MAX_AGE_S),
+            metavar="SECONDS",
+            help="How old a snapshot may be, in s; else the schedule decides.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check policy, brokers, permissions, topics, groups, lake, Spark, Airflow and freshness; say what to do.
+
+    Ends with 0 when nothing failed and with 1 when something did. Nothing is written without --write.
+
+    By a cluster's schedule, the newest run may still be going on, and the one before it must have left its
+    snapshot. A cluster without a schedule needs any snapshot at all, or one within --max-age.
+    """
+    if fresh:
+        if only or skip or write or airflow_url:
+            raise UsageError(
+                "--fresh goes without --only, --skip, --write and --airflow-url: it checks freshness"
+            )
+        _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
+        return
+    from evenlag.cli.doctor_table import as_plain, show
+    from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
+    from evenlag.doctor.runner import run_lanes
+
+    per_check_s = timeout_s / 3
+    request = Request(config, lake, cluster, airflow_url, max_age_s, write, per_check_s)
+    lanes = select_lanes(gather_lanes(request), only or (), skip or ())
+    results = run_lanes(lanes, check_timeout_s=per_check_s, timeout_s=timeout_s)
+    worst = max((result.verdict.rank for result in results), default=0)
+    is_well = worst < (Verdict.WARNING.rank if strict else Verdict.FAILED.rank)
+    if as_json:
+        print_json({"well": is_well, "checks": as_plain(results)})
+    else:
+        show(results, console())
+    if not is_well:
+        raise typer.Exit(NOT_WELL)
+
+
+def _only_freshness(
+    config: Path | None, cluster: str | None, lake: str | None, max_age_s: int | None, *, as_json: bool
+) -> None:
+    reader, schedules = _lake_and_schedules(lake, config, cluster, max_age_s)
+    found = _freshness(reader, schedules, max_age_s)
+    is_well = all(one.is_fresh for one in found)
+    if as_json:
+        print_json({"well": is_well, "freshness": [asdict(one) for one in found]})
+    else:
+        _show(found)
+    if not is_well:
+        raise typer.Exit(NOT_WELL)
+
+
+def _lake_and_schedules(
+    lake: str | None, config: Path | None, cluster: str | None, max_age_s: int | None
+) -> tuple[LakeReader, dict[str, str | None]]:
+    """The clusters to look at: the policy's, whether or not anything is in its lake; else the lake's."""
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import SNAPSHOTS
+
+    loaded = find_policy(config)
+    schedules: dict[str, str | None]
+    if loaded is not None:
+        reader = LakeReader(lake or loaded.policy.lake)
+        schedules = {name: settings.schedule for name, settings in loaded.policy.clusters.items()}
+    elif max_age_s is None:
+        raise UsageError(
+            "without a policy file no schedule is known: say with --max-age how old a snapshot may be"
+        )
+    else:
+        reader = find_lake(lake, config)
+        names = reader.read(SNAPSHOTS, columns=["cluster"])["cluster"].to_pylist()
+        schedules = dict.fromkeys(sorted(set(names)))
+    if cluster is None:
+        return reader, schedules
+    if cluster not in schedules:
+        raise UsageError(f"there is no cluster {cluster!r}{did_you_mean(cluster, schedules)}")
+    return reader, {cluster: schedules[cluster]}
+
+
+def _freshness(
+    reader: LakeReader, schedules: Mapping[str, str | None], max_age_s: int | None
+) -> list[Freshness]:
+    from evenlag.monitoring.freshness import read_freshness
+
+    try:
+        return read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
+    except ValueError as error:
+        raise UsageError(f"{error}. Say with --max-age how old a snapshot may be") from error
+
+
+def _show(found: list[Freshness]) -> None:
+    shown = table("Freshness", ("cluster", "well", "newest slot", "age", "why"), right=("age",))
+    for one in found:
+        well = Text("yes", style="green") if one.is_fresh else Text("NO", style="red")
+        age: Any = None if one.age_s is None else 1000 * one.age_s
+        shown.add_row(one.cluster, well, moment(one.slot), duration(age), one.reason)
+    console().print(shown)

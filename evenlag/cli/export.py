@@ -1,0 +1,174 @@
+"""What a command answers, as a file for other programs: CSV, Parquet or JSON, by the file's suffix."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.options import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
+
+SUFFIXES: Final = (".csv", ".parquet", ".json")
+# A spreadsheet takes a text that begins so for a formula, and names come from whoever may join a group.
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def _export_path(text: str) -> Path:
+    path = option_types.path(text)
+    if path.suffix.lower() not in SUFFIXES:
+        told = option_types.shown(path.name)
+        raise typer.BadParameter(f"{told} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    return option_types.check_folder_of(path)
+
+
+ExportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        help="Write all rows of the answer to this file as well: .csv, .parquet or .json.",
+        parser=_export_path,
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+
+
+def export_rows(rows: Rows, path: Path) -> int:
+    """Write rows to a file, whole or not at all.
+
+    Parameters
+    ----------
+    rows
+        An Arrow table, whose schema is kept, or rows as mappings: columns are then all their keys, in the
+        order in which they first come, and what a row lacks is null. No rows as mappings make a file
+        without columns; an empty Arrow table keeps its own.
+    path
+        Where to; its suffix, in any case, says the format. A file that is there is replaced in one step:
+        who reads it sees the old one or the new one.
+
+        ``.csv``
+            UTF-8, a header, comma; moments as ISO 8601 in UTC, null as nothing, lists and structs as JSON.
+            A text that a spreadsheet would take for a formula has an apostrophe before it.
+        ``.parquet``
+            Types as they are; moments in UTC.
+        ``.json``
+            One array of objects; moments as ISO 8601 in UTC. What is not a finite number is null.
+
+    Returns
+    -------
+    int
+        How many rows were written.
+
+    Raises
+    ------
+    UsageError
+        When the suffix is none of these, or the file cannot be written there.
+    """
+    write = _WRITERS.get(path.suffix.lower())
+    if write is None:
+        raise UsageError(f"{path.name} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    table = _as_table(rows)
+    # Beside the target: a rename within a folder is one step.
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        write(table, fresh)
+        fresh.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+    return int(table.num_rows)
+
+
+def _as_table(rows: Rows) -> pa.Table:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return rows
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: _column([row.get(name) for row in rows]) for name in names}
+    return pa.table(columns)
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """One column; where rows disagree on its type, its values as text of JSON."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        texts = [None if value is None else json.dumps(_plain(value), ensure_ascii=False) for value in values]
+        return pa.array(texts, pa.string())
+
+
+def _write_csv(table: pa.Table, path: Path) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_cell(name) for name in table.column_names])
+    for batch in table.to_batches():
+        columns = [[_cell(value) for value in column.to_pylist()] for column in batch.columns]
+        writer.writerows(zip(*columns, strict=True))
+    path.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _cell(value: Any) -> str:
+    plain = _plain(value)
+    if plain is None:
+        return ""
+    if isinstance(plain, str):
+        return f"'{plain}" if plain.startswith(_FORMULA_STARTS) else plain
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def _write_parquet(table: pa.Table, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path, compression="zstd")
+
+
+def _write_json(table: pa.Table, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write("[")
+        for number, row in enumerate(row for batch in table.to_batches() for row in batch.to_pylist()):
+            file.write(",\n" if number else "\n")
+            file.write(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False))
+        file.write("\n]\n")
+
+
+def _plain(value: Any) -> Any:
+    """A value in JSON's types."""
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(each) for each in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return float(value) if isinstance(value, Decimal) else value
+
+
+_WRITERS: Final[dict[str, Callable[[pa.Table, Path], None]]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".json": _write_json,
+}

@@ -1,0 +1,164 @@
+"""`evenlag hints withdraw | stop-all | resume`: take hints back; each is recorded with who and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
+from evenlag.cli.console import console, print_json
+from evenlag.cli.options import (
+    ActorOption,
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    ReasonOption,
+    acting_person,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evenlag.cli.cluster_target import Target
+    from evenlag.publishing.revocation import StopChange
+
+SHORT_ID = 12
+_RecordLakeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lake",
+        parser=option_types.lake_root,
+        metavar="TEXT",
+        help="With --bootstrap-servers: the lake that it is recorded in.",
+    ),
+]
+
+
+def withdraw(
+    group: Annotated[
+        str,
+        typer.Argument(parser=option_types.name, metavar="GROUP", help="The group whose hint is taken back."),
+    ],
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a group's hint back. Its consumers forget it within seconds; that starts no rebalance.
+
+    Plans of the group that are approved and not published yet will not be. A later plan may be: to prevent
+    that, put the group into mode shadow, or stop all hints.
+    """
+    from evenlag.publishing.revocation import withdraw_hint
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    done = withdraw_hint(target.loaded, target.name, group, actor=who, reason=why)
+    if as_json:
+        print_json(
+            {
+                "cluster": target.name,
+                "group_id": group,
+                "was_standing": done.was_standing,
+                "plan_id": done.plan_id,
+                "sequence": done.sequence,
+                "unpublished_plans": list(done.unpublished),
+                "actor": who,
+                "reason": why,
+            }
+        )
+        return
+    out = console()
+    if done.plan_id is not None:
+        out.print(
+            f"{group}: the hint of plan {done.plan_id[:SHORT_ID]}, sequence {done.sequence}, is withdrawn.",
+            soft_wrap=True,
+        )
+    elif done.was_standing:
+        out.print(f"{group}: what stood there could not be read as a hint; it is taken away.")
+    else:
+        out.print(f"{group}: no hint stands; the last one was withdrawn before.")
+    for plan_id in done.unpublished:
+        out.print(f"{group}: plan {plan_id[:SHORT_ID]} was approved and will not be published.")
+
+
+def stop_all(
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop all hints of a cluster: no consumer follows any, and nothing is published, until `resume`."""
+    from evenlag.publishing import revocation
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    done = revocation.stop_all(target.loaded, target.name, actor=who, reason=why)
+    what = "All hints are stopped" if done.changed else "All hints were stopped already"
+    _tell(target, done, what, who, why, as_json=as_json, stopped=True)
+
+
+def resume(
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let the hints of a cluster be followed and published again after `stop-all`."""
+    from evenlag.publishing import revocation
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    done = revocation.resume(target.loaded, target.name, actor=who, reason=why)
+    what = "Hints are followed and published again" if done.changed else "Hints were not stopped"
+    _tell(target, done, what, who, why, as_json=as_json, stopped=False)
+
+
+def _target(
+    bootstrap_servers: str | None,
+    hint_topic: str | None,
+    lake: str | None,
+    config: Path | None,
+    cluster: str | None,
+) -> Target:
+    return find_target(bootstrap_servers, config, cluster, lake=lake).with_hint_topic(hint_topic)
+
+
+def _tell(
+    target: Target, done: StopChange, what: str, actor: str, reason: str, *, as_json: bool, stopped: bool
+) -> None:
+    if as_json:
+        print_json(
+            {
+                "cluster": target.name,
+                "hint_topic": done.hint_topic,
+                "partitions": done.num_partitions,
+                "stopped": stopped,
+                "changed": done.changed,
+                "actor": actor,
+                "reason": reason,
+            }
+        )
+        return
+    console().print(
+        f"{what} on {target.name}: control/stop {'stands in' if stopped else 'is gone from'} all "
+        f"{done.num_partitions} partitions of {done.hint_topic}.",
+        soft_wrap=True,
+    )

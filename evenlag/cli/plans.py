@@ -1,0 +1,294 @@
+"""`evenlag plans`: what was proposed, what the gates said, what became of it; and a person's answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.console import console, moment, number, percent, print_json, status_text, table
+from evenlag.cli.default_command import SHOW, ShowByDefault
+from evenlag.cli.options import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    NothingThereError,
+    UsageError,
+    did_you_mean,
+    find_cluster,
+    find_lake,
+)
+from evenlag.cli.table_fitting import fit
+from evenlag.lower_bounds import at_least, at_least_of, exact_of
+from evenlag.queries.plans import event_order, groups_without_plan, plan_rows
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from evenlag.lake.reader import Filter, LakeReader
+
+SHORT_ID = 12
+_DEFAULT_DAYS = 7
+_DEFAULT_LIMIT = 20
+
+app = typer.Typer(
+    cls=ShowByDefault,
+    help="Show plans with their status and reasons; approve or reject one that waits for a person. "
+    "Without a subcommand: show [PLAN].",
+)
+
+
+@app.command(SHOW)
+def plans(
+    plan_id: Annotated[
+        str | None,
+        typer.Argument(
+            parser=option_types.plan_id, metavar="PLAN", help="A plan (its first characters will do)."
+        ),
+    ] = None,
+    *,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", parser=option_types.name, metavar="TEXT", help="Plans of this group only."
+        ),
+    ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days",
+            parser=option_types.whole(0, option_types.MAX_DAYS),
+            metavar="INTEGER",
+            help=f"How many days to look back; else {_DEFAULT_DAYS}.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            parser=option_types.whole(1, option_types.MAX_ROWS),
+            metavar="INTEGER",
+            help=f"How many plans to show; else {_DEFAULT_LIMIT}.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show plans with their status and reasons, newest first; one plan with its gates and moves."""
+    reader = find_lake(lake, config)
+    name = find_cluster(reader, cluster)
+    if plan_id is not None:
+        if days is not None or limit is not None:
+            raise UsageError("--days and --limit go with the list of plans, not with one PLAN")
+        found = the_plan(reader, name, plan_id)
+        if group not in {None, found["group_id"]}:
+            raise NothingThereError(
+                f"plan {found['plan_id'][:SHORT_ID]} is of the group {found['group_id']!r}, not {group!r}"
+            )
+        _show_plan(reader, found, as_json=as_json)
+        return
+    days, limit = _DEFAULT_DAYS if days is None else days, limit or _DEFAULT_LIMIT
+    rows = plan_rows(reader, name, group=group, days=days)
+    without = groups_without_plan(reader, name, group=group)
+    if not rows and not without:
+        raise NothingThereError(_nothing(reader, name, group, days))
+    if as_json:
+        print_json({"cluster": name, "plans": rows[:limit], "without_plan": without[:limit]})
+        return
+    if rows:
+        console().print(plan_table(f"Plans of {name}", rows[:limit], caption=_left(len(rows), limit)))
+    if without:
+        shown = table(
+            f"Groups without a plan, slot {moment(without[0]['slot'])}",
+            ("group", "mode", "why"),
+            caption=_left(len(without), limit),
+        )
+        for row in without[:limit]:
+            shown.add_row(row["group_id"], row["policy_mode"], row["reason"])
+        console().print(shown)
+
+
+def _left(found: int, limit: int) -> str:
+    return f"{found - limit} more: --limit {found}" if found > limit else ""
+
+
+def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> Table:
+    """Lay plans out, one a row."""
+    columns = (
+        "plan",
+        "slot",
+        "group",
+        "mode",
+        "status",
+        "moves",
+        "most loaded",
+        "predicted",
+        "actual",
+        "why",
+    )
+    shown = table(title, columns, right=("moves", "most loaded", "predicted", "actual"), caption=caption)
+    for row in rows:
+        planned, actual = row["num_unknown_lags"], row["num_unknown_partitions_actual"]
+        shown.add_row(
+            row["plan_id"][:SHORT_ID],
+            moment(row["slot"]),
+            row["group_id"],
+            row["mode"],
+            status_text(row["status"]),
+            number(row["moves"]),
+            at_least(row["max_member_lag_before_records"], planned),
+            at_least(row["max_member_lag_predicted_records"], planned),
+            at_least(row["max_member_lag_actual_records"], actual),
+            "; ".join(filter(None, (row["reason"], *_unknown_lags(row)))),
+        )
+    return fit(console(), shown, ("mode", "slot", "moves"))
+
+
+def _unknown_lags(row: dict[str, Any]) -> tuple[str, str]:
+    """How many partitions' lag was not known when it was planned, and when it was settled."""
+    counts = (
+        ("when planned", row["num_unknown_lags"], row["num_partitions"]),
+        ("actual", row["num_unknown_partitions_actual"], row["num_partitions_actual"]),
+    )
+    planned, actual = (
+        f"{when}, the lag of {number(unknown)} of {number(of)} partitions is not known" if unknown else ""
+        for when, unknown, of in counts
+    )
+    return planned, actual
+
+
+def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
+    """The one plan whose id begins with a prefix.
+
+    Raises
+    ------
+    NothingThereError
+        When there is none.
+    UsageError
+        When there are several.
+    """
+    found = plan_rows(reader, cluster, plan_prefix=prefix.lower())
+    if not found:
+        raise NothingThereError(f"there is no plan {prefix} on {cluster}: evenlag plans lists them")
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} plans begin with {prefix}: give more characters")
+    return found[0]
+
+
+def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> str:
+    from evenlag.lake.tables import PLANS
+
+    if group is None:
+        return f"there are no plans on {cluster} in the last {days} days"
+    known = set(
+        reader.read(PLANS, columns=["group_id"], filters=[("cluster", "=", cluster)])["group_id"].to_pylist()
+    )
+    return f"there are no plans for the group {group!r} on {cluster}{did_you_mean(group, known - {group})}"
+
+
+def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
+    from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
+    from evenlag.publishing.gates import CONSUMER
+
+    # An outcome comes with a later snapshot, maybe of another day.
+    wanted: list[Filter] = [
+        ("cluster", "=", plan["cluster"]),
+        ("day", ">=", plan["day"]),
+        ("plan_id", "=", plan["plan_id"]),
+    ]
+    events = sorted(reader.read_events(filters=wanted).to_pylist(), key=event_order)
+    gates = reader.read(GATE_RESULTS, filters=wanted).to_pylist()
+    rows = reader.read(PLAN_ASSIGNMENTS, filters=wanted)
+    moves = (
+        rows.filter(rows["moved"]).sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
+    )
+    outcome = next(iter(reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
+    score = next(iter(reader.read(PLAN_EVALUATIONS, filters=wanted).to_pylist()), None)
+    if as_json:
+        told = {"plan": plan, "events": events, "gates": gates, "moves": moves, "outcome": outcome}
+        print_json(told | {"score": score})
+        return
+    out = console()
+    out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
+    out.print(_measures(plan, outcome))
+    if plan["group_type"] == CONSUMER:
+        out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.", highlight=False)
+    if plan["mode_reason"]:
+        out.print(f"Planned in {plan['mode']}: {plan['mode_reason']}.", highlight=False)
+    if score is not None:
+        verdict = {True: "It paid off", False: "It did not pay off", None: "Whether it paid off is open"}
+        out.print(f"{verdict[score['paid_off']]}: {score['reason']}.", highlight=False)
+    history = table("What happened", ("event", "at", "who", "why"))
+    for event in events:
+        history.add_row(
+            status_text(event["event"]), moment(event["at"]), event["actor"], event["reason"] or ""
+        )
+    out.print(history)
+    verdicts = table("Gates", ("gate", "passed", "observed", "allowed", "verdict"))
+    for gate in gates:
+        verdicts.add_row(
+            gate["gate"],
+            "yes" if gate["passed"] else "NO",
+            gate["observed"] or "",
+            gate["allowed"] or "",
+            gate["message"],
+        )
+    out.print(verdicts)
+    moved = table("Moves", ("topic", "partition", "from", "to", "lag"), right=("partition", "lag"))
+    for move in moves:
+        moved.add_row(
+            move["topic"],
+            number(move["partition"]),
+            move["owner_before"] or "nobody",
+            move["owner_after"] or "nobody",
+            number(move["lag_records"]),
+        )
+    out.print(moved)
+
+
+def _measures(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
+    shown = table("Lag", ("", "before", "predicted", "actual"))
+    for column in shown.columns[1:]:
+        column.justify = "right"
+    before, after, seen = plan["metrics_before"], plan["metrics_after"], outcome or {}
+    planned = plan["num_unknown_lags"], plan["num_partitions"]
+    actual = seen.get("num_unknown_partitions"), seen.get("num_partitions")
+    shown.add_row(
+        "most loaded member",
+        at_least_of(before.get("max_member_lag_records"), *planned),
+        at_least_of(after.get("max_member_lag_records"), *planned),
+        at_least_of(seen.get("max_member_lag_actual_records"), *actual),
+    )
+    shown.add_row(
+        "skew (most loaded / mean)",
+        exact_of(before.get("lag_skew"), *planned, digits=2),
+        exact_of(after.get("lag_skew"), *planned, digits=2),
+        exact_of(seen.get("lag_skew_actual"), *actual, digits=2),
+    )
+    if outcome is not None:
+        shown.add_row(
+            "the group's lag",
+            at_least_of(outcome["total_lag_before_records"], *planned),
+            "",
+            at_least_of(outcome["total_lag_actual_records"], *actual),
+        )
+    shown.add_row(
+        "partitions per member",
+        _range(before),
+        _range(after),
+        "",
+    )
+    shown.add_row(
+        "gain, by the known load" if plan["num_unknown_partitions"] else "gain", "", percent(plan["gain"]), ""
+    )
+    shown.add_row("adherence", "", "", percent(seen.get("adherence")))
+    return shown
+
+
+def _range(metrics: dict[str, Any]) -> str:
+    low, high = metrics.get("min_member_partitions"), metrics.get("max_member_partitions")
+    return number(low) if low == high else f"{number(low)} to {number(high)}"

@@ -1,0 +1,150 @@
+"""`evenlag policy`: look at the policy file before anything else does."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from typing import Annotated, Any
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.console import NOTHING, console, print_json, table
+from evenlag.cli.options import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    UsageError,
+    did_you_mean,
+    find_policy,
+    only_cluster,
+)
+
+app = typer.Typer(help="The policy file.", no_args_is_help=True)
+
+
+@app.callback()
+def _policy() -> None:
+    pass
+
+
+@app.command("check")
+def check(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            parser=option_types.path,
+            metavar="PATH",
+            help="The file; else $EVENLAG_CONFIG, else ./evenlag.yaml.",
+        ),
+    ] = None,
+    *,
+    secrets: Annotated[
+        bool, typer.Option("--secrets", help="Also see whether every secret it refers to is there.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Validate a policy file and show what it says; nothing is connected to."""
+    from evenlag.policy.loader import find_policy_path, load_policy
+
+    loaded = load_policy(path)
+    policy = loaded.policy
+    if secrets:
+        _resolve_secrets(policy)
+    if as_json:
+        print_json({"policy_hash": loaded.policy_hash, "policy": policy.model_dump(mode="json")})
+        return
+    out = console()
+    out.print(f"{find_policy_path(path)} is valid. Tables are in {policy.lake}.")
+    clusters = table("Clusters", ("cluster", "brokers", "security", "schedule", "hint topic"))
+    for name, cluster in policy.clusters.items():
+        clusters.add_row(
+            name,
+            ", ".join(cluster.bootstrap_servers),
+            str(cluster.kafka.get("security_protocol", "PLAINTEXT")),
+            cluster.schedule or "by hand",
+            cluster.hint_topic + (" (signed)" if cluster.hint_signing_key else ""),
+        )
+    out.print(clusters)
+    columns = ("groups", "clusters", "mode", "assignor", "max moves", "count slack", "min gain")
+    rules = table("Groups: the first rule that matches holds", columns, right=columns[4:])
+    for rule in (*policy.groups, None):
+        settings: Any = rule or policy.group_settings("", "")
+        rules.add_row(
+            rule.match if rule else "all others",
+            ", ".join(rule.clusters) if rule and rule.clusters else "all",
+            settings.mode.value,
+            settings.assignor,
+            f"{settings.max_moves:,}",
+            f"{settings.count_slack:,}",
+            f"{100 * settings.min_gain:g} %" if settings.min_gain else NOTHING,
+        )
+    out.print(rules)
+
+
+@app.command("explain")
+def explain(
+    group: Annotated[
+        str,
+        typer.Argument(parser=option_types.name, metavar="GROUP", help="A group's name; it need not exist."),
+    ],
+    *,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which rule holds for a group and why, and where each of its settings comes from."""
+    from dataclasses import asdict
+
+    from evenlag.policy.explain import explain_group
+
+    loaded = find_policy(config)
+    if loaded is None:
+        raise UsageError("which policy? Give the file with --config, or $EVENLAG_CONFIG")
+    names = loaded.policy.clusters
+    if cluster is not None and cluster not in names:
+        raise UsageError(f"the policy has no cluster {cluster!r}{did_you_mean(cluster, names)}")
+    name = cluster or only_cluster(names)
+    found = explain_group(loaded, name, group)
+    if as_json:
+        print_json({"cluster": name, "group_id": group, **asdict(found)})
+        return
+    out = console()
+    for number, match, why in found.passed_over:
+        out.print(f"Rule {number} ({match}) does not hold: {why}.", highlight=False)
+    if found.rule_number is None:
+        out.print(f"No rule matches {group} on {name}: the defaults hold.", highlight=False)
+    else:
+        out.print(
+            f"Rule {found.rule_number} ({found.match}), line {found.rule_line}, is the first that matches "
+            f"{group} on {name}: it holds, whole.",
+            highlight=False,
+        )
+    shown = table(f"What holds for {group}", ("setting", "value", "from"))
+    for setting in found.settings:
+        shown.add_row(setting.name, _value_text(setting.value), setting.source)
+    out.print(shown)
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON schema of the policy file, for editors and checks of your own."""
+    from evenlag.policy.json_schema import SCHEMA_PATH
+
+    typer.echo(SCHEMA_PATH.read_text(encoding="utf-8"), nl=False)
+
+
+def _value_text(value: Any) -> str:
+    if value is None or value == []:
+        return NOTHING
+    if isinstance(value, list):
+        return ", ".join(f"{item['match']}: {item['capacity']:g}" for item in value)
+    return str(value)
+
+
+def _resolve_secrets(policy: Any) -> None:
+    from evenlag.policy.secrets import SecretRef
+
+    for cluster in policy.clusters.values():
+        for value in (*cluster.kafka.values(), cluster.hint_signing_key, cluster.privacy.key):
+            if isinstance(value, SecretRef):
+                value.resolve()

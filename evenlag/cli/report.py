@@ -1,0 +1,120 @@
+"""`evenlag report`: a group's period on one HTML page that asks nobody for anything."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.audit import UntilOption  # noqa: TC001  # Typer reads the annotations
+from evenlag.cli.console import console, moment, print_json
+from evenlag.cli.options import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    NothingThereError,
+    UsageError,
+    find_cluster,
+    find_lake,
+)
+
+if TYPE_CHECKING:
+    from evenlag.report.model import Report
+
+_DEFAULT_OUTPUT: Final = Path("evenlag-report.html")
+
+
+def _output_path(text: str) -> Path:
+    return option_types.check_folder_of(option_types.path(text))
+
+
+def report(
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            parser=option_types.name,
+            metavar="GROUP",
+            help="The group; else the one that is furthest behind.",
+        ),
+    ] = None,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", parser=_output_path, metavar="PATH", help="The file to write."),
+    ] = _DEFAULT_OUTPUT,
+    hours: Annotated[
+        float,
+        typer.Option(
+            "--hours",
+            parser=option_types.real(0.01, option_types.MAX_HOURS),
+            metavar="NUMBER",
+            help="How many hours to look back.",
+        ),
+    ] = 24.0,
+    until: UntilOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    lake: LakeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a group's period as one HTML page: lag, who held what when, policies, plans; needs no network."""
+    from evenlag.report.page import report_page
+    from evenlag.report.read_report import read_report
+
+    reader = find_lake(lake, config)
+    name = find_cluster(reader, cluster)
+    told = read_report(reader, name, group, hours=hours, until=until)
+    if until is not None and told.until < until - timedelta(hours=hours):
+        raise NothingThereError(
+            f"there is no snapshot of {name} in the {hours:g} hours before {moment(until)}; the newest is of "
+            f"{moment(told.until)}"
+        )
+    _write(output, report_page(told))
+    if as_json:
+        print_json(_summary(output, told))
+        return
+    out = console()
+    period = f"{moment(told.since)} to {moment(told.until)}, {told.num_snapshots} readings"
+    out.print(f"{told.group_id} on {name}, {period}", markup=False)
+    for missing in _missing(told):
+        out.print(f"  {missing}", markup=False)
+    out.print(output.resolve().as_uri(), soft_wrap=True, markup=False)
+
+
+def _write(output: Path, page: str) -> None:
+    fresh = output.with_name(f".{output.name}.new")
+    try:
+        fresh.write_text(page, encoding="utf-8")
+        fresh.replace(output)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise UsageError(f"{output} cannot be written: {error.strerror or error}") from error
+
+
+def _missing(told: Report) -> list[str]:
+    """What the page cannot show yet, and what to run for it."""
+    from evenlag.report.sections import AUDIT, COMPARE
+
+    parts = []
+    if told.timeline is None:
+        parts.append(f"who held what is missing: {AUDIT}")
+    if not told.policies:
+        parts.append(f"other policies are missing: {COMPARE}")
+    return parts
+
+
+def _summary(output: Path, told: Report) -> dict[str, object]:
+    return {
+        "file": str(output.resolve()),
+        "cluster": told.cluster,
+        "group_id": told.group_id,
+        "since": told.since,
+        "until": told.until,
+        "num_snapshots": told.num_snapshots,
+        "best_policy": next((each.name for each in told.policies if each.is_best), None),
+        "missing": _missing(told),
+    }

@@ -1,0 +1,25 @@
+"""Let a Kafka consumer group follow evenlag's hints: one line to adopt, no Spark, no Airflow.
+
+>>> from evenlag.consumer import hinted_consumer
+>>> consumer = hinted_consumer("orders", group_id="billing", bootstrap_servers="...")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from evenlag.consumer.assignor import HintAssignor
+from evenlag.consumer.cache import HintCache
+from evenlag.consumer.consumer import HintedConsumer, hinted_consumer
+from evenlag.consumer.events import HintEvent, Reason
+from evenlag.consumer.processed_offsets import ProcessedOffsets
+from evenlag.consumer.watcher import HintWatcher
+
+__all__ = [
+    "HintAssignor",
+    "HintCache",
+    "HintEvent",
+    "HintWatcher",
+    "HintedConsumer",
+    "ProcessedOffsets",
+    "Reason",
+    "hinted_consumer",
+]

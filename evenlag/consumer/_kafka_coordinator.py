@@ -1,0 +1,350 @@
+"""What is changed in one consumer's group coordinator: KIP-726, true claims, one owner commits, and mends.
+
+kafka-python fixes when it is made whether a consumer gives up everything before a join (EAGER) or keeps it
+(COOPERATIVE), tells an assignor nothing of what is held, and sends any offset to the broker, which takes
+it. All of that is decided here instead, by replacing methods of this one coordinator object. Read against
+3.0.12; ``tests/client/test_kafka_contract.py`` fails loudly when a name or an order of steps has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RetriableError
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.util import Timer
+
+from evenlag.consumer._wire_format import make_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_log = logging.getLogger(__name__)
+PROTOCOLS = [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
+
+
+class Membership:
+    """One consumer's life in its group.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`; it has not joined yet.
+    on_commit_refused
+        Told of the partitions, as (topic, number), whose offsets were kept back because this member does
+        not hold them.
+    settle_s
+        How long to wait after an assignment before the next round that it asks for.
+
+    Attributes
+    ----------
+    mode : RebalanceProtocol
+        Of the next prepare: the highest protocol of the assignor that the group selected last, EAGER before
+        the first join and after a loss (KIP-726).
+    assigned_generation : int
+        Of the last assignment that was taken, whichever assignor made it; a join in progress is newer.
+    postponed_generation : int
+        The generation after which this member asks for the next round in a moment; -1 for none.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        *,
+        on_commit_refused: Callable[[list[tuple[str, int]]], None] | None = None,
+        settle_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._coordinator = consumer._coordinator  # noqa: SLF001  # the purpose of this module
+        self._subscription = consumer._subscription  # noqa: SLF001
+        self._fetcher = consumer._fetcher  # noqa: SLF001
+        self._rack = consumer.config.get("client_rack") or None
+        self._backoff_s = consumer.config["retry_backoff_ms"] / 1000
+        self._on_commit_refused = on_commit_refused
+        self._settle_s = settle_s
+        self.mode = RebalanceProtocol.EAGER
+        self.assigned_generation = -1
+        self.postponed_generation = -1
+        # Revoked from this member, but nobody else's before this member joins again.
+        self._releasing: frozenset[Any] = frozenset()
+        # An eager assignor was selected while this member kept what it held: others may have it by now.
+        self._all_lost = False
+        self._gave_up_all = False
+        self._replace_all()
+
+    def held(self) -> set[Any]:
+        """Return the partitions that are this member's at this moment."""
+        return set() if self._all_lost else self._subscription.assigned_partitions()
+
+    def claims(self) -> tuple[list[tuple[str, int]], int]:
+        """Return what this member holds and since which generation, as it says at a join."""
+        held = sorted((tp.topic, tp.partition) for tp in self.held())
+        # Held in spite of a loss: say so, or somebody else would be given it at once, but say it as the
+        # weakest claim there is.
+        return held, -1 if self._coordinator._generation.is_lost() else self.assigned_generation  # noqa: SLF001
+
+    def _replace_all(self) -> None:
+        self._replace("_on_join_prepare_async", self._prepare)
+        self._replace("group_protocols", self._group_protocols)
+        self._replace("_process_join_group_response", self._process_join_response)
+        self._replace("_on_join_complete_async", self._complete)
+        self._replace("_invoke_rebalance_listener_async", self._tell_listener)
+        self._replace("_send_offset_commit_request", self._send_commit)
+        self._replace("_on_close_prepare_async", self._prepare_close)
+        self._replace("reset_generation", self._reset_generation)
+        self._replace("_handle_heartbeat_response", self._handle_heartbeat_response)
+        self._replace("poll_heartbeat", self._poll_heartbeat)
+        self._replace("ensure_coordinator_ready_async", self._ensure_coordinator_ready)
+        self._replace("poll", self._poll)
+
+    def _replace(self, name: str, method: Callable[..., Any]) -> None:
+        original = getattr(self._coordinator, name)
+
+        @wraps(original)
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            return method(original, *args, **kwargs)
+
+        setattr(self._coordinator, name, replaced)
+
+    async def _prepare(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Give up before a join what the mode says, and see to it that the join is taken to its end.
+
+        A join for changed metadata or another subscription raises no flag in kafka-python, and what it was
+        begun for is settled before it ends. When the application's ``poll()`` runs out of time in between,
+        no later poll sees a reason to take up the answer: the member stays without heartbeats, is thrown
+        out, and is never heard of again. Java's client raises its flag for these reasons too (KAFKA-9815).
+        """
+        self._coordinator.request_rejoin()
+        failed = await self._give_up_all() if self._all_lost else None
+        held = self._subscription.assigned_partitions()
+        gives_up_all = self.mode is RebalanceProtocol.EAGER and bool(held)
+        # A member that holds nothing prepares alike in both modes, except that in EAGER mode kafka-python
+        # tells the listener that nothing is revoked.
+        self._set_protocol(RebalanceProtocol.EAGER if gives_up_all else RebalanceProtocol.COOPERATIVE)
+        try:
+            await original(*args, **kwargs)
+        finally:
+            self._gave_up_all = self._gave_up_all or gives_up_all
+            if gives_up_all:
+                self._clear()
+        _raise_from(failed)
+
+    def _group_protocols(self, original: Callable[..., Any]) -> list[Any]:
+        """Return what is sent with a join; every cooperative assignor's claims are what is really held.
+
+        kafka-python's own cooperative-sticky remembers what it was assigned itself, which is out of date as
+        soon as the group has used another assignor in between.
+        """
+        self._releasing = frozenset()
+        owned, generation = self.claims()
+        sent = []
+        for name, metadata in original():
+            if self._protocol_of(name) is RebalanceProtocol.COOPERATIVE:
+                made = make_subscription(metadata.topics, owned, generation, self._rack)
+                made.user_data = metadata.user_data
+                sent.append((name, made))
+            else:
+                sent.append((name, metadata))
+        return sent
+
+    def _process_join_response(self, original: Callable[..., Any], response: Any, send_time: float) -> Any:
+        result = original(response, send_time)
+        if response.leader != response.member_id:
+            # Prepared once a join, kafka-python goes on believing that it leads when it led an attempt
+            # that failed and a later one has another leader.
+            self._coordinator._is_leader = False  # noqa: SLF001
+        held = self._subscription.assigned_partitions()
+        if held and self._protocol_of(response.protocol_name) is RebalanceProtocol.EAGER:
+            # Kept, as the last assignor allowed, but this one does not know of claims: what is held may be
+            # anybody's from the sync on.
+            self._all_lost = True
+            self._subscription.mark_pending_revocation(held)
+        return result
+
+    async def _complete(
+        self, original: Callable[..., Any], generation: int, member_id: str, protocol: str, content: Any
+    ) -> None:
+        failed = await self._give_up_all() if self._all_lost else None
+        self._forget_fetched_offsets()
+        self.mode = self._protocol_of(protocol)
+        self._set_protocol(self.mode)
+        try:
+            await original(generation, member_id, protocol, content)
+        finally:
+            # Not when it was refused for a topic that is not subscribed any more: what is held then is of
+            # the generation before.
+            if self.held() == set(ConsumerProtocolAssignment.decode(content).partitions()):
+                self.assigned_generation = generation
+        if self._gave_up_all and not self.held() and self.mode is RebalanceProtocol.COOPERATIVE:
+            # Prepared as EAGER: the listener waits to hear what of it came back, be it nothing.
+            await self._tell_listener_if_any("on_partitions_assigned", set())
+        self._gave_up_all = False
+        self._let_others_sync(generation)
+        _raise_from(failed)
+
+    def _forget_fetched_offsets(self) -> None:
+        """Have the committed offsets of what is assigned now be asked for now.
+
+        kafka-python keeps an answer that a poll had no time left to wait for, by the set of its partitions,
+        and takes it whenever that very set is to be looked up again: a partition that was with others in
+        between would be processed once more from where it stood long ago.
+        """
+        self._coordinator._offset_fetch_futures.clear()  # noqa: SLF001
+
+    def _let_others_sync(self, generation: int) -> None:
+        """Put the next round off for a moment, if this one asks for it.
+
+        Who joins again while others have not fetched their assignment yet makes them join with the claims
+        that they had before it, and each such round is one in vain. The larger the group, the likelier.
+        """
+        delay_s = self._settle_s()
+        was_taken = self.assigned_generation == generation
+        if delay_s <= 0 or not was_taken or not self._coordinator.rejoin_needed:
+            return
+
+        def ask() -> None:
+            if self.postponed_generation == generation:
+                self.postponed_generation = -1
+            if self.assigned_generation == generation:
+                self._coordinator.request_rejoin()
+
+        self.postponed_generation = generation
+        self._coordinator.rejoin_needed = False
+        self._coordinator._net.call_later(delay_s, ask)  # noqa: SLF001
+
+    async def _give_up_all(self) -> Exception | None:
+        """Tell the listener that all is lost, and drop it with what was fetched; return what it raised."""
+        lost, failed = self._subscription.assigned_partitions(), None
+        if lost:
+            try:
+                await self._tell_listener_if_any("on_partitions_lost", lost)
+            except Exception as error:  # noqa: BLE001  # the application's code; raised when all is done
+                _log.exception("the rebalance listener failed in on_partitions_lost")
+                failed = error
+        self._clear()
+        self._all_lost = False
+        return failed
+
+    def _clear(self) -> None:
+        """Hold nothing, and nothing fetched: a partition that comes back starts from its committed offset."""
+        if self._subscription.partitions_auto_assigned():
+            self._subscription.assign_from_subscribed([])
+        self._fetcher.close()
+        self._fetcher._completed_fetches.clear()  # noqa: SLF001
+        self._fetcher._next_partition_records = None  # noqa: SLF001
+
+    async def _tell_listener_if_any(self, name: str, partitions: set[Any]) -> None:
+        if self._subscription.rebalance_listener:
+            await self._coordinator._invoke_rebalance_listener_async(name, partitions)  # noqa: SLF001
+
+    async def _tell_listener(self, original: Callable[..., Any], name: str, partitions: Any) -> None:
+        if name == "on_partitions_revoked":
+            self._releasing = frozenset(partitions)
+        await original(name, partitions)
+
+    async def _send_commit(self, original: Callable[..., Any], offsets: Mapping[Any, Any]) -> Any:
+        """Commit for partitions that are this member's, and for those alone: the broker takes any."""
+        if not offsets or not self._subscription.partitions_auto_assigned():
+            return await original(offsets)
+        mine = self.held() if self._all_lost else self.held() | self._releasing
+        refused = sorted((tp.topic, tp.partition) for tp in offsets if tp not in mine)
+        if refused:
+            self._refuse(refused)
+            offsets = {tp: offset for tp, offset in offsets.items() if tp in mine}
+            if not offsets:
+                raise CommitFailedError(
+                    f"this member holds none of the partitions that it was to commit: {_names(refused)}"
+                )
+        return await original(offsets)
+
+    def _refuse(self, refused: list[tuple[str, int]]) -> None:
+        _log.warning("not committed, held by this member no more: %s", _names(refused))
+        if self._on_commit_refused is not None:
+            self._on_commit_refused(refused)
+
+    async def _prepare_close(self, original: Callable[..., Any]) -> None:
+        failed = await self._give_up_all() if self._all_lost else None
+        await original()
+        _raise_from(failed)
+
+    def _reset_generation(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Forget the membership, and give up all before the next join, also in the middle of one.
+
+        kafka-python prepares once a join, also when the membership is lost in the middle: the consumer
+        would then keep positions of partitions that others have worked on since. Java's client prepares
+        again (``needsJoinPrepare``).
+        """
+        original(*args, **kwargs)
+        self.mode = RebalanceProtocol.EAGER
+        self._releasing = frozenset()
+        if self._coordinator.rejoining and self._subscription.assigned_partitions():
+            self._coordinator.rejoining = False
+
+    def _handle_heartbeat_response(self, original: Callable[..., Any], *args: Any) -> None:
+        """Have the next poll raise when another member took over this one's instance id.
+
+        kafka-python only stops its heartbeats then: an application that does not commit would go on with
+        partitions that are another's. Java's client raises from ``poll`` as well.
+        """
+        try:
+            original(*args)
+        except FencedInstanceIdError:
+            self._coordinator._async_commit_fenced = True  # noqa: SLF001
+            raise
+
+    def _poll_heartbeat(self, original: Callable[..., Any]) -> None:
+        """Join again when the heartbeats died: only a join starts them anew in kafka-python."""
+        try:
+            original()
+        except Exception:
+            self._coordinator.request_rejoin()
+            raise
+
+    async def _ensure_coordinator_ready(
+        self, original: Callable[..., Any], timeout_ms: float | None = None
+    ) -> bool:
+        """Go on looking for the coordinator while there is time, whatever refuses in between.
+
+        While kafka-python waits for metadata in order to look for the coordinator, an error that will pass
+        gets out of it, and out of ``poll()``: a broker's restart would end the application.
+        """
+        timer = Timer(timeout_ms)
+        while True:
+            try:
+                return bool(await original(timeout_ms=timer.timeout_ms))
+            except RetriableError as error:
+                _log.debug("looking for the coordinator goes on: %r", error)
+                if timer.expired:
+                    return False
+                await self._coordinator._net.sleep(self._backoff_s)  # noqa: SLF001
+
+    def _poll(self, original: Callable[..., Any], timeout_ms: float | None = None) -> bool:
+        """Try again with the next poll what will pass by itself."""
+        try:
+            return bool(original(timeout_ms=timeout_ms))
+        except RetriableError as error:
+            _log.debug("the group's part of a poll is tried again: %r", error)
+            wait_s = self._backoff_s if timeout_ms is None else min(self._backoff_s, timeout_ms / 1000)
+            time.sleep(wait_s)
+            return False
+
+    def _set_protocol(self, protocol: RebalanceProtocol) -> None:
+        self._coordinator._rebalance_protocol = protocol  # noqa: SLF001
+
+    def _protocol_of(self, name: str) -> RebalanceProtocol:
+        """Return the highest protocol of an assignor; one that nobody knows is refused by kafka-python."""
+        assignor = self._coordinator._lookup_assignor(name)  # noqa: SLF001
+        return RebalanceProtocol.EAGER if assignor is None else max(assignor.supported_protocols())
+
+
+def _raise_from(failed: Exception | None) -> None:
+    """Raise to the application what its listener raised, as kafka-python does."""
+    if failed is not None:
+        raise KafkaError("the rebalance listener failed in on_partitions_lost") from failed
+
+
+def _names(pairs: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in pairs)

@@ -1,0 +1,166 @@
+"""The assignor that kafka-python calls: claims that are true, hints that fit, two phases, no exception."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+
+from assignor_core.model import Group, Member
+from assignor_core.protocol import cooperative_step
+from evenlag.consumer import _kafka_consumer, _wire_format
+from evenlag.consumer._kafka_coordinator import PROTOCOLS
+from evenlag.consumer.events import Reason
+from evenlag.consumer.target_selection import Decision, choose_target, fall_back, place_free
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from evenlag.consumer.cache import HintCache
+
+_log = logging.getLogger(__name__)
+# What is withheld is free in the next round, or one later when a member syncs late. More rounds in a row
+# mean that somebody claims for ever: then the group stays as it is until its members change.
+_MAX_FOLLOW_UPS = 5
+
+
+class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-python ships no types
+    """Gives a group what its hint says when the hint fits, and cooperative-sticky's assignment otherwise.
+
+    It never waits (it reads a cache) and never raises: kafka-python calls it on its I/O thread, and an
+    exception there ends the application's ``poll()``. One instance serves one consumer.
+
+    Parameters
+    ----------
+    cache
+        Kept by a `HintWatcher`; without one the assignor stays cold: it moves nothing.
+    client_rack
+        The consumer's rack, passed on to the leader.
+    now_ms
+        Milliseconds since the epoch, for tests.
+
+    Attributes
+    ----------
+    last_decision : Decision or None
+        Of the last rebalance that this member led.
+    last_assign_ms : float
+        What the last call of `assign` took.
+    """
+
+    name = "evenlag"
+    version = 2
+
+    def __init__(
+        self,
+        cache: HintCache,
+        *,
+        client_rack: str | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.cache = cache
+        self.last_decision: Decision | None = None
+        self.last_assign_ms = 0.0
+        self._rack = client_rack or None
+        self._now_ms = now_ms
+        self._port: _kafka_consumer.ConsumerPort | None = None
+        self._assigned: tuple[tuple[str, int], ...] = ()
+        self._assigned_generation = -1
+        self._asks_for_follow_up = False
+        self._num_follow_ups = 0
+        self._started_plan_id: str | None = None
+
+    def attach(self, port: _kafka_consumer.ConsumerPort) -> None:
+        """Tell the assignor which consumer it serves; before that it claims what it was last assigned."""
+        self._port = port
+
+    def supported_protocols(self) -> list[Any]:
+        """Return COOPERATIVE and EAGER: it may stand beside Kafka's eager assignors during an upgrade."""
+        return list(PROTOCOLS)
+
+    def metadata(self, topics: Iterable[str]) -> Any:
+        """Return what this member says at a join: what it really holds, and since which generation."""
+        self._asks_for_follow_up = False
+        owned, generation = self._claims()
+        return _wire_format.make_subscription(topics, owned, generation, self._rack)
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        """Remember the assignment; the leader asks for the next round when it withheld something."""
+        self._assigned = tuple((tp.topic, tp.partition) for tp in assignment.partitions())
+        self._assigned_generation = generation
+        if self._asks_for_follow_up and self._port is not None:
+            self._asks_for_follow_up = False
+            self._port.ask_from_io_thread()
+
+    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
+        """Return every member's assignment for this round; called on the leader only."""
+        started = time.perf_counter()
+        parsed: list[Member] = []
+        try:
+            parsed = _wire_format.read_members(members)
+            assigned = self._assign(cluster, parsed)
+        except Exception as error:  # noqa: BLE001  # it would end the application's poll
+            _log.exception("assigning group %s failed: everybody keeps what it has", self.cache.group_id)
+            self.cache.note(Reason.INTERNAL_ERROR, None, f"{type(error).__name__}: {error}")
+            assigned = _keep_claims(parsed)
+        self.last_assign_ms = (time.perf_counter() - started) * 1000
+        return _wire_format.make_assignments(assigned)
+
+    def _claims(self) -> tuple[Sequence[tuple[str, int]], int]:
+        return (self._assigned, self._assigned_generation) if self._port is None else self._port.claims()
+
+    def _assign(self, cluster: Any, members: list[Member]) -> dict[str, list[tuple[str, int]]]:
+        topics = {topic for member in members for topic in member.topics}
+        counts = _kafka_consumer.partition_counts(cluster, topics)
+        group = Group.from_members(counts, members)
+        decision = self._decide(group, _kafka_consumer.topic_ids(cluster, counts))
+        step = cooperative_step(group, decision.target)
+        self._num_follow_ups = self._num_follow_ups + 1 if step.follow_up else 0
+        self._asks_for_follow_up = step.follow_up and self._num_follow_ups <= _MAX_FOLLOW_UPS
+        assigned = group.to_mapping(step.assignment)
+        for member, topic, partition in step.kept_unknown:
+            assigned[group.member_ids[member]].append((topic, partition))
+        return assigned
+
+    def _decide(self, group: Group, topic_ids: Mapping[str, str]) -> Decision:
+        view = self.cache.view
+        try:
+            decision = choose_target(
+                group, view, topic_ids, now_ms=self._now_ms(), started_plan_id=self._started_plan_id
+            )
+        except Exception as error:  # noqa: BLE001  # as above: an assignment without the hint is better
+            _log.exception("deciding on a hint for group %s failed", self.cache.group_id)
+            decision = Decision(
+                _any_target(group, view.count_slack), Reason.INTERNAL_ERROR, detail=repr(error)
+            )
+        self.last_decision = decision
+        self._started_plan_id = decision.plan_id if decision.reason is Reason.FOLLOWED else None
+        self.cache.note(decision.reason, decision.plan_id, decision.detail)
+        return decision
+
+
+def _any_target(group: Group, count_slack: int) -> Any:
+    try:
+        return fall_back(group, count_slack)
+    except Exception:  # noqa: BLE001  # as above
+        _log.exception("cooperative-sticky failed: only free partitions are handed out")
+        return place_free(group)
+
+
+def _keep_claims(members: Iterable[Member]) -> dict[str, list[tuple[str, int]]]:
+    """Give every member what it alone claims in the newest generation, of the topics it takes."""
+    best: dict[tuple[str, int], tuple[int, str | None]] = {}
+    assigned: dict[str, list[tuple[str, int]]] = {}
+    for member in members:
+        assigned[member.member_id] = []
+        for pair in member.owned:
+            generation, _ = best.get(pair, (-2, None))
+            if member.generation > generation:
+                best[pair] = (member.generation, member.member_id if pair[0] in member.topics else None)
+            elif member.generation == generation:
+                best[pair] = (generation, None)
+    for pair, (_, owner) in best.items():
+        if owner is not None:
+            assigned[owner].append(pair)
+    return assigned

@@ -1,0 +1,192 @@
+"""The one line to adopt: a `KafkaConsumer` that follows hints."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaConsumer
+
+from assignor_core.hint import member_key
+from evenlag.consumer._kafka_consumer import ConsumerPort
+from evenlag.consumer.assignor import HintAssignor
+from evenlag.consumer.cache import HintCache
+from evenlag.consumer.events import Reason
+from evenlag.consumer.metrics import register_metrics
+from evenlag.consumer.processed_offsets import ProcessedOffsets
+from evenlag.consumer.rejoin_policy import RejoinAsker, Situation
+from evenlag.consumer.watcher import DEFAULT_HINT_TOPIC, HintWatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from assignor_core.hint import Hint
+    from evenlag.consumer.events import HintEvent
+
+
+_SYNC_S_PER_MEMBER = 0.01
+_SYNC_S_AT_LEAST = 0.05
+
+
+class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships no types
+    """A `KafkaConsumer` whose group follows evenlag's hints; all else is as it was.
+
+    Parameters
+    ----------
+    *topics
+        To subscribe to at once; call `subscribe` for patterns.
+    group_id
+        The group; it must have one.
+    hint_topic
+        The topic that hints come by.
+    hint_key
+        The group's signing key (``assignor_core.hint.derive_group_key``), or several while keys are changed;
+        with it, unsigned hints and those with a wrong signature are ignored.
+    listener
+        A rebalance listener for `topics`.
+    on_hint_event
+        Called with every `HintEvent`; it must return at once.
+    partition_assignment_strategy
+        Further assignors, for a rolling change from or to them; evenlag's stands first.
+    **configs
+        As for `KafkaConsumer`.
+
+    Attributes
+    ----------
+    hint_cache, hint_assignor, hint_watcher
+        The parts, to look at.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        group_id: str,
+        hint_topic: str = DEFAULT_HINT_TOPIC,
+        hint_key: bytes | Sequence[bytes] | None = None,
+        listener: Any = None,
+        on_hint_event: Callable[[HintEvent], None] | None = None,
+        partition_assignment_strategy: Sequence[Any] = (),
+        **configs: Any,
+    ) -> None:
+        if not group_id:
+            raise ValueError("hints are for groups: group_id must be given")
+        self.hint_cache = HintCache(group_id, group_key=hint_key, on_event=on_hint_event)
+        self.hint_assignor = HintAssignor(self.hint_cache, client_rack=configs.get("client_rack"))
+        self.hint_topic = hint_topic
+        super().__init__(
+            group_id=group_id,
+            partition_assignment_strategy=[self.hint_assignor, *partition_assignment_strategy],
+            **configs,
+        )
+        self._port = ConsumerPort(self, on_commit_refused=self._note_refused_commit, settle_s=self._settle_s)
+        self.hint_assignor.attach(self._port)
+        self._asker = RejoinAsker(
+            self._port.heartbeat_interval_s,
+            self._port.metadata_max_age_s,
+            random.uniform,  # spread over members, no secret
+        )
+        self.hint_watcher = HintWatcher(
+            self.hint_cache, self.config, topic=hint_topic, on_tick=self._maybe_ask
+        )
+        register_metrics(self, self.hint_cache, self.hint_watcher)
+        if topics:
+            self.subscribe(topics=topics, listener=listener)
+        self.hint_watcher.start()
+
+    def subscribe(self, topics: Sequence[str] = (), pattern: Any = None, listener: Any = None) -> None:
+        """Subscribe as `KafkaConsumer` does; a pattern never takes the hint topic itself."""
+        if pattern is not None:
+            compiled = re.compile(pattern)
+            without = rf"(?!{re.escape(self.hint_topic)}\Z)(?:{_strip_flags(compiled.pattern)})"
+            pattern = re.compile(without, compiled.flags)
+        if isinstance(listener, ProcessedOffsets):
+            listener.attach(self)
+        super().subscribe(topics=topics, pattern=pattern, listener=listener)
+
+    def close(self, autocommit: bool = True, timeout_ms: int | None = None) -> None:
+        """Stop the watcher and close the consumer."""
+        self.hint_watcher.stop()
+        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+
+    def _settle_s(self) -> float:
+        """Return how long all members need to fetch an assignment, as far as one can tell."""
+        hint = self.hint_cache.view.usable_hint
+        num_members = 0 if hint is None else len(hint.payload.assignment)
+        longest = self._port.heartbeat_interval_s / 2
+        return min(max(_SYNC_S_AT_LEAST, _SYNC_S_PER_MEMBER * num_members), longest)
+
+    def _note_refused_commit(self, partitions: list[tuple[str, int]]) -> None:
+        names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+        self.hint_cache.note(Reason.COMMIT_REFUSED, None, names)
+
+    def _maybe_ask(self) -> None:
+        """Ask for a rebalance when the hint wants one; runs on the watcher's thread."""
+        generation = self._port.stable_generation()
+        hint = self._wanted_hint(generation)
+        situation = Situation(
+            now_s=time.monotonic(),
+            generation=generation,
+            is_leader=self._port.is_leader,
+            wanted_plan_id=None if hint is None else hint.plan_id,
+            counts=self._port.subscribed_counts(),
+            owes_balance=self._owes_balance(),
+        )
+        if generation is not None and self._asker.step(situation):
+            self.hint_cache.note(Reason.ASKED, situation.wanted_plan_id, f"in generation {generation}")
+            self._port.ask_if_still(generation)
+
+    def _wanted_hint(self, generation: int | None) -> Hint | None:
+        """Return the hint if this member's part of it differs from what it holds and may be followed."""
+        hint = self.hint_cache.view.usable_hint
+        if generation is None or hint is None or hint.is_expired(time.time_ns() // 1_000_000):
+            return None
+        if self._is_refused(hint):
+            return None
+        key = member_key(self._port.member_id, self._port.instance_id)
+        mine = hint.payload.assignment.get(key, {})
+        held = self._port.held()
+        ids = self._port.topic_ids({topic for topic, _ in held} | set(self._port.subscribed_counts()))
+        holds = {(ids.get(topic, topic), partition) for topic, partition in held}
+        wants = {(topic_id, partition) for topic_id, numbers in mine.items() for partition in numbers}
+        return hint if holds != wants else None
+
+    def _owes_balance(self) -> bool:
+        """Return whether this leader held back because hints were not read yet, and they are now."""
+        decision = self.hint_assignor.last_decision
+        is_settled = decision is None or not decision.is_provisional
+        return not is_settled and self._port.is_leader and not self.hint_cache.view.is_cold
+
+    def _is_refused(self, hint: Hint) -> bool:
+        """Return whether this member, as the leader, knows that it would not follow the hint."""
+        decision = self.hint_assignor.last_decision
+        if not self._port.is_leader or decision is None:
+            return False
+        if decision.plan_id == hint.plan_id and decision.reason is not Reason.FOLLOWED:
+            return True
+        return decision.fingerprint is not None and decision.fingerprint != hint.payload.fingerprint
+
+
+def hinted_consumer(
+    *topics: str,
+    group_id: str,
+    hint_topic: str = DEFAULT_HINT_TOPIC,
+    hint_key: bytes | Sequence[bytes] | None = None,
+    listener: Any = None,
+    **configs: Any,
+) -> HintedConsumer:
+    """Return a `HintedConsumer`; parameters as there.
+
+    Examples
+    --------
+    >>> consumer = hinted_consumer("orders", group_id="billing", bootstrap_servers="...")  # doctest: +SKIP
+    """
+    return HintedConsumer(
+        *topics, group_id=group_id, hint_topic=hint_topic, hint_key=hint_key, listener=listener, **configs
+    )
+
+
+def _strip_flags(pattern: str) -> str:
+    """Return a pattern without flags at its start: they are in the compiled flags, and not allowed later."""
+    return re.sub(r"^\(\?[aiLmsux]+\)", "", pattern)

@@ -1,0 +1,209 @@
+"""Keep the cache of hints: one small thread with one connection."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaConsumer, TopicPartition
+
+from assignor_core.hint import STOP_KEY, hint_key
+from evenlag.consumer._kafka_consumer import fetch_partition_count, hint_partition, known_cluster_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evenlag.consumer.cache import HintCache
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_HINT_TOPIC = "evenlag-hints"
+_STOP_KEY = STOP_KEY.encode()
+_TICK_S = 0.2
+_CHECK_EVERY_S = 15.0
+_TIMEOUT_MS = 10_000
+# A fetch that waits for so long at the broker returns at once when a hint comes, and costs little else.
+_FETCH_WAIT_MS = 5_000
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 30.0
+# How long a hint outlives the connection to its topic: a broker's restart, not a lost permission.
+_FORGET_AFTER_S = 30.0
+# What the watcher's own connection takes over from the consumer that it serves.
+_SHARED_CONFIG = (
+    "bootstrap_servers", "client_dns_lookup", "security_protocol", "ssl_context", "ssl_check_hostname",
+    "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_password", "ssl_ciphers",
+    "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_name",
+    "sasl_kerberos_service_name", "sasl_kerberos_domain_name", "sasl_oauth_token_provider", "proxy_url",
+    "socks5_proxy", "socket_options", "api_version", "reconnect_backoff_ms", "reconnect_backoff_max_ms",
+)  # fmt: skip
+
+
+class _TopicMissingError(Exception):
+    """Raised when the hint topic does not exist, or not any more as it was."""
+
+
+class HintWatcher:
+    """Reads its group's partition of the hint topic, from the start, committed records only.
+
+    It belongs to no group, makes no topic, and outlives a broker that restarts. When the topic cannot be
+    read for half a minute, or is gone, the group goes on with no hint, as if evenlag were not there.
+
+    Parameters
+    ----------
+    cache
+        What it keeps.
+    config
+        The consumer's configuration, of which it takes how to connect.
+    topic
+        The hint topic's name.
+    on_tick
+        Called about five times a second, on the watcher's thread, while there is a connection or not.
+    check_every_s
+        How often it makes sure that the topic is still there, and still the same.
+    forget_after_s
+        How long a hint outlives the connection to its topic.
+    """
+
+    def __init__(
+        self,
+        cache: HintCache,
+        config: Mapping[str, Any],
+        *,
+        topic: str = DEFAULT_HINT_TOPIC,
+        on_tick: Callable[[], None] | None = None,
+        check_every_s: float = _CHECK_EVERY_S,
+        forget_after_s: float = _FORGET_AFTER_S,
+    ) -> None:
+        self.cache = cache
+        self.topic = topic
+        self._config = {name: config[name] for name in _SHARED_CONFIG if name in config}
+        self._on_tick = on_tick
+        self._check_every_s = check_every_s
+        self._forget_after_s = forget_after_s
+        self._key = hint_key(cache.group_id)
+        self._stopping = threading.Event()
+        self._last_contact_s = time.monotonic()
+        self._has_read = False
+        self._thread = threading.Thread(target=self._run, name=f"evenlag-hints-{cache.group_id}", daemon=True)
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since it last knew that all was read; None before the first time."""
+        return time.monotonic() - self._last_contact_s if self._has_read else None
+
+    def start(self) -> None:
+        """Start the thread; returns at once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread and its connection, and wait for that, but no longer than `timeout_s`."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        backoff_s = _FIRST_BACKOFF_S
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            try:
+                self._read_topic()
+            except _TopicMissingError as error:
+                self.cache.mark_unavailable(str(error), forget=True)
+            except Exception as error:  # noqa: BLE001  # whatever a client raises: try again later
+                forget = time.monotonic() - self._last_contact_s > self._forget_after_s
+                self.cache.mark_unavailable(f"{type(error).__name__}: {error}", forget=forget)
+            if time.monotonic() - started > _MAX_BACKOFF_S:
+                backoff_s = _FIRST_BACKOFF_S
+            self._wait(backoff_s)
+            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self._stopping.wait(_TICK_S):
+            self._tick()
+
+    def _tick(self) -> None:
+        if self._on_tick is not None:
+            try:
+                self._on_tick()
+            except Exception:  # noqa: BLE001  # the thread must live on
+                _log.exception("asking for a rebalance failed")
+
+    def _connect(self) -> Any:
+        return KafkaConsumer(
+            **self._config,
+            client_id=f"evenlag-hints-{self.cache.group_id}",
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            exclude_internal_topics=False,
+            metrics_enabled=False,
+            bootstrap_timeout_ms=_TIMEOUT_MS,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
+            # One hint can be as large as a record may be; there are few.
+            max_poll_records=50,
+        )
+
+    def _read_topic(self) -> None:
+        """Read until stopped or until something is not as it was; then it returns or raises."""
+        consumer = self._connect()
+        try:
+            num_partitions = self._num_partitions(consumer)
+            partition = TopicPartition(self.topic, hint_partition(self._key, num_partitions))
+            consumer.assign([partition])
+            consumer.seek_to_beginning(partition)
+            self.cache.cluster_id = known_cluster_id(consumer) or self.cache.cluster_id
+            self._catch_up(consumer, partition)
+            self._follow(consumer, partition, num_partitions)
+        finally:
+            consumer.close(autocommit=False, timeout_ms=1000)
+
+    def _catch_up(self, consumer: Any, partition: Any) -> None:
+        """Read all that is there, and only then say what it means: the last record of a key counts."""
+        end = self._end_offset(consumer, partition)
+        newest: dict[bytes, bytes | None] = {}
+        while not self._stopping.is_set() and consumer.position(partition, timeout_ms=_TIMEOUT_MS) < end:
+            newest.update(self._poll(consumer))
+            self._tick()
+        if self._stopping.is_set():
+            return
+        self.cache.apply_stop(newest.get(_STOP_KEY))
+        self.cache.apply_hint(newest.get(self._key))
+        self._has_read = True
+        self.cache.mark_ready()
+
+    def _follow(self, consumer: Any, partition: Any, num_partitions: int) -> None:
+        next_check_s = time.monotonic() + self._check_every_s
+        while not self._stopping.is_set():
+            for key, value in self._poll(consumer):
+                if key == self._key:
+                    self.cache.apply_hint(value)
+                elif key == _STOP_KEY:
+                    self.cache.apply_stop(value)
+            self._tick()
+            if time.monotonic() >= next_check_s:
+                if self._num_partitions(consumer) != num_partitions:
+                    return  # the group's hints may stand in another partition now: read anew
+                if self._end_offset(consumer, partition) < consumer.position(
+                    partition, timeout_ms=_TIMEOUT_MS
+                ):
+                    return  # made anew under its old name
+                next_check_s = time.monotonic() + self._check_every_s
+
+    def _poll(self, consumer: Any) -> list[tuple[bytes, bytes | None]]:
+        batches = consumer.poll(timeout_ms=int(_TICK_S * 1000))
+        return [(record.key, record.value) for records in batches.values() for record in records]
+
+    def _num_partitions(self, consumer: Any) -> int:
+        count = fetch_partition_count(consumer, self.topic, timeout_ms=_TIMEOUT_MS)
+        if not count:
+            raise _TopicMissingError(f"there is no topic {self.topic!r}: no hints")
+        return count
+
+    def _end_offset(self, consumer: Any, partition: Any) -> int:
+        end = int(consumer.end_offsets([partition], timeout_ms=_TIMEOUT_MS)[partition])
+        self._last_contact_s = time.monotonic()
+        return end

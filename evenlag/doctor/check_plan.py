@@ -1,0 +1,174 @@
+"""Which checks there are for a policy, a lake and this machine, and which of them are asked for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from evenlag.cli.options import DEFAULT_LAKE, UsageError, did_you_mean, find_policy
+from evenlag.doctor.airflow_checks import airflow_checks
+from evenlag.doctor.broker_checks import broker_checks
+from evenlag.doctor.group_checks import group_checks
+from evenlag.doctor.kafka_probe import KafkaView
+from evenlag.doctor.lake_checks import lake_checks
+from evenlag.doctor.model import Check, Lane, failed, ok, skipped
+from evenlag.doctor.permission_checks import permission_checks
+from evenlag.doctor.policy_checks import policy_checks
+from evenlag.doctor.spark_checks import spark_checks
+from evenlag.doctor.topic_checks import topic_checks
+from evenlag.errors import PolicyError
+from evenlag.lake.reader import LakeReader
+from evenlag.monitoring.freshness import read_freshness
+from evenlag.policy.environment import LAKE_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from evenlag.doctor.model import Finding
+    from evenlag.policy.loader import LoadedPolicy
+
+_LOGIN: Final = "brokers.login"
+_CONNECTED_AREAS: Final = frozenset({"brokers", "permissions", "topics", "groups"})
+# Also those of which there is nothing to look at, e.g. without a policy.
+_ALL_AREAS: Final = _CONNECTED_AREAS | {"policy", "lake", "spark", "airflow", "freshness"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command was asked to look at.
+
+    Attributes
+    ----------
+    config, lake, cluster
+        The options of these names.
+    airflow_url
+        Root of Airflow's page; None: only what shows on this machine.
+    max_age_s
+        How old a snapshot may be; None: by the schedule.
+    write
+        Also try to write to hint topic and lake.
+    check_timeout_s
+        How long one check may take; a request to Kafka takes half of it at the most.
+    """
+
+    config: Path | None = None
+    lake: str | None = None
+    cluster: str | None = None
+    airflow_url: str | None = None
+    max_age_s: int | None = None
+    write: bool = False
+    check_timeout_s: float = 20.0
+
+
+def gather_lanes(request: Request) -> list[Lane]:
+    """All checks that can be made, those of the policy first; a policy that is not valid is a finding.
+
+    Raises
+    ------
+    UsageError
+        When the policy has no such cluster.
+    """
+    lanes: list[Lane] = []
+    loaded: LoadedPolicy | None = None
+    try:
+        loaded = find_policy(request.config)
+    except PolicyError as error:
+        told = failed(str(error), "correct it: evenlag policy check says when it is right")
+        lanes.append(_policy_lane(told))
+    else:
+        if loaded is None:
+            lanes.append(_policy_lane(skipped("there is no policy file: give one with --config")))
+    root = request.lake or (loaded.policy.lake if loaded else os.environ.get(LAKE_VARIABLE))
+    reader = LakeReader(root or str(DEFAULT_LAKE))
+    if loaded is not None:
+        lanes += _lanes_of_policy(loaded, reader, request)
+    policy = loaded.policy if loaded else None
+    lanes.append(Lane(None, tuple(lake_checks(reader, policy, write=request.write))))
+    lanes.append(Lane(None, tuple(spark_checks())))
+    lanes.append(Lane(None, tuple(airflow_checks(policy, request.airflow_url))))
+    return lanes
+
+
+def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]) -> list[Lane]:
+    """Keep the checks that are asked for, by area or full name; a login that others need stays.
+
+    Raises
+    ------
+    UsageError
+        For a name that no check has.
+    """
+    known = {name for lane in lanes for check in lane.checks for name in (check.area, check.full_name)}
+    for name in (*only, *skip):
+        if name not in known | _ALL_AREAS:
+            near = difflib.get_close_matches(name, sorted(known), n=1)
+            raise UsageError(
+                f"there is no check {name!r}"
+                + (f"; did you mean {near[0]!r}?" if near else f": {sorted(known)}")
+            )
+
+    def wanted(check: Check) -> bool:
+        names = {check.area, check.full_name}
+        return (not only or bool(names & set(only))) and not names & set(skip)
+
+    kept = []
+    for lane in lanes:
+        checks = tuple(check for check in lane.checks if wanted(check))
+        if checks:
+            # What the connection is made by comes first, asked for or not.
+            login = tuple(check for check in lane.checks if check.full_name == _LOGIN and check not in checks)
+            needs_it = any(check.area in _CONNECTED_AREAS for check in checks)
+            kept.append(replace(lane, checks=(*(login if needs_it else ()), *checks)))
+    return kept
+
+
+def _policy_lane(told: Finding) -> Lane:
+    return Lane(None, (Check("policy", "valid", lambda: [told]),))
+
+
+def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request) -> list[Lane]:
+    from evenlag.policy.loader import find_policy_path
+
+    policy = loaded.policy
+    names = list(policy.clusters)
+    if request.cluster is not None:
+        if request.cluster not in names:
+            raise UsageError(
+                f"the policy has no cluster {request.cluster!r}{did_you_mean(request.cluster, names)}"
+            )
+        names = [request.cluster]
+    origin = str(find_policy_path(request.config))
+    lanes = [Lane(None, tuple(policy_checks(loaded, origin, names)))]
+    for name in names:
+        timeout_ms = max(1_000, round(500 * request.check_timeout_s))
+        view = KafkaView(policy, name, reader, timeout_ms=timeout_ms)
+        checks = (
+            *broker_checks(view),
+            *permission_checks(view),
+            *topic_checks(view, write=request.write),
+            *group_checks(view, loaded),
+        )
+        lanes.append(Lane(name, checks, view.close))
+        fresh = Check("freshness", "snapshot", _freshness_of(loaded, reader, name, request.max_age_s))
+        lanes.append(Lane(name, (fresh,)))
+    return lanes
+
+
+def _freshness_of(
+    loaded: LoadedPolicy, reader: LakeReader, name: str, max_age_s: int | None
+) -> Callable[[], list[Finding]]:
+    schedule = loaded.policy.clusters[name].schedule
+
+    def look() -> list[Finding]:
+        try:
+            [found] = read_freshness(reader, {name: schedule}, datetime.now(UTC), max_age_s=max_age_s)
+        except ValueError as error:
+            return [skipped(f"{error}: say with --max-age how old a snapshot may be")]
+        if found.is_fresh:
+            return [ok(found.reason)]
+        return [failed(found.reason, "look at the last runs of the cycle (docs/runbook.md)")]
+
+    return look

@@ -1,0 +1,130 @@
+"""Enumerations that policies, tables and messages share, and the patterns that name groups.
+
+Standard library only: Spark executors have no pydantic.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from enum import StrEnum
+from typing import Final
+
+DEFAULT_ASSIGNOR: Final = "lag-aware-sticky"
+
+
+class Mode(StrEnum):
+    """What evenlag may do for a group."""
+
+    OBSERVE = "observe"
+    SHADOW = "shadow"
+    APPROVE = "approve"
+    AUTO = "auto"
+
+    @property
+    def rank(self) -> int:
+        """How much may be done: 0 for observe, up to 3 for auto."""
+        return list(Mode).index(self)
+
+
+class ResetPolicy(StrEnum):
+    """``auto.offset.reset`` of a group's clients, which nobody can see from outside."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class IsolationLevel(StrEnum):
+    """``isolation.level`` of a group's clients, which nobody can see from outside."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class Disclosure(StrEnum):
+    """What becomes of a value that may tell of a person, before it is written."""
+
+    KEEP = "keep"
+    HASH = "hash"
+    DROP = "drop"
+
+
+class Load(StrEnum):
+    """What adds up to a member's load, and is evened out."""
+
+    LAG = "lag"
+    RATE = "rate"
+    MIX = "mix"
+
+
+class LagStatus(StrEnum):
+    """Qualifies the lag of one partition in the ``lag`` table."""
+
+    OK = "OK"
+    NO_COMMIT = "NO_COMMIT"
+    DATA_LOSS = "DATA_LOSS"
+    NEGATIVE = "NEGATIVE"
+    UNKNOWN = "UNKNOWN"
+    NOT_SUBSCRIBED = "NOT_SUBSCRIBED"
+    NO_MEMBERS = "NO_MEMBERS"
+
+
+class PlanEvent(StrEnum):
+    """Events in the life of a plan, as ``plan_events`` and ``control_events`` record them."""
+
+    PROPOSED = "PROPOSED"
+    REJECTED = "REJECTED"
+    APPROVED = "APPROVED"
+    PUBLISHED = "PUBLISHED"
+    APPLIED = "APPLIED"
+    IGNORED = "IGNORED"
+    EXPIRED = "EXPIRED"
+    WITHDRAWN = "WITHDRAWN"
+
+    @property
+    def rank(self) -> int:
+        """Position in a plan's life, 0 to 4.
+
+        Events cannot be ordered by time alone: all that is decided from one snapshot carries its end time.
+        """
+        return _EVENT_RANK[self]
+
+
+_EVENT_RANK: Final = {
+    PlanEvent.PROPOSED: 0,
+    PlanEvent.REJECTED: 1,
+    PlanEvent.APPROVED: 1,
+    PlanEvent.PUBLISHED: 2,
+    PlanEvent.APPLIED: 3,
+    PlanEvent.IGNORED: 3,
+    PlanEvent.EXPIRED: 3,
+    PlanEvent.WITHDRAWN: 4,
+}
+
+
+def matches_pattern(pattern: str, name: str) -> bool:
+    """Tell whether a name fits: an exact name, a glob, or ``/expression/`` that fits the whole name."""
+    if is_expression(pattern):
+        return re.fullmatch(pattern[1:-1], name) is not None
+    return fnmatch.fnmatchcase(name, pattern)
+
+
+def check_pattern(pattern: str) -> str:
+    """Return a pattern when it is one.
+
+    Raises
+    ------
+    ValueError
+        When it is a regular expression that cannot be read.
+    """
+    if is_expression(pattern):
+        try:
+            re.compile(pattern[1:-1])
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{pattern} is not a regular expression: {error}") from error
+    return pattern
+
+
+def is_expression(pattern: str) -> bool:
+    """Whether a pattern is a regular expression between slashes."""
+    return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")

@@ -1,0 +1,1 @@
+"""Reads of a Kafka cluster: groups, members, offsets and topics."""

@@ -1,0 +1,198 @@
+"""What was read as Arrow tables: the columns of the bronze tables, without those of the snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
+from evenlag.lake.tables.contract import snapshot_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from evenlag.kafka.committed_offsets import Commits
+    from evenlag.kafka.log_offsets import Errors, Offsets
+    from evenlag.kafka.topic_metadata import Partitions
+
+_HEAD: Final = tuple(column.name for column in snapshot_columns())
+_MAX_PROBLEMS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Things that could not be read for one reason.
+
+    Attributes
+    ----------
+    kind
+        ``group``, ``commits``, ``topic``, ``offsets`` or ``broker``.
+    name
+        The first of them.
+    error
+        Why.
+    count
+        How many they are.
+    """
+
+    kind: str
+    name: str
+    error: str
+    count: int = 1
+
+
+def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    """Problems as the marker holds them, at most 1,000: the first of a kind by name, and how many more."""
+    return [
+        {
+            "kind": problem.kind,
+            "name": problem.name if problem.count == 1 else f"{problem.name} and {problem.count - 1:,} more",
+            "error": problem.error,
+        }
+        for problem in problems[:_MAX_PROBLEMS]
+    ]
+
+
+def body_schema(table: Table) -> pa.Schema:
+    """A table's columns without those of the snapshot."""
+    import pyarrow as pa
+
+    return pa.schema([column for column in arrow_schema(table) if column.name not in _HEAD])
+
+
+def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table:
+    """Put the snapshot's columns, the same in all rows, before the others."""
+    import pyarrow as pa
+
+    columns = [
+        pa.repeat(pa.scalar(head[column.name], column.type), len(body))
+        if column.name in head
+        else body[column.name]
+        for column in arrow_schema(table)
+    ]
+    return pa.Table.from_arrays(columns, schema=arrow_schema(table))
+
+
+def offset_rows(partitions: Partitions, starts: Offsets, stable: Offsets, ends: Offsets) -> pa.Table:
+    """Rows of ``offsets``, by topic and partition."""
+    errors = ends.errors
+    for other in (starts.errors, stable.errors):
+        errors.merge(other)
+    return _table(
+        OFFSETS,
+        {
+            "topic_id": _named(partitions.topic, partitions.ids),
+            "topic": _named(partitions.topic, partitions.names),
+            "partition": partitions.number,
+            "log_start_offset": _offsets(starts.offset),
+            "high_watermark": _offsets(ends.offset),
+            "last_stable_offset": _offsets(stable.offset),
+            "log_start_read_at": _times(starts.read_at_us),
+            "end_read_at": _times(ends.read_at_us),
+            "error": _error_texts(errors),
+        },
+    )
+
+
+def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -> pa.Table:
+    """Rows of ``commits``.
+
+    A group whose commits could not be read has a row with no partition, so that its lag is UNKNOWN, not 0.
+    """
+    import pyarrow as pa
+
+    good = _table(
+        COMMITS,
+        {
+            "group_id": _named(commits.group, commits.groups),
+            "topic_id": _named(commits.topic, topic_ids),
+            "topic": _named(commits.topic, commits.topics),
+            "partition": commits.partition,
+            "committed_offset": commits.offset,
+            "leader_epoch": commits.leader_epoch,
+            "read_at": _times(commits.read_at_us),
+        },
+    )
+    names = sorted(commits.failed)
+    bad = _table(
+        COMMITS,
+        {
+            "group_id": names,
+            "read_at": _times(np.full(len(names), failed_at_us, dtype=np.int64)),
+            "error": [commits.failed[name] for name in names],
+        },
+    )
+    return pa.concat_tables([good, bad])
+
+
+def member_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of ``members``: one a member, so they are few beside partitions."""
+    schema = body_schema(MEMBERS)
+    return _table(MEMBERS, {column.name: [row.get(column.name) for row in rows] for column in schema})
+
+
+def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None]) -> list[Problem]:
+    """Sum up what could not be read, by reason, in the order of first names."""
+    by_error: dict[str, list[str]] = {}
+    for name, error in zip(names, errors, strict=True):
+        if error is not None:
+            by_error.setdefault(error, []).append(name)
+    return [Problem(kind, min(found), error, len(found)) for error, found in by_error.items()]
+
+
+def find_offset_problems(offsets: pa.Table) -> list[Problem]:
+    """The same for rows of ``offsets``."""
+    import pyarrow.compute as pc
+
+    bad = offsets.filter(pc.is_valid(offsets["error"]))
+    names = pc.binary_join_element_wise(bad["topic"], bad["partition"].cast("string"), "-")
+    return find_problems("offsets", names.to_pylist(), bad["error"].to_pylist())
+
+
+def _table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
+    """Columns in the contract's order and types; those that are not given are null."""
+    import pyarrow as pa
+
+    num_rows = len(next(iter(columns.values())))
+    schema = body_schema(table)
+    arrays = []
+    for column in schema:
+        given = columns.get(column.name)
+        if given is None:
+            arrays.append(pa.nulls(num_rows, column.type))
+        else:
+            arrays.append(
+                given.cast(column.type) if isinstance(given, pa.Array) else pa.array(given, column.type)
+            )
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _named(numbers: NDArray[np.int32], names: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(names, pa.string()).take(pa.array(numbers))
+
+
+def _offsets(values: NDArray[np.int64]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, pa.int64(), mask=values < 0)
+
+
+def _times(values_us: NDArray[np.int64]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values_us, mask=values_us == 0).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _error_texts(errors: Errors) -> pa.Array:
+    import pyarrow as pa
+
+    numbers = pa.array(errors.code - 1, pa.int32(), mask=errors.code == 0)
+    return pa.array(errors.texts, pa.string()).take(numbers)

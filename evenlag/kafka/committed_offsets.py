@@ -1,0 +1,193 @@
+"""Committed offsets of groups, asked of their coordinators, many groups a request."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from evenlag.kafka.broker_requests import MAX_ATTEMPTS, Call
+from evenlag.kafka.groups import COORDINATOR_ERRORS, asked_again
+from evenlag.kafka.topic_metadata import error_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from evenlag.kafka.broker_requests import Answer, BrokerCalls
+
+# 50 groups of 100 partitions are 100 kB of an answer.
+_GROUPS_A_REQUEST: Final = 50
+# The first version that takes many groups (KIP-709); later ones name topics by id.
+_MANY_GROUPS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Committed offsets: a row a group's partition.
+
+    Attributes
+    ----------
+    groups, topics
+        Names, as ``group`` and ``topic`` number them.
+    group, topic, partition, offset, leader_epoch, read_at_us
+        Columns: int32, int32, int32, int64, int32, and int64 in microseconds since the epoch.
+    failed
+        Why a group's commits could not be read, by group.
+    """
+
+    groups: tuple[str, ...]
+    topics: tuple[str, ...]
+    group: NDArray[np.int32]
+    topic: NDArray[np.int32]
+    partition: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    leader_epoch: NDArray[np.int32]
+    read_at_us: NDArray[np.int64]
+    failed: dict[str, str]
+
+
+class _Columns:
+    """Columns while answers come in: a piece for each topic of a group."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = {name: number for number, name in enumerate(topics)}
+        self._names = tuple(topics)
+        self._groups: dict[str, int] = {}
+        self._sizes: list[int] = []
+        self._heads: list[tuple[int, int, int]] = []
+        self._partition: list[int] = []
+        self._offset: list[int] = []
+        self._epoch: list[int] = []
+
+    def add(self, group_id: str, topics: Sequence[Any], read_at_us: int) -> None:
+        group = self._groups.setdefault(group_id, len(self._groups))
+        for topic in topics:
+            # A commit whose topic is gone, or not looked at, has nothing to lag behind.
+            if (number := self._topics.get(topic.name)) is None:
+                continue
+            self._heads.append((group, number, read_at_us))
+            self._sizes.append(len(topic.partitions))
+            self._partition += [part.partition_index for part in topic.partitions]
+            self._offset += [part.committed_offset for part in topic.partitions]
+            self._epoch += [part.committed_leader_epoch for part in topic.partitions]
+
+    def finish(self, failed: dict[str, str]) -> Commits:
+        heads = np.array(self._heads, dtype=np.int64).reshape(-1, 3).repeat(self._sizes, axis=0)
+        offset = np.array(self._offset, dtype=np.int64)
+        # Any negative commit means none.
+        kept = np.flatnonzero(offset >= 0)
+        return Commits(
+            groups=tuple(self._groups),
+            topics=self._names,
+            group=heads[kept, 0].astype(np.int32),
+            topic=heads[kept, 1].astype(np.int32),
+            partition=np.array(self._partition, dtype=np.int32)[kept],
+            offset=offset[kept],
+            leader_epoch=np.array(self._epoch, dtype=np.int32)[kept],
+            read_at_us=heads[kept, 2],
+            failed=failed,
+        )
+
+
+def read_commits(calls: BrokerCalls, coordinators: Mapping[str, int | str], topics: Sequence[str]) -> Commits:
+    """Read what groups have committed.
+
+    Parameters
+    ----------
+    calls
+        To the brokers.
+    coordinators
+        Each group's coordinator by its id, or why it has none.
+    topics
+        Topics that are looked at.
+    """
+    columns = _Columns(topics)
+    failed: dict[str, str] = {}
+    pending, again = dict(coordinators), list[str]()
+    for attempt in range(MAX_ATTEMPTS):
+        if attempt:
+            calls.pause(attempt)
+            pending = asked_again(calls, again)
+        again = _read_once(calls, pending, columns, failed)
+        if not again:
+            break
+    return columns.finish(failed)
+
+
+def _read_once(
+    calls: BrokerCalls,
+    coordinators: Mapping[str, int | str],
+    columns: _Columns,
+    failed: dict[str, str],
+) -> list[str]:
+    """Ask once; returns the groups whose coordinator has changed, or may have."""
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group_id, node in sorted(coordinators.items()):
+        if isinstance(node, str):
+            failed[group_id] = node
+        else:
+            by_node[node].append(group_id)
+    size = _GROUPS_A_REQUEST if _takes_many(calls) else 1
+    parts = [
+        (node, names[first : first + size])
+        for node, names in sorted(by_node.items())
+        for first in range(0, len(names), size)
+    ]
+    answers = calls.run([Call(node, _request(names, is_one=size == 1)) for node, names in parts])
+    again: list[str] = []
+    for (_, names), answer in zip(parts, answers, strict=True):
+        again += _take_answer(names, answer, columns, failed, is_one=size == 1)
+    return again
+
+
+def _takes_many(calls: BrokerCalls) -> bool:
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    return calls.api_version(OffsetFetchRequest) >= _MANY_GROUPS
+
+
+def _request(names: Sequence[str], *, is_one: bool) -> Callable[[], Any]:
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    if is_one:
+        # Brokers before 3.0.
+        return lambda: OffsetFetchRequest(
+            group_id=names[0], topics=None, min_version=2, max_version=_MANY_GROUPS - 1
+        )
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    return lambda: OffsetFetchRequest(
+        groups=[group(group_id=name, topics=None) for name in names],
+        min_version=_MANY_GROUPS,
+        max_version=_MANY_GROUPS,
+    )
+
+
+def _take_answer(
+    names: Sequence[str], answer: Answer, columns: _Columns, failed: dict[str, str], *, is_one: bool
+) -> list[str]:
+    if answer.response is None:
+        failed.update(dict.fromkeys(names, str(answer.error)))
+        return [] if answer.failed_node is None else list(names)
+    read_at_us = round(answer.at.timestamp() * 1_000_000)
+    again = []
+    groups = (
+        [(names[0], answer.response)] if is_one else [(row.group_id, row) for row in answer.response.groups]
+    )
+    for group_id, row in groups:
+        code = row.error_code or next(
+            (part.error_code for topic in row.topics for part in topic.partitions if part.error_code), 0
+        )
+        failed.pop(group_id, None)
+        if not code:
+            columns.add(group_id, row.topics, read_at_us)
+            continue
+        failed[group_id] = error_name(code)
+        if code in COORDINATOR_ERRORS:
+            again.append(group_id)
+    missing = set(names) - {group_id for group_id, _ in groups}
+    failed.update(dict.fromkeys(missing, "not read"))
+    return again

@@ -1,0 +1,238 @@
+"""Offsets of partitions, asked of their leaders: log starts before the commits are read, ends after them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from assignor_core.hint import topic_id_text
+from evenlag.kafka.broker_requests import MAX_ATTEMPTS, Call
+from evenlag.kafka.topic_metadata import NO_LEADER, error_name, leaders_of, read_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from evenlag.kafka.broker_requests import Answer, BrokerCalls
+    from evenlag.kafka.topic_metadata import Partitions
+
+# Long enough that few requests do, short enough that none keeps a broker's thread for long.
+_PARTITIONS_A_REQUEST: Final = 2_000
+_EARLIEST: Final = -2
+_LATEST: Final = -1
+_READ_UNCOMMITTED: Final = 0
+_READ_COMMITTED: Final = 1
+# "Not now" or "not me": the leader has changed, or has just become it.
+_MOVED_ERRORS: Final = (5, 6, 9, 56, 74, 75, 78)
+NOT_READ: Final = -1
+
+
+@dataclass(slots=True)
+class Errors:
+    """Why rows could not be read: row → 0 for no error, else 1 + the number of its text."""
+
+    code: NDArray[np.int32]
+    texts: list[str] = field(default_factory=list)
+
+    def put(self, rows: NDArray[np.int64], text: str) -> None:
+        """Set down an error for rows."""
+        if text not in self.texts:
+            self.texts.append(text)
+        self.code[rows] = 1 + self.texts.index(text)
+
+    def clear(self, rows: NDArray[np.int64]) -> None:
+        """Take errors of rows away."""
+        self.code[rows] = 0
+
+    def merge(self, other: Errors) -> None:
+        """Take over the errors of rows that have none yet."""
+        for number, text in enumerate(other.texts, start=1):
+            if len(rows := np.flatnonzero((other.code == number) & (self.code == 0))):
+                self.put(rows, text)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows with an error."""
+        return int(np.count_nonzero(self.code))
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """One offset of each partition.
+
+    Attributes
+    ----------
+    offset
+        Row → offset, int64; -1: not read.
+    read_at_us
+        Row → when its broker answered, microseconds since the epoch, int64; 0: not read.
+    errors
+        Why offsets are missing.
+    """
+
+    offset: NDArray[np.int64]
+    read_at_us: NDArray[np.int64]
+    errors: Errors
+
+    def take(self, rows: NDArray[np.int64]) -> Offsets:
+        """These rows alone."""
+        return Offsets(
+            self.offset[rows],
+            self.read_at_us[rows],
+            Errors(self.errors.code[rows], list(self.errors.texts)),
+        )
+
+
+def no_offsets(num_rows: int) -> Offsets:
+    """Offsets of which none has been read."""
+    return Offsets(
+        np.full(num_rows, NOT_READ, dtype=np.int64),
+        np.zeros(num_rows, dtype=np.int64),
+        Errors(np.zeros(num_rows, dtype=np.int32)),
+    )
+
+
+def read_log_starts(calls: BrokerCalls, partitions: Partitions) -> Offsets:
+    """Read the first offsets that are there."""
+    (starts,) = _read(calls, partitions, ((_EARLIEST, _READ_UNCOMMITTED),))
+    return starts
+
+
+def read_ends(calls: BrokerCalls, partitions: Partitions) -> tuple[Offsets, Offsets]:
+    """Read last stable offsets, then high watermarks; then look whether a topic became another.
+
+    Returns
+    -------
+    tuple of Offsets
+        Last stable offsets, high watermarks. The latter's errors tell of topics too that were deleted, or
+        deleted and created again, since ``partitions`` was read: their numbers belong to two histories.
+    """
+    stable, ends = _read(calls, partitions, ((_LATEST, _READ_COMMITTED), (_LATEST, _READ_UNCOMMITTED)))
+    found, why = read_topics(calls, partitions.names)
+    for which, (name, topic_id) in enumerate(zip(partitions.names, partitions.ids, strict=True)):
+        seen = found.get(name)
+        if seen is not None and topic_id_text(seen.topic_id) == topic_id:
+            continue
+        rows = np.flatnonzero(partitions.topic == which)
+        if seen is not None:
+            ends.errors.put(rows, "the topic was deleted and created again while it was read")
+        else:
+            text = why or "the topic was deleted while it was read"
+            ends.errors.put(rows[ends.errors.code[rows] == 0], text)
+    return stable, ends
+
+
+def _read(
+    calls: BrokerCalls, partitions: Partitions, specs: tuple[tuple[int, int], ...]
+) -> tuple[Offsets, ...]:
+    """Read offsets by (timestamp, isolation level); of one partition in the order of ``specs``."""
+    results = tuple(no_offsets(len(partitions)) for _ in specs)
+    leader = partitions.leader.copy()
+    pending = [np.arange(len(partitions)) for _ in specs]
+    for attempt in range(MAX_ATTEMPTS):
+        if attempt:
+            rows = np.unique(np.concatenate(pending))
+            calls.pause(attempt)
+            found, _ = read_topics(
+                calls, sorted({partitions.names[n] for n in partitions.topic[rows].tolist()})
+            )
+            leader[rows] = leaders_of(partitions, rows, found)
+            # Who is left alone and still leads will not be asked again.
+            asked = ~np.isin(leader, list(calls.broken))
+            pending = [part[asked[part]] for part in pending]
+        pending = _read_once(calls, partitions, specs, leader, pending, results)
+        if not any(map(len, pending)):
+            break
+    return results
+
+
+def _read_once(
+    calls: BrokerCalls,
+    partitions: Partitions,
+    specs: tuple[tuple[int, int], ...],
+    leader: NDArray[np.int32],
+    pending: list[NDArray[np.int64]],
+    results: tuple[Offsets, ...],
+) -> list[NDArray[np.int64]]:
+    """Ask once; returns by spec the rows whose leader has changed, or may have."""
+    asked: list[tuple[int, NDArray[np.int64]]] = []
+    planned: list[Call] = []
+    for which, (timestamp, level) in enumerate(specs):
+        rows = pending[which]
+        for node in np.unique(leader[rows]).tolist():
+            mine = rows[leader[rows] == node]
+            if node == NO_LEADER:
+                results[which].errors.put(mine, "LeaderNotAvailableError")
+                continue
+            for first in range(0, len(mine), _PARTITIONS_A_REQUEST):
+                part = mine[first : first + _PARTITIONS_A_REQUEST]
+                asked.append((which, part))
+                planned.append(Call(node, _request(partitions, part, timestamp, level)))
+    moved: list[list[NDArray[np.int64]]] = [[rows[leader[rows] == NO_LEADER]] for rows in pending]
+    for (which, rows), answer in zip(asked, calls.run(planned), strict=True):
+        moved[which].append(_take_answer(partitions, rows, answer, results[which]))
+    return [np.sort(np.concatenate(rows)) for rows in moved]
+
+
+def _request(
+    partitions: Partitions, rows: NDArray[np.int64], timestamp: int, level: int
+) -> Callable[[], Any]:
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    partition = topic.ListOffsetsPartition
+
+    def make() -> Any:
+        return ListOffsetsRequest(
+            isolation_level=level,
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        partition(partition_index=number, timestamp=timestamp) for number in numbers.tolist()
+                    ],
+                )
+                for name, numbers in partitions.rows_by_topic(rows)
+            ],
+            min_version=ListOffsetsRequest.min_version_for_isolation_level(level),
+        )
+
+    return make
+
+
+def _take_answer(
+    partitions: Partitions, rows: NDArray[np.int64], answer: Answer, result: Offsets
+) -> NDArray[np.int64]:
+    """Put an answer's offsets down; returns the rows whose leader has changed, or may have."""
+    if answer.response is None:
+        result.errors.put(rows, str(answer.error))
+        return rows[:0] if answer.failed_node is None else rows
+    first_row = _first_rows(partitions, rows)
+    parts = [(first_row[topic.name], part) for topic in answer.response.topics for part in topic.partitions]
+    number = np.array([first + part.partition_index for first, part in parts], dtype=np.int64)
+    code = np.array([part.error_code for _, part in parts], dtype=np.int64)
+    offset = np.array([part.offset for _, part in parts], dtype=np.int64)
+    # Positions among `rows` of what was answered, in the answer's order.
+    keys = _keys(partitions, rows)
+    at = rows[np.searchsorted(keys, number)]
+    result.errors.put(rows, "not read")
+    good = at[code == 0]
+    result.errors.clear(good)
+    result.offset[good] = offset[code == 0]
+    result.read_at_us[good] = round(answer.at.timestamp() * 1_000_000)
+    for kind in np.unique(code[code != 0]).tolist():
+        result.errors.put(at[code == kind], error_name(kind))
+    return np.sort(at[np.isin(code, _MOVED_ERRORS)])
+
+
+def _first_rows(partitions: Partitions, rows: NDArray[np.int64]) -> Mapping[str, int]:
+    """A number for each topic, so that adding a partition's number gives its key."""
+    return {partitions.names[which]: which << 32 for which in np.unique(partitions.topic[rows]).tolist()}
+
+
+def _keys(partitions: Partitions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ascending keys of rows: topic, then partition number."""
+    return (partitions.topic[rows].astype(np.int64) << 32) + partitions.number[rows]

@@ -1,0 +1,186 @@
+"""Topics and their partitions, as arrays: a row a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from assignor_core.hint import topic_id_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from evenlag.kafka.broker_requests import BrokerCalls
+
+_TOPICS_A_REQUEST: Final = 500
+# What a partition's leader is while it has none.
+NO_LEADER: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Partitions of topics.
+
+    Attributes
+    ----------
+    names, ids
+        Of each topic, ordered by name.
+    topic
+        Row → number of its topic, int32, ascending.
+    number
+        Row → partition number, int32, ascending within a topic.
+    leader
+        Row → broker that leads it, int32; -1: none.
+    """
+
+    names: tuple[str, ...]
+    ids: tuple[str, ...]
+    topic: NDArray[np.int32]
+    number: NDArray[np.int32]
+    leader: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """How many partitions there are."""
+        return len(self.topic)
+
+    def take(self, rows: NDArray[np.int64]) -> Partitions:
+        """These rows alone, with the topics they need; ``rows`` ascend."""
+        kept, topic = np.unique(self.topic[rows], return_inverse=True)
+        return Partitions(
+            names=tuple(self.names[old] for old in kept.tolist()),
+            ids=tuple(self.ids[old] for old in kept.tolist()),
+            topic=topic.astype(np.int32),
+            number=self.number[rows],
+            leader=self.leader[rows],
+        )
+
+    def rows_by_topic(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int32]]]:
+        """The rows' topics with their partition numbers, as requests name them; ``rows`` ascend."""
+        topic = self.topic[rows]
+        starts = np.flatnonzero(np.diff(topic, prepend=-1))
+        numbers = np.split(self.number[rows], starts[1:])
+        return [
+            (self.names[which], part) for which, part in zip(topic[starts].tolist(), numbers, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a cluster says about itself.
+
+    Attributes
+    ----------
+    cluster_id
+        The cluster's id.
+    partitions
+        Of all topics that were asked for and could be read.
+    failed
+        Why a topic could not be read, by name.
+    """
+
+    cluster_id: str
+    partitions: Partitions
+    failed: dict[str, str]
+
+
+def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> Metadata:
+    """Read all topics but Kafka's own and the ignored ones.
+
+    Raises
+    ------
+    kafka.errors.KafkaError
+        When no broker answers.
+    """
+    from kafka.protocol.metadata import MetadataRequest
+
+    response = calls.ask_any(
+        lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False, **_NO_OPERATIONS)
+    )
+    topics = [row for row in response.topics if not row.is_internal and row.name not in ignored]
+    good = sorted((row for row in topics if not row.error_code), key=lambda row: str(row.name))
+    return Metadata(
+        cluster_id=str(response.cluster_id),
+        partitions=_partitions(good),
+        failed={row.name: error_name(row.error_code) for row in topics if row.error_code},
+    )
+
+
+def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any], str | None]:
+    """Look at topics again.
+
+    Returns
+    -------
+    tuple
+        The topics that are there as kafka-python decodes them, by name; and why others are not known
+        (None: they are not there).
+    """
+    from kafka.protocol.metadata import MetadataRequest
+
+    from evenlag.kafka.broker_requests import Call
+
+    topic = MetadataRequest.MetadataRequestTopic
+
+    def make(part: Sequence[str]) -> Callable[[], Any]:
+        return lambda: MetadataRequest(
+            topics=[topic(name=name) for name in part], allow_auto_topic_creation=False, **_NO_OPERATIONS
+        )
+
+    parts = [names[first : first + _TOPICS_A_REQUEST] for first in range(0, len(names), _TOPICS_A_REQUEST)]
+    answers = calls.run([Call(None, make(part)) for part in parts])
+    found = {
+        row.name: row
+        for answer in answers
+        if answer.response is not None
+        for row in answer.response.topics
+        if not row.error_code
+    }
+    return found, next((answer.error for answer in answers if answer.error is not None), None)
+
+
+def leaders_of(
+    partitions: Partitions, rows: NDArray[np.int64], found: Mapping[str, Any]
+) -> NDArray[np.int32]:
+    """The brokers that lead rows by a new look at their topics, int32; -1: none; unseen ones as they were."""
+    leaders = partitions.leader[rows]
+    for which in np.unique(partitions.topic[rows]).tolist():
+        topic = found.get(partitions.names[which])
+        if topic is None:
+            continue
+        by_number = {part.partition_index: part.leader_id for part in topic.partitions}
+        mine = np.flatnonzero(partitions.topic[rows] == which)
+        leaders[mine] = [
+            by_number.get(number, NO_LEADER) for number in partitions.number[rows[mine]].tolist()
+        ]
+    return leaders
+
+
+def error_name(code: int) -> str:
+    """Kafka's error as kafka-python names it."""
+    import kafka.errors
+
+    return str(kafka.errors.for_code(code).__name__)
+
+
+_NO_OPERATIONS: Final = {
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
+
+
+def _partitions(topics: Sequence[Any]) -> Partitions:
+    sizes = [len(row.partitions) for row in topics]
+    topic = np.repeat(np.arange(len(topics), dtype=np.int32), sizes)
+    number = np.array([part.partition_index for row in topics for part in row.partitions], dtype=np.int32)
+    leader = np.array([part.leader_id for row in topics for part in row.partitions], dtype=np.int32)
+    order = np.lexsort((number, topic))
+    return Partitions(
+        names=tuple(row.name for row in topics),
+        ids=tuple(topic_id_text(row.topic_id) for row in topics),
+        topic=topic,
+        number=number[order],
+        leader=leader[order],
+    )

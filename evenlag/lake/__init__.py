@@ -1,0 +1,1 @@
+"""The Delta lake without a JVM: table contracts, locations, reads, and small writes."""

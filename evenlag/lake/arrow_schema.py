@@ -1,0 +1,64 @@
+"""Table contracts as Arrow schemas, for what is read and written without a JVM."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from evenlag.lake.tables import Table
+
+_NESTED: Final = re.compile(r"^(ARRAY|STRUCT)<(.*)>$", re.DOTALL)
+
+
+@cache
+def arrow_schema(table: Table) -> pa.Schema:
+    """Build the Arrow schema of a table's contract, columns in its order, all nullable."""
+    import pyarrow as pa
+
+    return pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
+
+
+def arrow_type(ddl: str) -> pa.DataType:
+    """Translate a type of Spark SQL's DDL, as the contracts use it, into Arrow's.
+
+    Raises
+    ------
+    ValueError
+        For a type that no contract uses.
+    """
+    import pyarrow as pa
+
+    simple = {
+        "STRING": pa.string(),
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+        "DATE": pa.date32(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    }
+    if ddl in simple:
+        return simple[ddl]
+    nested = _NESTED.match(ddl)
+    if nested is None:
+        raise ValueError(f"no contract uses the type {ddl!r}")
+    kind, inner = nested.groups()
+    if kind == "ARRAY":
+        return pa.list_(arrow_type(inner))
+    fields = [field.split(":", 1) for field in _split_fields(inner)]
+    return pa.struct([(name.strip(), arrow_type(kind.strip())) for name, kind in fields])
+
+
+def _split_fields(inner: str) -> list[str]:
+    """Split at the commas that stand in no nested type."""
+    fields, depth, start = [], 0, 0
+    for position, character in enumerate(inner):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            fields.append(inner[start:position])
+            start = position + 1
+    return [*fields, inner[start:]]

@@ -1,0 +1,230 @@
+"""Delta's log of a table, opened without a JVM: which files the table has, or one clear line on why not.
+
+A table that was never written has no log and no data, and that is an answer. A table whose log is gone,
+damaged or incomplete has rows that nobody could see, so it is an error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import JobError, LakeError, LakeSchemeError, SchemaError
+from evenlag.lake.location import LOCK_FOLDER
+from evenlag.lake.schema_evolution import PROTOCOL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from evenlag.lake.location import LakePaths
+    from evenlag.lake.tables import Table
+
+LOG_FOLDER: Final = "_delta_log"
+_TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
+_TODO_ELSEWHERE: Final = f"check the address and the credentials of the storage, else {_TODO}"
+_MESSAGE_LENGTH: Final = 300
+# Of a colour, and of a stack frame, which Rust's errors may end with.
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
+
+
+def open_log(paths: LakePaths, table: Table) -> Any | None:
+    """Open a table at its newest version.
+
+    Returns
+    -------
+    deltalake.DeltaTable or None
+        None when the table has not been written yet.
+
+    Raises
+    ------
+    LakeSchemeError
+        When no reader here knows the lake's scheme.
+    LakeError
+        When there is data without a log, or the log cannot be read.
+    """
+    deltalake = _deltalake()
+    with lake_errors(paths, table, "its log"):
+        try:
+            delta = deltalake.DeltaTable(paths.table(table))
+        except deltalake.exceptions.TableNotFoundError as error:
+            if "Unknown scheme" in str(error):
+                raise LakeSchemeError(
+                    f"the lake {paths.root} cannot be read without Spark: no reader here knows "
+                    f"{paths.root.partition(':')[0]}: addresses. Name it by one of file, s3, s3a, gs, "
+                    "abfs, abfss, hdfs or viewfs"
+                ) from error
+            delta = None
+        if delta is None:
+            return _log_that_came_late(paths, table) if paths.is_local else None
+    return delta
+
+
+def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
+    """Read which data files a table has: path, size, partition values and statistics, a row each.
+
+    Raises
+    ------
+    LakeError
+        When the log cannot be read, or a part of it is missing.
+    """
+    import pyarrow as pa
+
+    with lake_errors(paths, table, "its log"):
+        actions = pa.table(delta.get_add_actions(flatten=True))
+        if paths.is_local:
+            _check_complete(paths.local_root / table.name / LOG_FOLDER, delta.version(), actions.num_rows)
+    return actions
+
+
+@contextmanager
+def lake_errors(paths: LakePaths, table: Table, part: str) -> Iterator[None]:
+    """Turn whatever reading a table raises into one line that names the table and its lake.
+
+    Raises
+    ------
+    LakeError
+        For any error that is not ours; a panic of Rust's code is no ``Exception`` in Python.
+    """
+    try:
+        yield
+    except JobError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        todo = _TODO if paths.is_local else _TODO_ELSEWHERE
+        raise LakeError(
+            f"table {table.name} of {paths.root} cannot be read: {part}: {one_line(error)}: {todo}"
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    r"""Return what an error says on one line: no colours, no stack frames, not endless.
+
+    Examples
+    --------
+    >>> one_line(OSError("no way\n  \x1b[31m↳\x1b[0m closed\n   0: <unknown>"))
+    'no way: closed'
+    """
+    parts: list[str] = []
+    for line in _COLOUR.sub("", str(error)).splitlines():
+        if _FRAME.match(line):
+            break
+        text = line.strip().removeprefix("↳").strip()
+        if text:
+            parts.append("".join(sign if sign.isprintable() else "?" for sign in text))
+    # What an object of Rust's looks like inside helps nobody.
+    told = ": ".join(parts).partition(": ParsedLogPath")[0] or type(error).__name__
+    return told if len(told) <= _MESSAGE_LENGTH else f"{told[:_MESSAGE_LENGTH]}..."
+
+
+def check_log_is_there(paths: LakePaths, table: Table) -> None:
+    """Refuse a local table that has data files and no log folder at all; Spark makes that folder first.
+
+    Raises
+    ------
+    LakeError
+        Naming the table and the folder.
+    """
+    if not paths.is_local:
+        return
+    folder = paths.local_root / table.name
+    if not (folder / LOG_FOLDER).is_dir() and _has_data(folder) and not _is_being_written(paths, table):
+        raise _lost_log(paths, table)
+
+
+def _log_that_came_late(paths: LakePaths, table: Table) -> Any | None:
+    """Tell a local table that was not written yet (None) from one whose log is gone."""
+    if not _has_data(paths.local_root / table.name) or _is_being_written(paths, table):
+        return None
+    # Its first write may have ended since the log was looked for.
+    deltalake = _deltalake()
+    try:
+        return deltalake.DeltaTable(paths.table(table))
+    except deltalake.exceptions.TableNotFoundError as error:
+        raise _lost_log(paths, table) from error
+
+
+def _lost_log(paths: LakePaths, table: Table) -> LakeError:
+    folder = paths.local_root / table.name
+    return LakeError(
+        f"table {table.name} of {paths.root} cannot be read: it has data files, but its log "
+        f"{folder / LOG_FOLDER} is gone: {_TODO}, or move {folder} away and let the table begin again"
+    )
+
+
+def _has_data(folder: Path) -> bool:
+    return next(folder.rglob("*.parquet"), None) is not None
+
+
+def _is_being_written(paths: LakePaths, table: Table) -> bool:
+    """Whether a writer holds the table's lock: its first write has data files before it has a log."""
+    try:
+        file = (paths.local_root / LOCK_FOLDER / f"{table.name}.lock").open("r")
+    except OSError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def check_protocol(delta: Any, table: Table) -> None:
+    """Refuse an open table whose rows only a newer reader tells apart from deleted ones.
+
+    Raises
+    ------
+    SchemaError
+        Naming the table and both versions.
+    """
+    needed = delta.protocol().min_reader_version
+    if needed > PROTOCOL[0]:
+        raise SchemaError(
+            f"table {table.name}: somebody has turned a table feature on, it needs a reader of version "
+            f"{needed}; evenlag reads version {PROTOCOL[0]}: {_TODO}"
+        )
+
+
+def _check_complete(log: Path, version: int, num_files: int) -> None:
+    """Compare with what Spark noted beside the commit: a log that was cut between two lines still parses.
+
+    Raises
+    ------
+    ValueError
+        When files are missing.
+    """
+    note = log / f"{version:020d}.crc"
+    try:
+        noted = json.loads(note.read_text(encoding="utf-8"))["numFiles"]
+    except (OSError, ValueError, KeyError, TypeError):
+        # deltalake writes no such note, and Spark goes on without one.
+        _check_beginning(log)
+        return
+    if noted != num_files:
+        raise ValueError(f"it lists {num_files} data files where {note.name} counts {noted}")
+
+
+def _check_beginning(log: Path) -> None:
+    """A log begins with version 0 or with a checkpoint."""
+    if (log / f"{0:020d}.json").is_file() or (log / "_last_checkpoint").is_file():
+        return
+    if next(log.glob("*.checkpoint*"), None) is None:
+        raise ValueError("it begins with neither its first commit nor a checkpoint")
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ModuleNotFoundError as error:
+        raise JobError("reading the lake without Spark needs: pip install 'evenlag[cli]'") from error
+    return deltalake

@@ -1,0 +1,78 @@
+"""Where a lake's tables are, and the lock that one writer at a time holds per table on a local folder."""
+
+from __future__ import annotations
+
+import fcntl
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlparse
+
+from evenlag.errors import LakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evenlag.lake.tables import Table
+
+LOCK_FOLDER: Final = ".locks"
+
+
+@dataclass(frozen=True, slots=True)
+class LakePaths:
+    """The places in one lake.
+
+    Attributes
+    ----------
+    root
+        A local path, a ``file:`` URI, or any URI that Hadoop's file systems know.
+    """
+
+    root: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the lake is a folder of this machine."""
+        return urlparse(self.root).scheme in {"", "file"}
+
+    @property
+    def local_root(self) -> Path:
+        """The folder of a local lake.
+
+        Raises
+        ------
+        LakeError
+            When the lake is elsewhere.
+        """
+        if not self.is_local:
+            raise LakeError(f"the lake {self.root} is not a local folder")
+        parsed = urlparse(self.root)
+        return Path(unquote(parsed.path) if parsed.scheme else self.root).absolute()
+
+    def table(self, table: Table) -> str:
+        """The folder of a table, as Spark and deltalake both take it."""
+        if self.is_local:
+            return str(self.local_root / table.name)
+        return f"{self.root.rstrip('/')}/{table.name}"
+
+    @contextmanager
+    def lock(self, table: Table) -> Iterator[None]:
+        """Hold a table's lock while writing to it; other lakes leave this to their log store.
+
+        The lock is the kernel's (flock), so a process that is killed leaves none behind.
+        """
+        if not self.is_local:
+            yield
+            return
+        folder = self.local_root / LOCK_FOLDER
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / f"{table.name}.lock").open("a")
+        except OSError as error:
+            raise LakeError(
+                f"table {table.name} of {self.root} cannot be written: {error.strerror}"
+            ) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,171 @@
+"""Light reads of the lake without a JVM, for the command, the publisher and the DAG files' tasks.
+
+``deltalake`` only reads what Spark wrote; the tables it writes itself go through
+:mod:`evenlag.lake.writer`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_actions
+from evenlag.lake.file_pruning import compare, may_match
+from evenlag.lake.location import LakePaths
+from evenlag.lake.schema_evolution import check_types, type_of_log
+from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+Filter = tuple[str, str, Any]
+
+
+class LakeReader:
+    """The tables of one lake, for readers without Spark.
+
+    Parameters
+    ----------
+    root
+        Root folder of the lake, as in the policy.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.paths = LakePaths(root)
+
+    def exists(self, table: Table) -> bool:
+        """Whether a table has been written yet.
+
+        Raises
+        ------
+        LakeError
+            When that cannot be known: there is data without a log, or the log cannot be read.
+        """
+        return open_log(self.paths, table) is not None
+
+    def read(
+        self, table: Table, *, columns: Sequence[str] | None = None, filters: Sequence[Filter] | None = None
+    ) -> pa.Table:
+        """Read a table by its contract.
+
+        Parameters
+        ----------
+        columns
+            The columns wanted, in order; all of the contract when not given.
+        filters
+            (column, operator, value) with the operators ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``;
+            a row fulfils them all, and null fulfils none of them. Give ``cluster`` and ``day`` where they
+            are known: they prune files.
+
+        Returns
+        -------
+        pyarrow.Table
+            Empty when the table has not been written yet; a column that an older file lacks is null.
+
+        Raises
+        ------
+        SchemaError
+            When a column has another type in the lake than in the contract.
+        LakeError
+            When the table is there but cannot be read, or not whole.
+        """
+        schema = arrow_schema(table)
+        names = list(columns or schema.names)
+        delta = open_log(self.paths, table)
+        if delta is None:
+            return schema.empty_table().select(names)
+        check_protocol(delta, table)
+        actions = read_actions(delta, self.paths, table)
+        with lake_errors(self.paths, table, "its data files"):
+            check_types(table, log_types(delta))
+            condition = None
+            for column, operator, value in filters or ():
+                part = compare(_field(column), operator, value, schema.field(column).type)
+                condition = part if condition is None else condition & part
+            files = may_match(actions, schema, filters or ())
+            return self._dataset(table, files, schema).to_table(columns=names, filter=condition)
+
+    def _dataset(self, table: Table, files: pa.Table, schema: pa.Schema) -> Any:
+        """The rows of some files.
+
+        A file is known to Arrow by its partition values alone: Delta's statistics have been used by now, and
+        Arrow would take a missing one for a bound. Spark repeats the partition columns in its data files,
+        deltalake does not.
+        """
+        import pyarrow.dataset as ds
+
+        kind = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
+        )
+        filesystem = self._filesystem(table, files)
+        names = [name for name in CLUSTER_AND_DAY if f"partition.{name}" in files.column_names]
+        columns = (files["path"], *(files[f"partition.{name}"] for name in names))
+        fragments = [
+            kind.make_fragment(
+                # The log has paths as URIs have them.
+                unquote(path),
+                filesystem=filesystem,
+                partition_expression=_constants(dict(zip(names, values, strict=True))),
+            )
+            for path, *values in zip(*(column.to_pylist() for column in columns), strict=True)
+        ]
+        return ds.FileSystemDataset(fragments, schema, kind, filesystem)
+
+    def _filesystem(self, table: Table, files: pa.Table) -> Any:
+        """Arrow's own file system for a local lake; deltalake's for all others.
+
+        deltalake's is Python code that Arrow's threads call and let go of when they please: a process that
+        ends just then aborts (SIGABRT).
+        """
+        import pyarrow.fs as pa_fs
+
+        if self.paths.is_local:
+            return pa_fs.SubTreeFileSystem(self.paths.table(table), pa_fs.LocalFileSystem())
+        from deltalake.fs import DeltaStorageHandler
+
+        paths, sizes = files["path"].to_pylist(), files["size_bytes"].to_pylist()
+        known = {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
+        return pa_fs.PyFileSystem(DeltaStorageHandler(self.paths.table(table), known_sizes=known))
+
+    def latest_snapshot(self, cluster: str) -> dict[str, Any] | None:
+        """The finished snapshot with the newest slot, as a row; None when there is none."""
+        rows = self.read(SNAPSHOTS, filters=[("cluster", "=", cluster)])
+        if rows.num_rows == 0:
+            return None
+        newest: dict[str, Any] = rows.sort_by([("slot", "descending")]).slice(0, 1).to_pylist()[0]
+        return newest
+
+    def read_events(self, *, filters: Sequence[Filter] | None = None) -> pa.Table:
+        """Everything that happened to plans, whoever told it, oldest first."""
+        import pyarrow as pa
+
+        events = pa.concat_tables(
+            [self.read(table, filters=filters) for table in (PLAN_EVENTS, CONTROL_EVENTS)]
+        )
+        return events.sort_by([("at", "ascending")])
+
+
+def _field(name: str) -> Any:
+    import pyarrow.dataset as ds
+
+    return ds.field(name)
+
+
+def _constants(values: Mapping[str, Any]) -> Any:
+    """What holds for each row of a file: an expression of Arrow's."""
+    import pyarrow.dataset as ds
+
+    condition = ds.scalar(True)
+    for name, value in values.items():
+        condition &= ds.field(name).is_null() if value is None else ds.field(name) == value
+    return condition
+
+
+def log_types(delta: Any) -> dict[str, str]:
+    """Types by column of an open table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`."""
+    fields = json.loads(delta.schema().to_json())["fields"]
+    return {field["name"]: type_of_log(field["type"]) for field in fields}

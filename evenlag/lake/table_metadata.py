@@ -1,0 +1,193 @@
+"""What Delta's log says of a table: files, schema, properties, protocol. No JVM, and no data is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import LakeError
+from evenlag.lake.delta_log import LOG_FOLDER, lake_errors, one_line, open_log, read_actions
+from evenlag.lake.reader import log_types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import date
+
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import Table
+
+_SNAPSHOT: Final = "snapshot_id"
+# A longer string is cut in the statistics, and its maximum is made greater.
+_WHOLE_BELOW: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file that belongs to a table now.
+
+    Attributes
+    ----------
+    size_bytes, num_rows
+        Of the file; -1 rows when the log does not tell.
+    written_at
+        When it was written; a compacted one, when it was compacted.
+    first_snapshot, last_snapshot
+        Least and greatest snapshot id in it; None when the table has none, or the log does not say for
+        certain: a missing, cut or half-known bound, or rows without a snapshot.
+    """
+
+    size_bytes: int
+    num_rows: int
+    written_at: datetime
+    first_snapshot: str | None
+    last_snapshot: str | None
+
+    @property
+    def only_snapshot(self) -> str | None:
+        """The one snapshot that all its rows are of; None when there are several or it cannot be told."""
+        return self.first_snapshot if self.first_snapshot == self.last_snapshot else None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """A table as its log tells it.
+
+    Attributes
+    ----------
+    by_day
+        Files by (cluster, day).
+    types
+        Types by column, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
+    properties
+        What is set on the table.
+    protocol
+        Least versions of a reader and a writer.
+    version
+        Of the newest commit.
+    commits_since_checkpoint, log_bytes
+        Of the log; None where it is not a folder of this machine.
+    """
+
+    by_day: Mapping[tuple[str, date], tuple[DataFile, ...]]
+    types: Mapping[str, str]
+    properties: Mapping[str, str]
+    protocol: tuple[int, int]
+    version: int
+    commits_since_checkpoint: int | None
+    log_bytes: int | None
+
+    @property
+    def num_files(self) -> int:
+        """How many files the table has."""
+        return sum(len(files) for files in self.by_day.values())
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the table has, by its log."""
+        return sum(max(file.num_rows, 0) for files in self.by_day.values() for file in files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the files."""
+        return sum(file.size_bytes for files in self.by_day.values() for file in files)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that the table has rows of, sorted."""
+        return tuple(sorted({cluster for cluster, _ in self.by_day}))
+
+
+def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
+    """Read a table's log.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    table
+        The contract; only its name is used.
+
+    Returns
+    -------
+    TableFiles or None
+        None when the table has not been written yet.
+
+    Raises
+    ------
+    LakeError
+        When the table is there but its log cannot be read.
+    """
+    delta = open_log(reader.paths, table)
+    if delta is None:
+        return None
+    actions = read_actions(delta, reader.paths, table)
+    with lake_errors(reader.paths, table, "its log"):
+        protocol, properties, version = delta.protocol(), delta.metadata().configuration, delta.version()
+        types = log_types(delta)
+    commits, log_bytes = _log_size(reader, table, version)
+    return TableFiles(
+        by_day=_files(actions),
+        types=types,
+        properties=properties,
+        protocol=(protocol.min_reader_version, protocol.min_writer_version),
+        version=version,
+        commits_since_checkpoint=commits,
+        log_bytes=log_bytes,
+    )
+
+
+def _files(actions: Any) -> dict[tuple[str, date], tuple[DataFile, ...]]:
+    size = actions.num_rows
+
+    def column(name: str) -> list[Any]:
+        return actions[name].to_pylist() if name in actions.column_names else [None] * size
+
+    found: dict[tuple[str, date], list[DataFile]] = {}
+    names = ("partition.cluster", "partition.day", "size_bytes", "num_records", "modification_time")
+    bounds = (f"min.{_SNAPSHOT}", f"max.{_SNAPSHOT}", f"null_count.{_SNAPSHOT}")
+    for cluster, day, size_bytes, rows, written, *told in zip(
+        *(column(name) for name in (*names, *bounds)), strict=True
+    ):
+        first, last = certain_bounds(*told)
+        file = DataFile(
+            size_bytes, -1 if rows is None else rows, datetime.fromtimestamp(written / 1000, UTC), first, last
+        )
+        found.setdefault((cluster, day), []).append(file)
+    return {key: tuple(files) for key, files in sorted(found.items())}
+
+
+def certain_bounds(
+    least: str | None, greatest: str | None, num_nulls: int | None
+) -> tuple[str | None, str | None]:
+    """Keep a file's least and greatest string where the statistics are those of all its rows; else None.
+
+    Examples
+    --------
+    >>> certain_bounds("a", "b", 0)
+    ('a', 'b')
+    >>> certain_bounds("a", "a", 1), certain_bounds("a", None, 0), certain_bounds("a", "b" * 32, 0)
+    ((None, None), (None, None), (None, None))
+    """
+    if least is None or greatest is None or num_nulls != 0:
+        return None, None
+    return (None, None) if max(len(least), len(greatest)) >= _WHOLE_BELOW else (least, greatest)
+
+
+def _log_size(reader: LakeReader, table: Table, version: int) -> tuple[int | None, int | None]:
+    """Commits since the last checkpoint, and bytes of the log, of a local lake."""
+    if not reader.paths.is_local:
+        return None, None
+    folder = reader.paths.local_root / table.name / LOG_FOLDER
+    last = -1
+    try:
+        size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+        pointer = folder / "_last_checkpoint"
+        if pointer.is_file():
+            last = int(json.loads(pointer.read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError) as error:
+        raise LakeError(
+            f"the log of table {table.name} of {reader.paths.root} cannot be read: {one_line(error)}"
+        ) from error
+    return version - last, size

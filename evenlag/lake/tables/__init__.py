@@ -1,0 +1,103 @@
+"""The contracts of the lake's tables, as data: columns with types and meaning, key, partitioning.
+
+No Spark here, so that the command, the DAG files and the documentation read the same contracts as the
+jobs. All moments are UTC timestamps; all durations are milliseconds and say so; all counts of records say
+so. Evolution adds columns only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from evenlag.lake.tables.audit import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
+from evenlag.lake.tables.contract import CLUSTER_AND_DAY, Column, Table
+from evenlag.lake.tables.observation import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.tables.operations import (
+    ALERTS,
+    APPROVAL_REQUESTS,
+    CONTROL_ACTIONS,
+    DOWNSAMPLED_DAYS,
+    POLICIES,
+    RUNS,
+    TABLE_HEALTH,
+)
+from evenlag.lake.tables.planning import (
+    CONTROL_EVENTS,
+    DECISIONS,
+    GATE_RESULTS,
+    OUTCOMES,
+    PLAN_ASSIGNMENTS,
+    PLAN_EVALUATIONS,
+    PLAN_EVENTS,
+    PLANS,
+)
+from evenlag.lake.tables.simulation import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS
+
+TABLES: Final = {
+    table.name: table
+    for table in (
+        SNAPSHOTS,
+        OFFSETS,
+        COMMITS,
+        MEMBERS,
+        LAG,
+        PLANS,
+        PLAN_ASSIGNMENTS,
+        DECISIONS,
+        PLAN_EVENTS,
+        CONTROL_EVENTS,
+        APPROVAL_REQUESTS,
+        CONTROL_ACTIONS,
+        ALERTS,
+        GATE_RESULTS,
+        OUTCOMES,
+        PLAN_EVALUATIONS,
+        COMPARISONS,
+        REPLAYS,
+        CONTINUOUS_REPLAYS,
+        POLICIES,
+        RUNS,
+        MEMBERSHIPS,
+        OWNERSHIP,
+        AUDITED_SNAPSHOTS,
+        DOWNSAMPLED_DAYS,
+        TABLE_HEALTH,
+    )
+}
+
+# What one snapshot of a cluster writes before its marker.
+SNAPSHOT_TABLES: Final = (OFFSETS, COMMITS, MEMBERS, LAG)
+
+__all__ = [
+    "ALERTS",
+    "APPROVAL_REQUESTS",
+    "AUDITED_SNAPSHOTS",
+    "CLUSTER_AND_DAY",
+    "COMMITS",
+    "COMPARISONS",
+    "CONTINUOUS_REPLAYS",
+    "CONTROL_ACTIONS",
+    "CONTROL_EVENTS",
+    "DECISIONS",
+    "DOWNSAMPLED_DAYS",
+    "GATE_RESULTS",
+    "LAG",
+    "MEMBERS",
+    "MEMBERSHIPS",
+    "OFFSETS",
+    "OUTCOMES",
+    "OWNERSHIP",
+    "PLANS",
+    "PLAN_ASSIGNMENTS",
+    "PLAN_EVALUATIONS",
+    "PLAN_EVENTS",
+    "POLICIES",
+    "REPLAYS",
+    "RUNS",
+    "SNAPSHOTS",
+    "SNAPSHOT_TABLES",
+    "TABLES",
+    "TABLE_HEALTH",
+    "Column",
+    "Table",
+]

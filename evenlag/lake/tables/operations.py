@@ -1,0 +1,128 @@
+"""Tables of who did what, and of what people were told: approvals, control, alerts, policies, runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from evenlag.lake.tables.contract import Column, Table, partition_columns, snapshot_columns
+
+APPROVAL_REQUESTS: Final = Table(
+    name="approval_requests",
+    doc="a plan of mode approve that passed its gates: whether a person is asked, or why not",
+    key=("plan_id", "state"),
+    columns=(
+        *snapshot_columns(),
+        Column("plan_id", "STRING", "the plan", nullable=False),
+        Column("group_id", "STRING", "group.id", nullable=False),
+        Column(
+            "state", "STRING", "ASKED, or SHADOWED: another plan of the group waits already", nullable=False
+        ),
+        Column("reason", "STRING", "why nobody is asked, in plain words"),
+        Column("at", "TIMESTAMP", "when it was asked, or set aside", nullable=False),
+        Column("answer_by", "TIMESTAMP", "from then on no answer means no"),
+        Column("run_id", "STRING", "the run of plan_approval that waits"),
+    ),
+    writer="direct",
+)
+
+CONTROL_ACTIONS: Final = Table(
+    name="control_actions",
+    doc="something a person did to a cluster's hints; what it did to a plan stands in control_events too",
+    key=("action_id",),
+    columns=(
+        *partition_columns(),
+        Column("action_id", "STRING", "random", nullable=False),
+        Column("action", "STRING", "WITHDRAW, STOP_ALL or RESUME", nullable=False),
+        Column("hint_topic", "STRING", "the hint topic", nullable=False),
+        Column("group_id", "STRING", "the group, for WITHDRAW"),
+        Column("plan_id", "STRING", "the plan whose hint stood there; null when it could not be read"),
+        Column("sequence", "BIGINT", "the hint's sequence number"),
+        Column("reason", "STRING", "why, as the person said", nullable=False),
+        Column("actor", "STRING", "who", nullable=False),
+        Column("at", "TIMESTAMP", "when", nullable=False),
+    ),
+    writer="direct",
+)
+
+ALERTS: Final = Table(
+    name="alerts",
+    doc="a fault that began or ended: its last row says whether it stands",
+    key=("kind", "subject", "at"),
+    columns=(
+        *partition_columns(),
+        Column(
+            "kind",
+            "STRING",
+            "STALE_SNAPSHOT, INCOMPLETE_SNAPSHOT, PLAN_REJECTED, HINT_NOT_FOLLOWED, HOT_PARTITION or "
+            "UNHEALTHY_TABLE",
+            nullable=False,
+        ),
+        Column("subject", "STRING", "the group, the table, or the cluster", nullable=False),
+        Column("state", "STRING", "RAISED or CLEARED", nullable=False),
+        Column("message", "STRING", "the fault in plain words", nullable=False),
+        Column("at", "TIMESTAMP", "when it was seen", nullable=False),
+        Column("run_id", "STRING", "the run that saw it"),
+    ),
+    writer="direct",
+)
+
+POLICIES: Final = Table(
+    name="policies",
+    doc="a policy text that was used, by its hash",
+    key=("policy_hash",),
+    columns=(
+        *partition_columns(),
+        Column("policy_hash", "STRING", "SHA-256 of the text", nullable=False),
+        Column("text", "STRING", "the policy file as it was, references to secrets included", nullable=False),
+    ),
+)
+
+RUNS: Final = Table(
+    name="runs",
+    doc="a step of a run that ended",
+    key=("run_id", "step", "slot"),
+    columns=(
+        *partition_columns(),
+        Column("run_id", "STRING", "Airflow's run id, or the command's", nullable=False),
+        Column("step", "STRING", "observe or decide", nullable=False),
+        Column("slot", "TIMESTAMP", "the slot", nullable=False),
+        Column("snapshot_id", "STRING", "the snapshot it worked on"),
+        Column("started_at", "TIMESTAMP", "when it began", nullable=False),
+        Column("finished_at", "TIMESTAMP", "when it ended", nullable=False),
+        Column("summary", "STRING", "counts of what it did, as JSON"),
+    ),
+)
+
+DOWNSAMPLED_DAYS: Final = Table(
+    name="downsampled_days",
+    doc="a day whose readings were thinned to one lag an hour: what rested on the others stands as it was",
+    key=("cluster", "day"),
+    columns=(
+        *partition_columns(),
+        Column("num_snapshots", "INT", "readings of the day before", nullable=False),
+        Column("kept_snapshot_ids", "ARRAY<STRING>", "the ones whose lag is kept", nullable=False),
+        Column("downsampled_at", "TIMESTAMP", "when it was done; null: begun, the next run goes on"),
+    ),
+)
+
+TABLE_HEALTH: Final = Table(
+    name="table_health",
+    doc="what a check of a table, or of a cluster's readings, found after maintenance",
+    key=("cluster", "checked_at", "table_name", "check_name"),
+    columns=(
+        *partition_columns(),
+        Column("checked_at", "TIMESTAMP", "when the check was made", nullable=False),
+        Column("table_name", "STRING", "the table", nullable=False),
+        Column(
+            "check_name",
+            "STRING",
+            "SCHEMA, PROTOCOL, PROPERTIES, LOG, FILES, ORPHANS, MISSING_DAYS or FRESHNESS",
+            nullable=False,
+        ),
+        Column("is_ok", "BOOLEAN", "whether it is as it should be", nullable=False),
+        Column("observed", "STRING", "what was found", nullable=False),
+        Column("allowed", "STRING", "what is expected", nullable=False),
+        Column("message", "STRING", "the verdict in plain words, and what to do", nullable=False),
+    ),
+    writer="direct",
+)

@@ -1,0 +1,143 @@
+"""Writing without a JVM: the tables of writer ``direct``, which ``deltalake`` writes and Spark never does."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from evenlag.errors import LakeConflictError, LakeError
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.delta_log import one_line, open_log
+from evenlag.lake.reader import LakeReader, log_types
+from evenlag.lake.schema_evolution import missing_columns
+from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
+from evenlag.lake.tables import CLUSTER_AND_DAY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date
+
+    from evenlag.lake.reader import Filter
+    from evenlag.lake.tables import Table
+
+
+class DirectWriter:
+    """One table, held for writing; made by :func:`direct_writer`.
+
+    Attributes
+    ----------
+    lake
+        A reader of the same lake.
+    """
+
+    def __init__(self, lake: LakeReader, table: Table) -> None:
+        self.lake = lake
+        self._table = table
+
+    def rows(self, filters: Sequence[Filter], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Rows of the table as they stand while nobody else writes it."""
+        found: list[dict[str, Any]] = self.lake.read(
+            self._table, columns=columns, filters=filters
+        ).to_pylist()
+        return found
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write rows by the table's contract; what a row lacks is null.
+
+        Raises
+        ------
+        SchemaError
+            When the table in the lake has a column in another type, or lacks one that every row has.
+        LakeError
+            When the table cannot be written.
+        """
+        import pyarrow as pa
+        from deltalake import write_deltalake
+
+        if not rows:
+            return
+        data = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self._table))
+        path = self.lake.paths.table(self._table)
+        with self._as_lake_error():
+            # Its own columns are added, those of a newer evenlag stay null; other types are refused before.
+            delta = open_log(self.lake.paths, self._table)
+            if delta is not None:
+                missing_columns(self._table, log_types(delta))
+            write_deltalake(
+                path,
+                data,
+                mode="append",
+                partition_by=list(CLUSTER_AND_DAY),
+                schema_mode=None if delta is None else "merge",
+                configuration=retention(DEFAULT_VACUUM_DAYS) if delta is None else None,
+            )
+
+    def compact(self, cluster: str, day: date, target_bytes: int) -> None:
+        """Bring the files of a (cluster, day) to a size; a cycle that wants to write waits meanwhile.
+
+        Raises
+        ------
+        LakeError
+            When the table cannot be written.
+        """
+        with self._as_lake_error():
+            filters = [("cluster", "=", cluster), ("day", "=", day.isoformat())]
+            self._table_now().optimize.compact(partition_filters=filters, target_size=target_bytes)
+
+    def vacuum(self, days: int) -> None:
+        """Delete files that were replaced longer ago, write a checkpoint and drop the log before it.
+
+        Raises
+        ------
+        LakeError
+            When the table cannot be written.
+        """
+        with self._as_lake_error():
+            delta = self._table_now()
+            delta.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=True)
+            delta.create_checkpoint()
+            delta.cleanup_metadata()
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the table.
+
+        Raises
+        ------
+        LakeError
+            When the table cannot be written.
+        """
+        with self._as_lake_error():
+            self._table_now().alter.set_table_properties(dict(properties))
+
+    def _table_now(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.lake.paths.table(self._table))
+
+    @contextmanager
+    def _as_lake_error(self) -> Iterator[None]:
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        message = f"table {self._table.name} of {self.lake.paths.root} cannot be written"
+        try:
+            yield
+        except CommitFailedError as error:
+            raise LakeConflictError(f"{message}: {one_line(error)}") from error
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{message}: {one_line(error)}") from error
+
+
+@contextmanager
+def direct_writer(root: str, table: Table) -> Iterator[DirectWriter]:
+    """Hold a table for writing; on a local lake nobody else writes it meanwhile, so look and write are one.
+
+    Raises
+    ------
+    LakeError
+        When the table belongs to Spark, or the lake cannot be written.
+    """
+    if table.writer != "direct":
+        raise LakeError(f"table {table.name} is written by Spark only")
+    lake = LakeReader(root)
+    with lake.paths.lock(table):
+        yield DirectWriter(lake, table)

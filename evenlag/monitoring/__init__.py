@@ -1,0 +1,1 @@
+"""What a platform team watches: alerts, freshness, metrics and table health."""

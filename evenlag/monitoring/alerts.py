@@ -1,0 +1,262 @@
+"""What a person should be told of: faults found in the lake, and which of them are new. No JVM.
+
+Faults are about the cluster, or about groups whose policy lets hints be published (``approve``, ``auto``).
+Each is known by its kind and subject; while it stands it is told once. Telling comes before recording: killed
+in between, it is told again rather than never.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
+from evenlag.lake.writer import direct_writer
+from evenlag.monitoring.freshness import read_freshness
+from evenlag.monitoring.hot_partitions import find_hot_partitions
+from evenlag.monitoring.table_health import newest_faults
+from evenlag.publishing.eligibility import PUBLISHING_MODES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from evenlag.lake.reader import Filter
+    from evenlag.policy.loader import LoadedPolicy
+
+_LOG = logging.getLogger(__name__)
+
+STALE_SNAPSHOT: Final = "STALE_SNAPSHOT"
+INCOMPLETE_SNAPSHOT: Final = "INCOMPLETE_SNAPSHOT"
+PLAN_REJECTED: Final = "PLAN_REJECTED"
+HINT_NOT_FOLLOWED: Final = "HINT_NOT_FOLLOWED"
+HOT_PARTITION: Final = "HOT_PARTITION"
+UNHEALTHY_TABLE: Final = "UNHEALTHY_TABLE"
+KINDS: Final = (
+    STALE_SNAPSHOT,
+    INCOMPLETE_SNAPSHOT,
+    PLAN_REJECTED,
+    HINT_NOT_FOLLOWED,
+    HOT_PARTITION,
+    UNHEALTHY_TABLE,
+)
+
+RAISED: Final = "RAISED"
+CLEARED: Final = "CLEARED"
+
+MIN_COMPLETENESS: Final = 0.995
+# A plan that fails nothing else is no fault: a group rests after a hint, or is even enough already.
+_EVERYDAY_GATES: Final = frozenset({"cooldown", "min_gain"})
+# A hint that was not followed for so long has been told, and its group has had newer ones or none.
+_LOOK_BACK: Final = timedelta(days=2)
+_SETTLED: Final = frozenset({"APPLIED", "IGNORED", "EXPIRED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that stands.
+
+    Attributes
+    ----------
+    kind
+        One of :data:`KINDS`.
+    subject
+        The group, the table, or the cluster.
+    message
+        In plain words.
+    """
+
+    kind: str
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertChanges:
+    """What changed since the last look.
+
+    Attributes
+    ----------
+    raised
+        Faults that are new.
+    cleared
+        Faults that stood and are over, with the message that they were raised with.
+    num_standing
+        Faults that stand now, the new ones included.
+    """
+
+    raised: tuple[Fault, ...]
+    cleared: tuple[Fault, ...]
+    num_standing: int
+
+    @property
+    def text(self) -> str:
+        """A line a change."""
+        lines = [f"{fault.kind} {fault.subject}: {fault.message}" for fault in self.raised]
+        lines += [f"over: {fault.kind} {fault.subject}" for fault in self.cleared]
+        return "\n".join(lines)
+
+    def __bool__(self) -> bool:
+        return bool(self.raised or self.cleared)
+
+
+def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChanges:
+    """Look for faults of a cluster, and tell those that are new or over.
+
+    What cannot be told at this moment (a snapshot that was not decided upon yet) stays as it was.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
+    reader = LakeReader(loaded.policy.lake)
+    faults, told, is_open = _find_faults(reader, loaded, cluster, now)
+    standing = _standing(reader, cluster)
+    found = {(fault.kind, fault.subject): fault for fault in faults}
+    raised = tuple(fault for key, fault in sorted(found.items()) if key not in standing)
+    cleared = tuple(
+        fault
+        for key, fault in sorted(standing.items())
+        if key not in found and fault.kind in told and key not in is_open
+    )
+    return AlertChanges(raised, cleared, len(standing) + len(raised) - len(cleared))
+
+
+def record_changes(
+    loaded: LoadedPolicy, cluster: str, changes: AlertChanges, *, run_id: str, now: datetime
+) -> None:
+    """Set down what was told, so that it is not told again.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be written.
+    """
+    head = {"cluster": cluster, "day": now.date(), "at": now, "run_id": run_id}
+    rows = [
+        head | {"kind": fault.kind, "subject": fault.subject, "state": state, "message": fault.message}
+        for state, faults in ((RAISED, changes.raised), (CLEARED, changes.cleared))
+        for fault in faults
+    ]
+    with direct_writer(loaded.policy.lake, ALERTS) as writer:
+        writer.append(rows)
+
+
+def _find_faults(
+    reader: LakeReader, loaded: LoadedPolicy, cluster: str, now: datetime
+) -> tuple[list[Fault], set[str], set[tuple[str, str]]]:
+    """The faults, the kinds that could be looked for, and (kind, subject) of what cannot be told of these."""
+    settings = loaded.policy.clusters[cluster]
+    faults, told = [], set()
+    try:
+        freshness = read_freshness(reader, {cluster: settings.schedule}, now)[0]
+    except ValueError as error:
+        # Airflow understands more schedules than we do without it: the rest is looked for all the same.
+        _LOG.warning("staleness is not looked for: %s", error)
+    else:
+        told.add(STALE_SNAPSHOT)
+        faults += [] if freshness.is_fresh else [Fault(STALE_SNAPSHOT, cluster, freshness.reason)]
+    unhealthy = newest_faults(reader, cluster, now)
+    if unhealthy is not None:
+        told.add(UNHEALTHY_TABLE)
+        faults += [Fault(UNHEALTHY_TABLE, name, message) for name, message in unhealthy.items()]
+    snapshot = reader.latest_snapshot(cluster)
+    if snapshot is None:
+        return faults, told, set()
+    told |= {INCOMPLETE_SNAPSHOT, HOT_PARTITION, HINT_NOT_FOLLOWED}
+    if snapshot["completeness"] is not None and snapshot["completeness"] < MIN_COMPLETENESS:
+        unread = snapshot["num_unread_partitions"]
+        message = (
+            f"{snapshot['completeness']:.1%} of the partitions could be read, {MIN_COMPLETENESS:.1%} are "
+            f"expected ({unread or 0:,} of {snapshot['num_partitions'] or 0:,} are missing)"
+        )
+        faults.append(Fault(INCOMPLETE_SNAPSHOT, cluster, message))
+    faults += _not_followed(reader, loaded, snapshot)
+    hot = find_hot_partitions(reader, snapshot, lambda group_id: _is_published(loaded, cluster, group_id))
+    faults += [Fault(HOT_PARTITION, each.group_id, each.message) for each in hot.found]
+    is_open = {(HOT_PARTITION, group_id) for group_id in hot.open_groups}
+    if _is_decided(reader, snapshot):
+        told.add(PLAN_REJECTED)
+        faults += _rejected(reader, loaded, snapshot)
+    return faults, told, is_open
+
+
+def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:
+    wanted = [*_of(snapshot), ("snapshot_id", "=", snapshot["snapshot_id"])]
+    failed = reader.read(
+        GATE_RESULTS,
+        columns=["group_id", "plan_id", "gate", "message"],
+        filters=[*wanted, ("passed", "=", False)],
+    ).to_pylist()
+    if not failed:
+        return []
+    heads = reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].to_pylist()
+    known, by_group = set(heads), dict[str, dict[str, str]]()
+    for row in failed:
+        if row["plan_id"] in known and row["gate"] not in _EVERYDAY_GATES:
+            by_group.setdefault(row["group_id"], {})[row["gate"]] = row["message"]
+    return [
+        Fault(PLAN_REJECTED, group_id, "; ".join(message for _, message in sorted(messages.items())))
+        for group_id, messages in sorted(by_group.items())
+        if _is_published(loaded, snapshot["cluster"], group_id)
+    ]
+
+
+def _not_followed(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:
+    """Groups whose last settled hint was ignored or ran out, until one is followed.
+
+    One that a newer hint replaced says nothing; the one before it holds then.
+    """
+    events = reader.read_events(
+        filters=[
+            ("cluster", "=", snapshot["cluster"]),
+            ("day", ">=", snapshot["day"] - _LOOK_BACK),
+            ("event", "in", ["PUBLISHED", *sorted(_SETTLED)]),
+        ]
+    ).to_pylist()
+    ends = {row["plan_id"]: row for row in events if row["event"] in _SETTLED}
+    published = sorted(
+        (row for row in events if row["event"] == "PUBLISHED"), key=lambda row: row["sequence"] or 0
+    )
+    newest = {row["group_id"]: row["plan_id"] for row in published}
+    last: dict[str, dict[str, Any]] = {}
+    for row in published:
+        end = ends.get(row["plan_id"])
+        is_replaced = (
+            end is not None and end["event"] == "IGNORED" and newest[row["group_id"]] != row["plan_id"]
+        )
+        if end is not None and not is_replaced:
+            last[row["group_id"]] = end
+    return [
+        Fault(HINT_NOT_FOLLOWED, group_id, f"plan {end['plan_id'][:12]} is {end['event']}: {end['reason']}")
+        for group_id, end in sorted(last.items())
+        if end["event"] != "APPLIED" and _is_published(loaded, snapshot["cluster"], group_id)
+    ]
+
+
+def _is_published(loaded: LoadedPolicy, cluster: str, group_id: str) -> bool:
+    return loaded.policy.group_settings(cluster, group_id).mode in PUBLISHING_MODES
+
+
+def _is_decided(reader: LakeReader, snapshot: Mapping[str, Any]) -> bool:
+    wanted = [*_of(snapshot), ("step", "=", "decide"), ("snapshot_id", "=", snapshot["snapshot_id"])]
+    return bool(reader.read(RUNS, columns=["run_id"], filters=wanted).num_rows)
+
+
+def _of(snapshot: Mapping[str, Any]) -> list[Filter]:
+    return [("cluster", "=", snapshot["cluster"]), ("day", "=", snapshot["day"])]
+
+
+def _standing(reader: LakeReader, cluster: str) -> dict[tuple[str, str], Fault]:
+    """Faults whose last row says that they stand."""
+    rows = reader.read(ALERTS, filters=[("cluster", "=", cluster)]).sort_by("at").to_pylist()
+    last = {(row["kind"], row["subject"]): row for row in rows}
+    return {
+        key: Fault(row["kind"], row["subject"], row["message"])
+        for key, row in last.items()
+        if row["state"] == RAISED
+    }

@@ -1,0 +1,133 @@
+"""Whether a cluster is still being watched: how old its newest finished snapshot is, and may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.lake.tables import SNAPSHOTS
+from evenlag.policy.cron import last_due
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from evenlag.lake.reader import LakeReader
+
+# The newest run may still be going on; the one before it must have left its snapshot.
+_DUE_RUNS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How fresh a cluster's newest snapshot is.
+
+    Attributes
+    ----------
+    cluster
+        Its name.
+    snapshot_id, slot, finished_at
+        Of the newest finished snapshot; None when there is none.
+    age_s
+        Since it was finished.
+    limit_s
+        How old it may be: from the end of its reading or, by a schedule, from its slot; None: any age.
+    is_fresh
+        Whether it is within its limit.
+    reason
+        In plain words.
+    """
+
+    cluster: str
+    snapshot_id: str | None
+    slot: datetime | None
+    finished_at: datetime | None
+    age_s: float | None
+    limit_s: float | None
+    is_fresh: bool
+    reason: str
+
+
+def read_freshness(
+    reader: LakeReader,
+    schedules: Mapping[str, str | None],
+    now: datetime,
+    *,
+    max_age_s: float | None = None,
+) -> list[Freshness]:
+    """Judge the newest snapshot of clusters.
+
+    Without `max_age_s` a schedule decides: the last run may still be going on, the one before it must have
+    left a snapshot. A cluster without a schedule is run by hand, and any snapshot of it will do.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    schedules
+        Cron expression by cluster; None: by hand.
+    now
+        The moment to judge at.
+    max_age_s
+        How old the newest snapshot may be, for all clusters; None: by the schedule.
+
+    Raises
+    ------
+    ValueError
+        When a schedule is none that is understood without Airflow; the message names the cluster.
+    LakeError
+        When the snapshots cannot be read.
+    """
+    columns = ("cluster", "snapshot_id", "slot", "finished_at")
+    rows = reader.read(SNAPSHOTS, columns=columns, filters=[("cluster", "in", list(schedules))])
+    newest = _newest(rows.sort_by("slot").to_pylist())
+    return [
+        _judge(name, newest.get(name), schedule, now, max_age_s)
+        for name, schedule in sorted(schedules.items())
+    ]
+
+
+def _newest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["cluster"]: row for row in rows}
+
+
+def _judge(
+    cluster: str,
+    row: Mapping[str, Any] | None,
+    schedule: str | None,
+    now: datetime,
+    max_age_s: float | None,
+) -> Freshness:
+    slot, finished_at = (row["slot"], row["finished_at"]) if row else (None, None)
+    age_s = (now - finished_at).total_seconds() if finished_at else None
+    limit_s = max_age_s
+    told = "" if age_s is None else f"the newest snapshot is {age_s:,.0f} s old"
+    if max_age_s is not None:
+        is_fresh = age_s is not None and age_s <= max_age_s
+        reason = f"{told}, at most {max_age_s:,.0f} s are allowed"
+    elif schedule is None:
+        is_fresh, reason = True, f"{told}; there is no schedule, runs are by hand"
+    else:
+        due = _due(cluster, schedule, now)
+        limit_s = (now - due).total_seconds()
+        is_fresh = slot is not None and slot >= due
+        reason = f"{told}; by the schedule {schedule} there has to be one for {due:%Y-%m-%d %H:%M}Z or later"
+    if row is None:
+        is_fresh, reason = False, "there is no finished snapshot yet"
+    return Freshness(
+        cluster=cluster,
+        snapshot_id=row["snapshot_id"] if row else None,
+        slot=slot,
+        finished_at=finished_at,
+        age_s=age_s,
+        limit_s=limit_s,
+        is_fresh=is_fresh,
+        reason=reason,
+    )
+
+
+def _due(cluster: str, schedule: str, now: datetime) -> datetime:
+    try:
+        return last_due(schedule, now, _DUE_RUNS)[-1]
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"the schedule {schedule!r} of {cluster} cannot be judged here: {error}") from error

@@ -1,0 +1,157 @@
+"""Partitions that no assignment can help: one alone is more behind than an even share of its group's lag."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import LagStatus
+from evenlag.lake.tables import LAG, MEMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from evenlag.lake.reader import Filter, LakeReader
+
+# Its owner holds hardly anything else: the same share at which the planner says that one row dominates.
+_DOMINATES: Final = 0.98
+# Less is noise, or soon gone.
+_MIN_LAG_RECORDS: Final = 1_000
+_MIN_SHARE: Final = 2.0
+# Of all others the lag is known; most of a large snapshot is not read for this.
+_MAY_BE_UNKNOWN: Final = frozenset(
+    {LagStatus.UNKNOWN, LagStatus.NO_COMMIT, LagStatus.DATA_LOSS, LagStatus.NO_MEMBERS}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HotPartitions:
+    """What a look at a snapshot found.
+
+    Attributes
+    ----------
+    found
+        By group.
+    open_groups
+        Groups of which it cannot be told: the lag of some of their partitions is not known.
+    """
+
+    found: tuple[HotPartition, ...] = ()
+    open_groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class HotPartition:
+    """A partition that dominates its group's lag.
+
+    Attributes
+    ----------
+    group_id, topic, partition
+        Where.
+    lag_records
+        How far the group is behind on it.
+    mean_member_lag_records
+        An even share of the group's lag.
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    lag_records: int
+    mean_member_lag_records: float
+
+    @property
+    def message(self) -> str:
+        """In plain words."""
+        return (
+            f"not fixable by rebalancing: {self.topic}-{self.partition} alone is {self.lag_records:,} records"
+            f" behind, an even share of the group's lag is {self.mean_member_lag_records:,.0f} a member. A "
+            "partition cannot be split: look at its key's traffic or at its consumer"
+        )
+
+
+def find_hot_partitions(
+    reader: LakeReader, snapshot: Mapping[str, Any], is_wanted: Callable[[str], bool]
+) -> HotPartitions:
+    """Find the groups of a snapshot whose most loaded member is so by one partition alone.
+
+    A partition counts when it is at least 1,000 records behind, at least twice an even share of its group's
+    lag, and its owner holds hardly any other: then no assignment lowers the group's largest lag. While the
+    lag of any partition of its group is not known, neither is an even share: the group stays open.
+
+    Parameters
+    ----------
+    reader, snapshot
+        The lake, and the marker of the snapshot.
+    is_wanted
+        Tells whether a group is to be looked at.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
+    wanted: list[Filter] = [
+        ("cluster", "=", snapshot["cluster"]),
+        ("day", "=", snapshot["day"]),
+        ("snapshot_id", "=", snapshot["snapshot_id"]),
+    ]
+    heavy: list[Filter] = [
+        ("lag_records", ">=", _MIN_LAG_RECORDS),
+        ("status", "!=", LagStatus.NOT_SUBSCRIBED),
+    ]
+    candidates = reader.read(LAG, columns=["group_id"], filters=[*wanted, *heavy])["group_id"].unique()
+    unknown = frozenset(filter(is_wanted, _groups_of_unknown_lag(reader, wanted)))
+    groups = [name for name in candidates.to_pylist() if is_wanted(name) and name not in unknown]
+    if not groups:
+        return HotPartitions((), unknown)
+    of_groups: list[Filter] = [*wanted, ("group_id", "in", groups)]
+    columns = ("group_id", "topic", "partition", "owner_member_id", "lag_records")
+    lag = reader.read(LAG, columns=columns, filters=[*of_groups, ("status", "!=", LagStatus.NOT_SUBSCRIBED)])
+    members = reader.read(MEMBERS, columns=["group_id", "member_id"], filters=of_groups)
+    return HotPartitions(tuple(sorted(_hot(lag, members), key=lambda hot: hot.group_id)), unknown)
+
+
+def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str]:
+    import pyarrow.compute as pc
+
+    may_be_unknown: list[Filter] = [*wanted, ("status", "in", sorted(_MAY_BE_UNKNOWN))]
+    lag = reader.read(LAG, columns=["group_id", "lag_records"], filters=may_be_unknown)
+    names: list[str] = lag.filter(pc.is_null(lag["lag_records"]))["group_id"].unique().to_pylist()
+    return names
+
+
+def _hot(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
+    """A loop over groups with something heavy; their partitions stay columns."""
+    import pyarrow.compute as pc
+
+    owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
+    by_member = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
+    largest = _by_group(by_member.group_by("group_id").aggregate([("lag_records_sum", "max")]))
+    total = _by_group(lag.group_by("group_id").aggregate([("lag_records", "sum")]))
+    size = _by_group(members.group_by("group_id").aggregate([("member_id", "count")]))
+    # Sorted, the first row of each group is its heaviest partition.
+    heaviest = (
+        owned.sort_by([("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")])
+        .group_by("group_id", use_threads=False)
+        .aggregate([("topic", "first"), ("partition", "first"), ("lag_records", "first")])
+    )
+    found = []
+    for row in heaviest.to_pylist():
+        group_id, alone = row["group_id"], row["lag_records_first"] or 0
+        num_members = size.get(group_id) or 0
+        if num_members < 2:  # noqa: PLR2004  # with one member there is nobody to share with
+            continue
+        mean = (total[group_id] or 0) / num_members
+        is_hot = alone >= max(_MIN_LAG_RECORDS, _MIN_SHARE * mean)
+        if is_hot and alone >= _DOMINATES * (largest[group_id] or 0):
+            found.append(HotPartition(group_id, row["topic_first"], row["partition_first"], alone, mean))
+    return found
+
+
+def _by_group(table: pa.Table) -> dict[str, Any]:
+    """The one measure of a table by group, whatever it is called."""
+    (measure,) = [name for name in table.column_names if name != "group_id"]
+    return dict(zip(table["group_id"].to_pylist(), table[measure].to_pylist(), strict=True))

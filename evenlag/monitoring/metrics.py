@@ -1,0 +1,97 @@
+"""Figures of a cluster for monitoring, from its newest snapshot; no JVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import LAG, OUTCOMES, PLANS
+from evenlag.publishing.approvals import count_open_requests
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from evenlag.lake.reader import Filter
+
+_OUTCOMES = ("APPLIED", "IGNORED", "EXPIRED")
+_EVENTS = ("PROPOSED", "REJECTED", "APPROVED", "PUBLISHED", *_OUTCOMES, "WITHDRAWN")
+
+
+def read_figures(lake: str, cluster: str, now: datetime) -> dict[str, float]:
+    """Measure a cluster.
+
+    Returns
+    -------
+    dict
+        Metrics by name; one whose value is not known is left out.
+
+        ``snapshot.age_s, snapshot.completeness, snapshot.groups, snapshot.partitions``
+            Of the newest snapshot.
+        ``lag.records, lag.unknown_partitions``
+            The sum of the lag that the newest snapshot knows, left out when it knows none, and how many
+            partitions' lag it does not know; with any, the sum is a lower bound.
+        ``plans.made, plans.<event>``
+            Plans made from the newest snapshot, and how many of these have the event. A plan is settled
+            by a later snapshot than its own: ``plans.applied`` and ``plans.ignored`` stay 0.
+        ``outcomes.<outcome>``
+            Published plans of earlier snapshots that the newest snapshot settled, by outcome.
+        ``approvals.open``
+            Plans that wait for a person.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
+    reader = LakeReader(lake)
+    figures: dict[str, float] = {"approvals.open": count_open_requests(reader, cluster, now)}
+    snapshot = reader.latest_snapshot(cluster)
+    if snapshot is None:
+        return figures
+    wanted: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", "=", snapshot["day"]),
+        ("snapshot_id", "=", snapshot["snapshot_id"]),
+    ]
+    figures |= {
+        "snapshot.age_s": (now - snapshot["finished_at"]).total_seconds(),
+        "snapshot.completeness": snapshot["completeness"],
+        "snapshot.groups": snapshot["num_groups"],
+        "snapshot.partitions": snapshot["num_partitions"],
+    }
+    figures |= _lag(reader, wanted) | _plans(reader, wanted)
+    outcomes = reader.read(OUTCOMES, columns=["outcome"], filters=wanted)["outcome"].to_pylist()
+    figures |= {f"outcomes.{outcome.lower()}": outcomes.count(outcome) for outcome in _OUTCOMES}
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _lag(reader: LakeReader, wanted: list[Filter]) -> dict[str, Any]:
+    """Sum what is known of the lag, and count what is not; a snapshot without groups has a lag of 0."""
+    import pyarrow.compute as pc
+
+    lag = reader.read(LAG, columns=["lag_records"], filters=wanted)["lag_records"]
+    total = pc.sum(lag).as_py() if len(lag) else 0
+    return {"lag.records": total, "lag.unknown_partitions": lag.null_count}
+
+
+def _plans(reader: LakeReader, wanted: list[Filter]) -> dict[str, int]:
+    """Count the plans made from a snapshot by what happened to them.
+
+    An event is looked for by its plan: the snapshot that an event names is the one that reported it, which
+    for an outcome is a later one than the plan's.
+    """
+    plan_ids = set(reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].to_pylist())
+    made = {"plans.made": len(plan_ids)}
+    if not plan_ids:
+        return made | {f"plans.{event.lower()}": 0 for event in _EVENTS}
+    by_plan: list[Filter] = [
+        (column, ">=" if column == "day" else operator, value)
+        for column, operator, value in wanted
+        if column != "snapshot_id"
+    ]
+    events = reader.read_events(filters=[*by_plan, ("plan_id", "in", sorted(plan_ids))])
+    # A repeated run may write an event again.
+    pairs = set(zip(events["plan_id"].to_pylist(), events["event"].to_pylist(), strict=True))
+    counts = Counter(event for _, event in pairs)
+    return made | {f"plans.{event.lower()}": counts[event] for event in _EVENTS}

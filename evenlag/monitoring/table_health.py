@@ -1,0 +1,258 @@
+"""Whether the tables are as they should be: checks that read Delta's logs and the markers, nothing else.
+
+Light enough for a command: no JVM. After maintenance the verdicts are kept as rows of ``table_health``;
+alerts go by the newest of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import SchemaError
+from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
+from evenlag.lake.table_metadata import TableFiles, read_table_files
+from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
+from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES
+from evenlag.lake.writer import direct_writer
+from evenlag.monitoring.freshness import read_freshness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date, datetime
+
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import Table
+    from evenlag.policy.settings import MaintenanceSettings, Policy
+
+FRESHNESS: Final = "FRESHNESS"
+# Delta writes a checkpoint every ten commits, deltalake every hundred.
+_MAX_COMMITS: Final = 200
+_MAX_LOG_BYTES: Final = 1024**3
+# A day of readings every five minutes has 288 files before it is compacted, a few after.
+_MAX_FILES_PER_DAY: Final = 50
+_MB: Final = 1024**2
+# The day before today may still wait for its maintenance.
+_DAYS_TO_COMPACT: Final = 2
+_LOOK_BACK_DAYS: Final = 7
+_LISTED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A verdict.
+
+    Attributes
+    ----------
+    table_name, check_name
+        What was looked at.
+    is_ok
+        Whether it is as it should be.
+    observed, allowed, message
+        In plain words.
+    """
+
+    table_name: str
+    check_name: str
+    is_ok: bool
+    observed: str
+    allowed: str
+    message: str
+
+
+def check_lake(
+    reader: LakeReader, settings: MaintenanceSettings, cluster: str, schedule: str | None, now: datetime
+) -> list[Check]:
+    """Check all tables as far as they are a cluster's, and its readings.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    settings
+        What the policy says of maintenance.
+    cluster, schedule
+        The cluster's name, and the cron expression of its cycles; None: by hand.
+    now
+        The moment to judge at.
+
+    Raises
+    ------
+    LakeError
+        When a table's log cannot be read.
+    """
+    found: list[Check] = []
+    marked = reader.read(SNAPSHOTS, columns=["day", "snapshot_id"], filters=[("cluster", "=", cluster)])
+    ids = set(marked["snapshot_id"].to_pylist())
+    for table in TABLES.values():
+        files = read_table_files(reader, table)
+        if files is not None:
+            found += check_table(table, files, settings, cluster, now)
+            if table in SNAPSHOT_TABLES and settings.orphan_days is not None:
+                found.append(_orphans(table, files, cluster, ids, now - timedelta(days=settings.orphan_days)))
+    found += _readings(reader, cluster, schedule, set(marked["day"].to_pylist()), now)
+    return found
+
+
+def check_table(
+    table: Table, files: TableFiles, settings: MaintenanceSettings, cluster: str, now: datetime
+) -> Iterator[Check]:
+    """Check one table by its log; the parameters as in :func:`check_lake`."""
+    yield _schema(table, files)
+    yield _make(
+        table,
+        "PROTOCOL",
+        files.protocol == PROTOCOL,
+        f"reader {files.protocol[0]}, writer {files.protocol[1]}",
+        f"reader {PROTOCOL[0]}, writer {PROTOCOL[1]}",
+        "somebody switched on a feature of Delta that other readers lack: make the table anew without it",
+    )
+    wanted = retention(settings.vacuum_days or DEFAULT_VACUUM_DAYS)
+    found = {name: files.properties.get(name, "not set") for name in wanted}
+    yield _make(
+        table,
+        "PROPERTIES",
+        found == wanted,
+        _listed(found),
+        _listed(wanted),
+        "run maintenance: it sets them",
+    )
+    if files.commits_since_checkpoint is not None and files.log_bytes is not None:
+        yield _make(
+            table,
+            "LOG",
+            files.commits_since_checkpoint <= _MAX_COMMITS and files.log_bytes <= _MAX_LOG_BYTES,
+            f"{files.commits_since_checkpoint:,} commits since the last checkpoint, "
+            f"{files.log_bytes / _MB:,.1f} MB",
+            f"at most {_MAX_COMMITS:,} commits and {_MAX_LOG_BYTES // _MB:,} MB",
+            "run maintenance; if it stays, no checkpoint can be written: look at the log of the jobs",
+        )
+    if settings.target_file_mb is not None:
+        yield _files(table, files, cluster, settings.target_file_mb, now)
+
+
+def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime) -> None:
+    """Write verdicts as rows of ``table_health``.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be written.
+    """
+    head = {"cluster": cluster, "day": now.astimezone(UTC).date(), "checked_at": now}
+    names = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
+    with direct_writer(root, TABLE_HEALTH) as writer:
+        writer.append([head | {name: getattr(check, name) for name in names} for check in checks])
+
+
+def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, str] | None:
+    """What the newest checks of a cluster found, by table; None when there were none for a week.
+
+    A cluster that is no longer read is told by the alert on its newest snapshot, not here.
+    """
+    since = now.astimezone(UTC).date() - timedelta(days=_LOOK_BACK_DAYS)
+    filters = [("cluster", "=", cluster), ("day", ">=", since)]
+    rows = reader.read(TABLE_HEALTH, filters=filters).to_pylist()
+    if not rows:
+        return None
+    newest = max(row["checked_at"] for row in rows)
+    faults: dict[str, list[str]] = {}
+    for row in rows:
+        if row["checked_at"] == newest and not row["is_ok"] and row["check_name"] != FRESHNESS:
+            faults.setdefault(row["table_name"], []).append(f"{row['observed']}: {row['message']}")
+    return {name: "; ".join(sorted(messages)) for name, messages in sorted(faults.items())}
+
+
+def schedules_of(policy: Policy) -> dict[str, str | None]:
+    """When each cluster's cycles run."""
+    return {name: settings.schedule for name, settings in policy.clusters.items()}
+
+
+def _make(table: Table, name: str, is_ok: bool, observed: str, allowed: str, remedy: str) -> Check:
+    return Check(table.name, name, is_ok, observed, allowed, "as it should be" if is_ok else remedy)
+
+
+def _schema(table: Table, files: TableFiles) -> Check:
+    allowed = "the columns of the contract"
+    try:
+        missing = missing_columns(table, files.types)
+    except SchemaError as error:
+        return Check(
+            table.name, "SCHEMA", is_ok=False, observed="a fault", allowed=allowed, message=str(error)
+        )
+    more = unknown_columns(table, files.types)
+    parts = [f"to be added at the next write: {', '.join(c.name for c in missing)}"] if missing else []
+    parts += [f"of a newer evenlag: {', '.join(more)}"] if more else []
+    return _make(
+        table, "SCHEMA", is_ok=True, observed="; ".join(parts) or "the same", allowed=allowed, remedy=""
+    )
+
+
+def _files(table: Table, files: TableFiles, cluster: str, target_mb: int, now: datetime) -> Check:
+    before = now.astimezone(UTC).date() - timedelta(days=_DAYS_TO_COMPACT - 1)
+    counts: dict[date, int] = {}
+    for (name, day), parts in files.by_day.items():
+        spare = sum(file.size_bytes for file in parts) // (target_mb * _MB)
+        if name == cluster and day < before:
+            counts[day] = len(parts) - spare
+    worst = max(counts, key=lambda day: counts[day]) if counts else None
+    most = counts[worst] if worst is not None else 0
+    return _make(
+        table,
+        "FILES",
+        most <= _MAX_FILES_PER_DAY,
+        f"{most} on {worst}" if worst is not None else "none",
+        f"at most {_MAX_FILES_PER_DAY} a closed day above what its size asks for",
+        "run maintenance, and see in its log what it left or could not do",
+    )
+
+
+def _orphans(table: Table, files: TableFiles, cluster: str, marked: set[str], limit: datetime) -> Check:
+    num_rows: Counter[str] = Counter()
+    for (name, _), parts in files.by_day.items():
+        for file in parts if name == cluster else ():
+            if (
+                file.only_snapshot not in marked
+                and file.only_snapshot is not None
+                and file.written_at < limit
+            ):
+                num_rows[file.only_snapshot] += max(file.num_rows, 0)
+    return _make(
+        table,
+        "ORPHANS",
+        not num_rows,
+        f"{num_rows.total():,} rows of {len(num_rows)} readings that were never finished",
+        "none that is older than orphan_days",
+        "run maintenance: it removes them",
+    )
+
+
+def _readings(
+    reader: LakeReader, cluster: str, schedule: str | None, days: set[date], now: datetime
+) -> Iterator[Check]:
+    today = now.astimezone(UTC).date()
+    if days and schedule is not None:
+        first = max(min(days), today - timedelta(days=_LOOK_BACK_DAYS))
+        wanted = [first + timedelta(days=number) for number in range((today - first).days)]
+        missing = [day.isoformat() for day in wanted if day not in days]
+        yield _make(
+            SNAPSHOTS,
+            "MISSING_DAYS",
+            not missing,
+            f"no reading on {', '.join(missing[:_LISTED]) or 'no day'}",
+            f"a reading on each of the last {_LOOK_BACK_DAYS} closed days",
+            "nobody watched the cluster then, and it cannot be read afterwards: why did its cycles not run?",
+        )
+    try:
+        fresh = read_freshness(reader, {cluster: schedule}, now)[0]
+    except ValueError:
+        # A schedule that only Airflow understands.
+        return
+    limit = "by the schedule" if fresh.limit_s is None else f"{fresh.limit_s:,.0f} s"
+    yield Check(SNAPSHOTS.name, FRESHNESS, fresh.is_fresh, str(fresh.snapshot_id), limit, fresh.reason)
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.removeprefix('delta.')}: {value}" for name, value in values.items())

@@ -1,0 +1,1 @@
+"""Planning one group from Arrow data, without Spark."""

@@ -1,0 +1,298 @@
+"""Between rows and groups: the only module that knows both a bundle's columns and ``assignor_core``.
+
+A group comes in as slices of its bundle's columns and goes out as a plan. Partitions stay columns all the
+way; Python loops only over members and topics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from assignor_core.assignors import get_assignor
+from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
+from assignor_core.hint import HintPayload, fingerprint, member_key
+from assignor_core.metrics import Metrics, count_moves, measure
+from assignor_core.model import Group
+from assignor_core.verify import find_violations, largest_count_gap
+from evenlag.enums import Load
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from evenlag.planning.group_batch import GroupBundle
+    from evenlag.policy.settings import GroupSettings
+
+# Which of a group's settings an assignor takes; the others are held to them by the gates alone.
+_ASSIGNOR_SETTINGS: Final = {
+    "cooperative-sticky": ("count_slack",),
+    "lag-aware-sticky": ("max_moves", "count_slack", "min_gain"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """A group with what its rows say beside it, row for row.
+
+    Attributes
+    ----------
+    group
+        The group; the owners are its claims.
+    topic_ids
+        [T] by topic.
+    is_unknown
+        bool [P]: the lag is not known; such a partition is not moved.
+    arrival_rate
+        float64 [P], records a second; NaN where it is not known.
+    stalled
+        bool [P].
+    """
+
+    group: Group
+    topic_ids: tuple[str, ...]
+    is_unknown: NDArray[np.bool_]
+    arrival_rate: NDArray[np.float64]
+    stalled: NDArray[np.bool_]
+
+
+def build_group(bundle: GroupBundle, number: int) -> GroupRows:
+    """Build one of a bundle's groups; its rows stand as they do in the bundle.
+
+    Raises
+    ------
+    ProblemError
+        If the rows contradict each other, e.g. a member stands twice.
+    """
+    rows = slice(*bundle.row_start[number : number + 2].tolist())
+    topics = slice(*bundle.topic_start[number : number + 2].tolist())
+    people = slice(*bundle.member_start[number : number + 2].tolist())
+    taken = bundle.taken_start[people.start : people.stop + 1]
+    owner = bundle.owner[rows]
+    held = np.flatnonzero(owner >= 0)
+    group = Group.from_arrays(
+        topics=bundle.topics[topics],
+        num_partitions=bundle.topic_rows[topics],
+        member_ids=bundle.member_ids[people],
+        instance_ids=bundle.instance_ids[people],
+        subscriptions=(
+            np.repeat(np.arange(len(taken) - 1), np.diff(taken)),
+            bundle.taken_topic[taken[0] : taken[-1]],
+        ),
+        claims=(held, owner[held], np.zeros(len(held), dtype=np.int64)),
+        lags=bundle.lag_records[rows],
+    )
+    return GroupRows(
+        group=group,
+        topic_ids=tuple(bundle.topic_ids[topics]),
+        is_unknown=bundle.is_unknown[rows],
+        arrival_rate=bundle.arrival_rate[rows],
+        stalled=bundle.stalled[rows],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A plan for a group: its assignment and all that its head says.
+
+    Attributes
+    ----------
+    assignment
+        int32 [P], row → member, -1 for none.
+    is_unknown
+        bool [P]: what the load is made of is not known there; such a row stays where it is.
+    gain
+        Relative fall of the largest load by capacity; 0 when nothing falls.
+    is_change
+        Whether any partition would be with somebody else than now.
+    """
+
+    rows: GroupRows
+    assignment: NDArray[np.int32]
+    is_unknown: NDArray[np.bool_]
+    payload: bytes
+    fingerprint: str
+    moves: int
+    count_gap: int
+    gain: float
+    before: Metrics
+    after: Metrics
+    violations: tuple[str, ...]
+    is_change: bool
+
+
+def plan_group(
+    rows: GroupRows,
+    settings: GroupSettings,
+    *,
+    kafka_cluster_id: str,
+    group_id: str,
+    snapshot_id: str,
+    is_for_brokers: bool = False,
+) -> GroupPlan:
+    """Plan one group: the same rows and settings always give the same bytes.
+
+    A partition whose lag (or rate, where that is the load) is not known stays with its owner, whatever the
+    assignor would do; `lag-aware-sticky` knows it beforehand and plans the rest around it. A payload for
+    brokers, which assign groups of the consumer protocol, names the static members' ids.
+    """
+    group = rows.group
+    now = group.live_owner
+    is_unknown = rows.is_unknown
+    if settings.load is not Load.LAG:
+        is_unknown = is_unknown | np.isnan(rows.arrival_rate)
+    load = member_load(settings.load, group.lag, rows.arrival_rate)
+    capacity = np.array([settings.capacity_of(instance) for instance in group.instance_ids])
+    keep = is_unknown & (now >= 0)
+    target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
+    before, after = measure(group, now), measure(group, target)
+    found = find_violations(group, target)
+    print_ = _fingerprint(rows)
+    payload = HintPayload(
+        cluster_id=kafka_cluster_id,
+        group_id=group_id,
+        snapshot_id=snapshot_id,
+        fingerprint=print_,
+        assignment=_hinted(rows, target),
+        count_slack=settings.count_slack,
+        max_moves=settings.max_moves,
+        member_ids=_static_members(group) if is_for_brokers else None,
+    )
+    return GroupPlan(
+        rows=rows,
+        assignment=target,
+        is_unknown=is_unknown,
+        payload=payload.encode(),
+        fingerprint=print_,
+        moves=count_moves(group, target),
+        count_gap=largest_count_gap(group, target),
+        gain=relative_gain(load, capacity, now, target),
+        before=before,
+        after=after,
+        violations=tuple(f"{violation.rule}: {violation.message}" for violation in found),
+        is_change=bool((target != now).any()),
+    )
+
+
+def member_keys(group: Group) -> tuple[str, ...]:
+    """The members' keys as hints name them: [M]."""
+    return tuple(
+        member_key(member, instance)
+        for member, instance in zip(group.member_ids, group.instance_ids, strict=True)
+    )
+
+
+def _static_members(group: Group) -> dict[str, str]:
+    """Member ids of static members by key: what a broker knows the group by."""
+    return {
+        key: member_id
+        for key, member_id, instance in zip(
+            member_keys(group), group.member_ids, group.instance_ids, strict=True
+        )
+        if instance is not None
+    }
+
+
+def member_load(kind: Load, lag: NDArray[np.int64], arrival_rate: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each row adds to its member's load: float64 [P].
+
+    Parameters
+    ----------
+    kind
+        ``mix``: the row's share of the group's lag and its share of the group's arrivals, in millionths.
+    lag
+        Records.
+    arrival_rate
+        Records a second; NaN (not known) counts as 0, as such a row stays where it is.
+    """
+    lags, rates = lag.astype(np.float64), np.nan_to_num(arrival_rate, nan=0.0).clip(min=0.0)
+    if kind is Load.LAG:
+        return lags
+    if kind is Load.RATE:
+        return rates
+    return 1e6 * (lags / (lags.sum() or 1.0) + rates / (rates.sum() or 1.0))
+
+
+def relative_gain(
+    load: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    before: NDArray[np.int32],
+    after: NDArray[np.int32],
+) -> float:
+    """How much the largest load by capacity falls, as a share of it; 0.0 when there is none, below 0: grows.
+
+    Parameters
+    ----------
+    load
+        [P].
+    capacity
+        [M].
+    before, after
+        int32 [P], row → member; -1 for nobody.
+    """
+
+    def largest(owner: NDArray[np.int32]) -> float:
+        held = owner >= 0
+        loads = np.bincount(owner[held], load[held], minlength=len(capacity)) / capacity
+        return float(loads.max(initial=0.0))
+
+    most = largest(before)
+    return 1.0 - largest(after) / most if most > 0 else 0.0
+
+
+def assign_rows(
+    group: Group,
+    settings: GroupSettings,
+    *,
+    load: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    keep: NDArray[np.bool_],
+    effort: int | None = None,
+) -> NDArray[np.int32]:
+    """Ask a group's assignor, with what it takes of the settings: int32 [P], row → member, -1 for nobody.
+
+    Parameters
+    ----------
+    load, capacity
+        [P] and [M], for `lag-aware-sticky`.
+    keep
+        bool [P]: rows that stay with their live owner, whatever the assignor would do.
+    effort
+        Of `lag-aware-sticky`; its default when not given.
+    """
+    taken = _ASSIGNOR_SETTINGS.get(settings.assignor, ())
+    assignor = get_assignor(settings.assignor, **{name: getattr(settings, name) for name in taken})
+    if isinstance(assignor, LagAwareStickyAssignor):
+        if effort is not None:
+            assignor = replace(assignor, effort=effort)
+        return assignor.plan(group, load=load, capacity=capacity, pinned=keep).assignment
+    return np.where(keep, group.live_owner, assignor.assign(group)).astype(np.int32)
+
+
+def _fingerprint(rows: GroupRows) -> str:
+    group = rows.group
+    starts = group.subscription_start
+    taken = [
+        [rows.topic_ids[topic] for topic in group.subscription_topic[starts[m] : starts[m + 1]].tolist()]
+        for m in range(group.num_members)
+    ]
+    sizes = np.diff(group.topic_start).tolist()
+    return fingerprint(
+        zip(member_keys(group), taken, strict=True), dict(zip(rows.topic_ids, sizes, strict=True))
+    )
+
+
+def _hinted(rows: GroupRows, target: NDArray[np.int32]) -> dict[str, dict[str, list[int]]]:
+    """The assignment as hints hold it: a loop over (member, topic) pairs, not over partitions."""
+    group = rows.group
+    placed = np.flatnonzero(target >= 0)
+    placed = placed[np.argsort(target[placed], kind="stable")]
+    member, topic = target[placed], group.row_topic[placed]
+    cuts = np.flatnonzero((np.diff(member) != 0) | (np.diff(topic) != 0)) + 1
+    keys = member_keys(group)
+    hinted: dict[str, dict[str, list[int]]] = {}
+    for part in np.split(np.arange(len(placed)), cuts) if len(placed) else ():
+        topics = hinted.setdefault(keys[member[part[0]]], {})
+        topics[rows.topic_ids[topic[part[0]]]] = group.row_partition[placed[part]].tolist()
+    return hinted

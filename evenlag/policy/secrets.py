@@ -1,0 +1,84 @@
+"""References to secrets: a policy names where a secret is, never the secret.
+
+A reference is resolved at the moment a Kafka connection is made or a hint is signed, in the process that
+does it. What is resolved is never put into settings, argument lists, Spark's configuration or messages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from evenlag.errors import SecretError
+from evenlag.redaction import remember_secret
+
+_FORM: Final = "given as {env: NAME} or as {file: PATH}, exactly one of them"
+
+
+class SecretRef(BaseModel):
+    """Where a secret is: an environment variable (``env``) or a file (``file``), exactly one of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    env: str | None = None
+    file: Path | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _exactly_one(cls, value: Any) -> Any:
+        """Name a mistake once, and never the value: it may be the secret."""
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, dict):
+            raise ValueError(f"must be a secret: {_FORM}")  # noqa: TRY004  # pydantic tells ValueErrors only
+        for key in value:
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(str(key), list(cls.model_fields), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else _FORM
+                raise ValueError(f"has no key {str(key)[:60]!r}; {hint}")
+        given = [key for key, told in value.items() if told is not None]
+        if len(given) != 1:
+            raise ValueError(f"a secret is {_FORM}")
+        told = value[given[0]]
+        if not (isinstance(told, Path) or (isinstance(told, str) and told and "\0" not in told)):
+            raise ValueError(f"{given[0]} must be text, and not empty")
+        return value
+
+    def resolve(self) -> str:
+        """Read the secret; from then on no log record shows it.
+
+        Returns
+        -------
+        str
+            The value; of a file its text without the newline at the end.
+
+        Raises
+        ------
+        SecretError
+            When the variable is not set, or the file is missing, unreadable or empty.
+        """
+        value = self._read()
+        remember_secret(value)
+        return value
+
+    def _read(self) -> str:
+        if self.env is not None:
+            value = os.environ.get(self.env)
+            if not value:
+                raise SecretError(f"the environment variable {self.env} is not set: the policy refers to it")
+            return value
+        path = self.file if self.file is not None else Path()
+        try:
+            value = path.read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise SecretError(f"the secret file {path} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError:
+            # Its message would show what the file holds.
+            raise SecretError(f"the secret file {path} cannot be read: it is not UTF-8") from None
+        if not value:
+            raise SecretError(f"the secret file {path} is empty")
+        return value

@@ -1,0 +1,68 @@
+"""Types of single settings: assignors, cron expressions, paths, and what kafka-python takes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Discriminator, Tag
+
+from evenlag.policy.secrets import SecretRef
+
+_CRON_FORM: Final = r"@[a-z]+|[\w*/,#?-]+(?:\s+[\w*/,#?-]+){4,5}"
+
+
+def known_assignor(name: str) -> str:
+    """Check that there is an assignor of this name; raises ValueError with the names that there are."""
+    from assignor_core.assignors import get_assignor
+    from assignor_core.errors import UnknownAssignorError
+
+    try:
+        return get_assignor(name).name
+    except UnknownAssignorError as error:
+        raise ValueError(str(error)) from error
+
+
+def cron_expression(value: str) -> str:
+    """Check the form of a cron expression; what Airflow knows beyond five fields is its own to judge."""
+    if re.fullmatch(_CRON_FORM, value.strip()) is None:
+        raise ValueError(
+            f"{value!r:.60} is no cron expression: write five fields, e.g. '*/5 * * * *', or null"
+        )
+    return value
+
+
+def path_text(value: str) -> str:
+    """Check that a text can be a path or a URI; raises ValueError when it has a control character."""
+    if not value.isprintable():
+        raise ValueError(f"{value!r:.60} is no path or URI: it has a character that none can have")
+    return value
+
+
+def one_or_many(value: Any) -> Any:
+    """Split a text at its commas; a list stays as it is."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+_SECRET, _PLAIN = KAFKA_SETTING_KINDS = ("a secret", "a plain value")
+
+
+def _kind_of_setting(value: Any) -> str:
+    return _SECRET if isinstance(value, (dict, SecretRef)) else _PLAIN
+
+
+def _plain_setting(value: Any) -> Any:
+    if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(
+        "must be text, a finite number, true or false, or a secret as {env: NAME} or {file: PATH}"
+    )
+
+
+# Told apart before they are validated: a mistake in a secret is not also a mistake in four other types.
+KafkaSetting = Annotated[
+    Annotated[SecretRef, Tag(_SECRET)]
+    | Annotated[bool | int | float | str, BeforeValidator(_plain_setting), Tag(_PLAIN)],
+    Discriminator(_kind_of_setting),
+]

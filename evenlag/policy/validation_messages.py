@@ -1,0 +1,151 @@
+"""What pydantic says of a policy, as a person needs it: one line a mistake, with place and remedy.
+
+A value is never shown where it could be a secret: only its kind is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from evenlag.policy.setting_types import KAFKA_SETTING_KINDS
+from evenlag.policy.settings import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from evenlag.policy.environment import Override
+
+_SHOWN: Final = 60
+# What pydantic adds to a location: the branch of a choice, a key itself.
+_OWN_PARTS: Final = frozenset({"[key]", *KAFKA_SETTING_KINDS})
+_NUM_NAMED: Final = 12
+_KINDS: Final = (
+    (bool, "true or false"),
+    (int, "a whole number"),
+    (float, "a number"),
+    (str, "text"),
+    (dict, "a mapping"),
+    (list, "a list"),
+    (type(None), "nothing"),
+)
+_WANTED: Final = {
+    "string_type": "must be text: put it in quotes",
+    "model_type": "must be a mapping of keys",
+    "dict_type": "must be a mapping of names",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+}
+
+
+def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides: Sequence[Override]) -> str:
+    """Tell all mistakes, a line each, in the order of the file."""
+    # Branches of a choice may each complain of one place: the first line of a place and remedy will do.
+    told = dict.fromkeys(
+        _explain(name, tree, item, overrides)
+        for item in sorted(error.errors(include_url=False), key=lambda item: locate(tree, item["loc"])[1])
+    )
+    return "\n".join(told)
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """Name the nearest key as the end of a message; all of them when none is near and they are few."""
+    names = sorted(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; it has: {', '.join(names)}" if len(names) <= _NUM_NAMED else ""
+
+
+def locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, int]:
+    """Follow a location as far as the YAML tree has it; pydantic adds parts of its own to unions."""
+    node, path = tree, []
+    line = tree.start_mark.line + 1 if tree is not None else 1
+    for part in location:
+        child = child_of(node, part)
+        if child is None:
+            if isinstance(node, yaml.MappingNode) and part == location[-1] and part not in _OWN_PARTS:
+                path.append(_shown(part))
+            break
+        node, line = child
+        path.append(_shown(part))
+    return ".".join(path), line
+
+
+def child_of(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, int] | None:
+    """What stands under a key or number, with its line; None when there is nothing."""
+    if isinstance(node, yaml.MappingNode):
+        # Of a merged mapping's key and its own, its own comes last and holds.
+        for key, value in reversed(node.value):
+            if key.value == str(part):
+                return value, key.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        item = node.value[part]
+        return item, item.start_mark.line + 1
+    return None
+
+
+def _explain(name: str, tree: yaml.Node | None, item: Any, overrides: Sequence[Override]) -> str:
+    location: Sequence[str | int] = item["loc"]
+    message = _message(item)
+    for override in overrides:
+        if tuple(location[: len(override.path)]) == override.path:
+            return f"the variable {override.variable}: {message}"
+    path, line = locate(tree, location)
+    where = f"{name}, line {line}: {path}" if path else f"{name}, line {line}"
+    return f"{where}: {message}"
+
+
+def _message(item: Any) -> str:
+    kind, location = item["type"], item["loc"]
+    if kind == "extra_forbidden":
+        unknown = str(location[-1])
+        known = _model_at(location[:-1]).model_fields
+        return f"there is no such key{did_you_mean(unknown, known)}"
+    if kind == "missing":
+        return "Field required: add it"
+    if kind == "invalid_key" or (location and location[-1] == "[key]" and kind == "string_type"):
+        return "a key must be text: put it in quotes"
+    message = _WANTED.get(kind)
+    if message is not None:
+        return f"{message}, not {_kind(item['input'])}"
+    return " ".join(str(item["msg"]).removeprefix("Value error, ").split())
+
+
+def _kind(value: Any) -> str:
+    return next((told for kind, told in _KINDS if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
+def _model_at(location: Sequence[str | int]) -> type[BaseModel]:
+    """The settings that a location lies in; what is no field of theirs is a name or a number."""
+    model: type[BaseModel] = Policy
+    for part in location:
+        field = model.model_fields.get(str(part))
+        if field is not None:
+            model = next(_models_in(field.annotation), model)
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _shown(part: str | int) -> str:
+    told = str(part)
+    if told.isprintable() and len(told) <= _SHOWN:
+        return told
+    return repr(told[:_SHOWN])

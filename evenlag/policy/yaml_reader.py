@@ -1,0 +1,223 @@
+"""YAML of the policy file, read strictly: each mistake is one line with its place, nothing is guessed.
+
+YAML allows a key twice and takes the last value; a policy that says two modes for a group is refused. What
+would expand beyond all measure (aliases of aliases) or nests too deeply is refused before it is built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from evenlag.errors import PolicyError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+# A policy nests six levels deep; the parser itself would end in a RecursionError.
+_MAX_DEPTH: Final = 64
+# Aliases count as often as they are used: 100,000 rules with all their settings are below it.
+_MAX_NODES: Final = 2_000_000
+_SHOWN: Final = 60
+
+
+def read_text(path: Path) -> str:
+    """Read a policy file's text.
+
+    Raises
+    ------
+    PolicyError
+        When it cannot be read, is too large, or is not UTF-8; the message says what to do.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PolicyError(
+            f"the policy file {path} cannot be read: {reason}. Give one with --config or EVENLAG_CONFIG."
+        ) from error
+    if len(data) > MAX_BYTES:
+        raise PolicyError(f"the policy file {path} has more than {MAX_BYTES:,} bytes: is it another file?")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+        raise PolicyError(
+            f"{path}, line {line}, column {column}: byte 0x{data[error.start]:02x} is not UTF-8: save "
+            "the file as UTF-8"
+        ) from error
+
+
+def read_mapping(text: str, name: str) -> tuple[dict[Any, Any], yaml.Node]:
+    """Read a text that holds one mapping.
+
+    Returns
+    -------
+    tuple
+        The mapping, and its YAML nodes, which know their lines.
+
+    Raises
+    ------
+    PolicyError
+        When it is no YAML or no mapping, has a key twice, or would grow beyond measure.
+    """
+    loader: Any = None
+    try:
+        loader = _Loader(text)
+        tree = loader.get_single_node()
+        _check_root(tree, name)
+        mistakes = _Survey(name).mistakes_of(tree)
+        if mistakes:
+            raise PolicyError("\n".join(mistakes))
+        content = loader.construct_document(tree)
+    except yaml.YAMLError as error:
+        raise PolicyError(_told(error, text, name)) from error
+    except RecursionError:
+        raise PolicyError(f"{name} is not YAML that can be read: it nests too deeply") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return content, tree
+
+
+def read_value(text: str) -> Any:
+    """Read one value of YAML, as a variable of the environment holds it.
+
+    Raises
+    ------
+    ValueError
+        When it cannot be read.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError("it cannot be read as YAML: put it in quotes") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Counts how deep it is, and names the place of a value that cannot be one."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # the stubs lack it
+            raise yaml.composer.ComposerError(None, None, f"nests deeper than {_MAX_DEPTH} levels", mark)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, OverflowError, KeyError, IndexError) as error:
+            # 2026-13-45 looks like a date, and 0b like a number.
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"{_shown(node.value)} is no {kind}: put it in quotes if it is text",
+                node.start_mark,
+            ) from error
+
+
+def _check_root(tree: yaml.Node | None, name: str) -> None:
+    if isinstance(tree, yaml.MappingNode):
+        return
+    wanted = "it needs at least 'lake' and 'clusters'"
+    if tree is None:
+        raise PolicyError(f"{name} is empty: {wanted}")
+    kind = "begins with a list" if isinstance(tree, yaml.SequenceNode) else "is one value"
+    line = tree.start_mark.line + 1
+    raise PolicyError(f"{name}, line {line}: holds no mapping, it {kind}: {wanted}")
+
+
+class _Survey:
+    """Looks at a tree once: keys given twice, aliases in a circle, and how much it would expand to."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._sizes: dict[int, int] = {}
+        self._open: set[int] = set()
+        self._mistakes: list[str] = []
+
+    def mistakes_of(self, tree: yaml.Node) -> list[str]:
+        self._size(tree, ())
+        return self._mistakes
+
+    def _size(self, node: yaml.Node, path: tuple[str, ...]) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        known = self._sizes.get(id(node))
+        if known is not None:
+            return known
+        where = f"{self._name}, line {node.start_mark.line + 1}: {'.'.join(path) or 'the policy'}"
+        if id(node) in self._open:
+            raise PolicyError(f"{where} contains itself by an alias: write it out")
+        self._open.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            self._find_doubled(node, path)
+            parts = [(part, (*path, _shown_key(key))) for key, value in node.value for part in (key, value)]
+        else:
+            parts = [(part, (*path, str(index))) for index, part in enumerate(node.value)]
+        size = 1 + sum(self._size(part, below) for part, below in parts)
+        if size > _MAX_NODES:
+            raise PolicyError(
+                f"{where} expands to more than {_MAX_NODES:,} values by its aliases: write less"
+            )
+        self._open.discard(id(node))
+        self._sizes[id(node)] = size
+        return size
+
+    def _find_doubled(self, node: yaml.MappingNode, path: tuple[str, ...]) -> None:
+        first: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in first:
+                told = ".".join((*path, _shown_key(key)))
+                self._mistakes.append(
+                    f"{self._name}, line {line}: {told}: the key {_shown(key.value)} stands twice, in lines "
+                    f"{first[key.value]} and {line}: keep one"
+                )
+            first.setdefault(key.value, line)
+
+
+def _told(error: yaml.YAMLError, text: str, name: str) -> str:
+    """One line: place, and what is wrong there."""
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        code = error.character if isinstance(error.character, int) else ord(str(error.character))
+        return f"{name}, line {line}, column {column}: is not YAML: the character U+{code:04X} is not allowed"
+    problem = getattr(error, "problem", None) or str(error)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if "could not determine a constructor" in problem:
+        tag = problem.rpartition("tag ")[2].strip("'").replace("tag:yaml.org,2002:", "!!")
+        problem = f"the tag {_shown(tag)} is not known here: write plain values"
+    elif "expected a single document" in (getattr(error, "context", None) or ""):
+        problem = "a second document begins here: keep one"
+    place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
+    return f"{place}: is not YAML: {' '.join(problem.split())}"
+
+
+def _shown(value: object) -> str:
+    told = repr(str(value))
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+
+
+def _shown_key(key: yaml.Node) -> str:
+    if not isinstance(key, yaml.ScalarNode):
+        return "?"
+    told: str = key.value
+    return told if told.isprintable() and len(told) <= _SHOWN else _shown(told)

@@ -1,0 +1,1 @@
+"""Approved plans become hints: gates, approvals, the hint topic and its controls."""

@@ -1,0 +1,252 @@
+"""What a person reads before saying yes or no to a plan: its numbers, a picture of them, and the moves.
+
+Markdown, as Airflow's page shows it. The picture is text: that page shows no image that is not fetched from
+somewhere, and a plan's numbers shall not leave it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
+from evenlag.publishing.gates import CONSUMER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from evenlag.lake.reader import Filter
+
+_MAX_MEMBERS: Final = 20
+_MAX_MOVES: Final = 30
+_BAR_CELLS: Final = 24
+_MAX_NAME: Final = 40
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()<>#+.!|~$&-])")
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPage:
+    """A question to a person.
+
+    Attributes
+    ----------
+    subject
+        One line, plain text.
+    body
+        Markdown.
+    """
+
+    subject: str
+    body: str
+
+
+def read_page(lake: str, cluster: str, plan_id: str, *, answer_by: datetime) -> ApprovalPage:
+    """Read a plan and write its page.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    LookupError
+        When there is no such plan.
+    """
+    reader = LakeReader(lake)
+    wanted: list[Filter] = [("cluster", "=", cluster), ("plan_id", "=", plan_id)]
+    columns = [name for name in PLANS.column_names if name != "payload"]
+    heads = reader.read(PLANS, columns=columns, filters=wanted).to_pylist()
+    if not heads:
+        raise LookupError(f"there is no plan {plan_id} on {cluster}")
+    rows = reader.read(PLAN_ASSIGNMENTS, filters=[*wanted, ("day", "=", heads[0]["day"])])
+    return build_page(heads[0], rows, answer_by=answer_by)
+
+
+def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) -> ApprovalPage:
+    """Write the page of a plan.
+
+    Parameters
+    ----------
+    head
+        The plan's row of ``plans``.
+    rows
+        All its rows of ``plan_assignments``.
+    answer_by
+        From then on no answer means no.
+    """
+    subject = (
+        f"{head['group_id']} on {head['cluster']}: move {head['moves']:,} of {head['num_partitions']:,} "
+        f"partitions, most loaded member {_change(head)}"
+    )
+    names = _member_names(rows)
+    parts = [
+        "Approve to publish this plan to the group's consumers at once, if the group is still as planned.",
+        f"**No answer until {_moment(answer_by)} means no.**",
+        _numbers(head),
+        f"### Lag by member{_left_out(len(names), _MAX_MEMBERS, 'members, the most loaded')}",
+        _picture(rows, names),
+        f"### Moves{_left_out(head['moves'], _MAX_MOVES, 'moves, the largest lag')}",
+        _moves(rows, names),
+        f"All of it: `evenlag plans {head['plan_id'][:12]}`",
+    ]
+    return ApprovalPage(subject, "\n\n".join(parts))
+
+
+def _numbers(head: Mapping[str, Any]) -> str:
+    before, after = head["metrics_before"] or {}, head["metrics_after"] or {}
+    slot: datetime = head["slot"]
+    num_unknown = _num_unknown(head)
+    rows = [
+        (
+            "lag of the most loaded member",
+            *(_at_least(m.get("max_member_lag_records"), num_unknown) for m in (before, after)),
+        ),
+        (
+            "skew (most loaded / mean)",
+            # An unknown lag may make a skew larger or smaller.
+            *(_number(None if num_unknown else m.get("lag_skew"), 2) for m in (before, after)),
+        ),
+        ("partitions per member", *(_range(m) for m in (before, after))),
+    ]
+    facts = [
+        f"plan `{head['plan_id'][:12]}`, slot {_moment(slot)}",
+        f"{head['num_members']:,} members, assignor {_text(head['assignor'])}",
+        "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is published"
+        if head.get("group_type") == CONSUMER
+        else "",
+        f"{head['num_stalled_partitions'] or 0:,} partitions stand still: moving them may not help"
+        if head.get("num_stalled_partitions")
+        else "",
+        f"the lag of {num_unknown:,} of {head['num_partitions']:,} partitions is not known: at least (≥) so "
+        "much is what the others come to"
+        if num_unknown
+        else "",
+    ]
+    lines = ["|  | now | planned |", "| --- | ---: | ---: |"]
+    lines += [f"| {name} | {now} | {planned} |" for name, now, planned in rows]
+    return "\n".join(lines) + "\n\n" + "\n".join(f"- {fact}" for fact in facts if fact)
+
+
+def _picture(rows: pa.Table, names: Mapping[str, str]) -> str:
+    """A row a member, the most loaded first: bars of its lag now and as planned, on one scale."""
+    now, planned = _lag_by(rows, "owner_before"), _lag_by(rows, "owner_after")
+    both = {name: (now.get(name, _NOTHING), planned.get(name, _NOTHING)) for name in names}
+    members = sorted(names, key=lambda name: (-max(lag.records or 0 for lag in both[name]), name))
+    largest = max((lag.records or 0 for lags in both.values() for lag in lags), default=0)
+    lines = ["| member |  | now |  | planned |", "| --- | --- | ---: | --- | ---: |"]
+    for member in members[:_MAX_MEMBERS]:
+        before, after = both[member]
+        lines.append(
+            f"| {_name(names[member])} | {_bar(before.records or 0, largest)} | {_at_least(*before)} "
+            f"| {_bar(after.records or 0, largest)} | {_at_least(*after)} |"
+        )
+    return "\n".join(lines)
+
+
+def _moves(rows: pa.Table, names: Mapping[str, str]) -> str:
+    import pyarrow.compute as pc
+
+    order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
+    moved = rows.filter(pc.equal(rows["moved"], True)).sort_by(order).slice(0, _MAX_MOVES).to_pylist()
+    lines = ["| partition | lag | from | to |", "| --- | ---: | --- | --- |"]
+    for move in moved:
+        owners = [_name(names.get(move[side], move[side] or "nobody")) for side in _SIDES]
+        lag = _number(move["lag_records"])
+        lines.append(f"| {_name(move['topic'])} {move['partition']} | {lag} | {owners[0]} | {owners[1]} |")
+    return "\n".join(lines)
+
+
+_SIDES: Final = ("owner_before", "owner_after")
+
+
+def _member_names(rows: pa.Table) -> dict[str, str]:
+    """How members are called: by their instance id where they have one, else by their member id."""
+    import pyarrow.compute as pc
+
+    names = {member: member for member in pc.unique(rows["owner_before"]).to_pylist() if member}
+    pairs = rows.group_by(["owner_after", "owner_after_key"]).aggregate([]).to_pylist()
+    for pair in pairs:
+        if pair["owner_after"]:
+            key = pair["owner_after_key"] or ""
+            names[pair["owner_after"]] = key.removeprefix("i:") if key[:2] == "i:" else pair["owner_after"]
+    return names
+
+
+class _Lag(NamedTuple):
+    """Lag of what is known, None where nothing is, and how many partitions' lag is not known."""
+
+    records: int | None
+    num_unknown: int
+
+
+# Of a member without partitions.
+_NOTHING: Final = _Lag(0, 0)
+
+
+def _lag_by(rows: pa.Table, column: str) -> dict[str, _Lag]:
+    totals = rows.group_by(column).aggregate(
+        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
+    )
+    return {
+        row[column]: _Lag(row["lag_records_sum"], row["count_all"] - row["lag_records_count"])
+        for row in totals.to_pylist()
+        if row[column]
+    }
+
+
+def _num_unknown(head: Mapping[str, Any]) -> int:
+    """How many partitions' lag the plan was made without; an older evenlag counted rates among them."""
+    lags = head.get("num_unknown_lags")
+    return int((head.get("num_unknown_partitions") if lags is None else lags) or 0)
+
+
+def _at_least(value: int | None, num_unknown: int) -> str:
+    return f"≥ {_number(value)}" if num_unknown and value is not None else _number(value)
+
+
+def _bar(value: int, largest: int) -> str:
+    """A bar to an eighth of a cell; nothing for 0, and never nothing for what is not 0."""
+    if value <= 0 or largest <= 0:
+        return ""
+    eighths = max(1, round(8 * _BAR_CELLS * value / largest))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _change(head: Mapping[str, Any]) -> str:
+    before, after = head["metrics_before"] or {}, head["metrics_after"] or {}
+    lags = [metrics.get("max_member_lag_records") for metrics in (before, after)]
+    before_lag, after_lag = (_at_least(lag, _num_unknown(head)) for lag in lags)
+    return f"from {before_lag} to {after_lag} records"
+
+
+def _left_out(count: int, limit: int, what: str) -> str:
+    return f" ({limit} of {count:,} {what} first)" if count > limit else ""
+
+
+def _range(metrics: Mapping[str, Any]) -> str:
+    low, high = metrics.get("min_member_partitions"), metrics.get("max_member_partitions")
+    return _number(low) if low == high else f"{_number(low)} to {_number(high)}"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "not known" if value is None else f"{value:,.{digits}f}"
+
+
+def _name(name: str) -> str:
+    """A name of somebody else's making, cut where it is long: the two ends tell most."""
+    if len(name) > _MAX_NAME:
+        name = f"{name[: _MAX_NAME // 2]}…{name[-_MAX_NAME // 2 + 1 :]}"
+    return _text(name)
+
+
+def _text(value: str) -> str:
+    """Any text as itself, on one line: ids may hold what Markdown would make something of."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(value.split()))
+
+
+def _moment(value: datetime) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,160 @@
+"""After publishing: have the coordinators of groups of the consumer protocol take their hints up.
+
+A coordinator asks evenlag's plug-in when its group changes, and at no other time, so it is made to ask
+(see `coordinator_trigger`). The plug-in may not have read the hint by then, and nobody is told
+whether a hint was followed: the group's target is looked at, and the coordinator asked again, at most three
+times a plan. All of it is bounded in time, and none of it fails a publishing: the hint stands, and the
+coordinator finds it when the group changes next.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import JobError
+from evenlag.kafka.connection import kafka_errors, librdkafka_settings, reading_limits
+from evenlag.kafka.live_groups import read_live_groups
+from evenlag.publishing.coordinator_trigger import ask_coordinator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from assignor_core.hint import HintPayload
+    from evenlag.kafka.live_groups import LiveGroup
+    from evenlag.policy.settings import ClusterSettings
+
+_LOG = logging.getLogger(__name__)
+
+# As a member of the classic protocol asks: at most three times a plan.
+_MAX_ASKS: Final = 3
+_AT_ONCE: Final = 8
+# What a coordinator needs to work out a target, its pause between two of them (one second) included.
+_TAKE_UP_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.5
+_LEAST_LOOK_S: Final = 5.0
+
+
+def ask_until_taken_up(
+    client: Any, cluster: ClusterSettings, payloads: Mapping[str, HintPayload], *, timeout_s: float = 60.0
+) -> dict[str, str]:
+    """Ask the coordinators of groups until their targets are as hinted.
+
+    Parameters
+    ----------
+    client
+        A ``KafkaAdminClient``, to look at the targets.
+    cluster
+        Its settings.
+    payloads
+        By group, what stands on the hint topic for it; all of them of the consumer protocol.
+    timeout_s
+        For all of them together.
+
+    Returns
+    -------
+    dict
+        By group, why its hint is not taken up so far; a group whose target is as hinted is left out. Nothing
+        is ever raised.
+    """
+    if not payloads:
+        return {}
+    asking = _Asking(client, cluster, payloads, time.monotonic() + timeout_s)
+    try:
+        asking.run()
+    except Exception as error:  # noqa: BLE001 - the hints stand, whatever is wrong here
+        _LOG.exception("coordinators could not be asked")
+        asking.give_up(f"unexpected {type(error).__name__}: {error}")
+    for group_id, reason in sorted(asking.reasons.items()):
+        _LOG.warning("hint not taken up so far: %s", reason, extra={"group_id": group_id})
+    return asking.reasons
+
+
+def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
+    """Whether a coordinator's target is as hinted."""
+    wanted = {
+        key: {topic: sorted(numbers) for topic, numbers in by_topic.items() if len(numbers)}
+        for key, by_topic in payload.assignment.items()
+    }
+    target = {
+        key: {topic: sorted(numbers) for topic, numbers in by_topic.items() if numbers}
+        for key, by_topic in group.held.items()
+    }
+    return all(target.get(key) == by_topic for key, by_topic in wanted.items() if by_topic)
+
+
+class _Asking:
+    """The groups that are left, each with why, and how to ask about them."""
+
+    def __init__(
+        self, client: Any, cluster: ClusterSettings, payloads: Mapping[str, HintPayload], deadline: float
+    ) -> None:
+        self._client, self._cluster, self._payloads = client, cluster, payloads
+        self._deadline = deadline
+        self._waiting = sorted(payloads)
+        self.reasons = dict.fromkeys(self._waiting, "its coordinator was not asked in time")
+
+    def run(self) -> None:
+        """Look and ask, in turn, until nobody is left or the time is over."""
+        # Nobody is asked about a group that was not just seen: joining would make it, or change its protocol.
+        self._look()
+        for _ in range(_MAX_ASKS):
+            if not self._waiting or time.monotonic() >= self._deadline:
+                return
+            self._ask_all()
+            until = min(self._deadline, time.monotonic() + _TAKE_UP_S)
+            self._look()
+            while self._waiting and time.monotonic() < until:
+                time.sleep(_LOOK_EVERY_S)
+                self._look()
+
+    def give_up(self, reason: str) -> None:
+        """Ask about none of the groups that are left."""
+        self.reasons |= dict.fromkeys(self._waiting, reason)
+        self._waiting = []
+
+    def _ask_all(self) -> None:
+        """Ask about each group; a few at once, for most of it is waiting."""
+        try:
+            settings = librdkafka_settings(self._cluster)
+        except JobError as error:
+            self.give_up(str(error))
+            return
+
+        def ask(group_id: str) -> str:
+            left_s = self._deadline - time.monotonic()
+            if left_s <= 0:
+                return self.reasons[group_id]
+            try:
+                ask_coordinator(settings, group_id, self._cluster.hint_topic, timeout_s=left_s)
+            except JobError as error:
+                return str(error)
+            return "its coordinator was asked, and its target is not as hinted"
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            self.reasons |= dict(zip(self._waiting, pool.map(ask, self._waiting), strict=True))
+
+    def _look(self) -> None:
+        """Leave out the groups whose targets are as hinted, and those that are not there any more."""
+        limits = reading_limits(self._cluster)
+        left_s = max(_LEAST_LOOK_S, self._deadline - time.monotonic())
+        limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
+        try:
+            with kafka_errors(self._cluster):
+                live = read_live_groups(self._client, (), of_brokers=self._waiting, limits=limits)
+        except JobError as error:
+            self.give_up(f"its target cannot be seen: {error}")
+            return
+        left = []
+        for group_id in self._waiting:
+            group = live[group_id]
+            if is_taken_up(self._payloads[group_id], group):
+                del self.reasons[group_id]
+            elif group.held:
+                left.append(group_id)
+            else:
+                self.reasons[group_id] = f"the group is {group.state} by now, or does not show its members"
+        self._waiting = left

@@ -1,0 +1,158 @@
+"""Which plans may be published: the guard that stands in the publisher itself.
+
+An APPROVED event alone publishes nothing. A plan has to be one that was made to be published (never a
+shadow plan, never a comparison), approved by who may, with every gate's verdict on record as passed.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from assignor_core.hint import plan_id
+from evenlag.enums import Mode
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import GATE_RESULTS, PLANS
+from evenlag.publishing.gates import GATES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from evenlag.policy.loader import LoadedPolicy
+
+PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)
+# How far back an approved plan may lie: longer than the longest wait for a person. Older ones are as good as
+# forgotten, their groups have moved on.
+_LOOK_BACK: Final = timedelta(days=8)
+_ENDED: Final = frozenset({"REJECTED", "PUBLISHED", "EXPIRED", "WITHDRAWN", "APPLIED", "IGNORED"})
+# Jobs speak for the policy; whoever else approves is a person, or a person's command.
+_POLICY_ACTOR: Final = "policy"
+JOB_ACTORS: Final = frozenset({_POLICY_ACTOR, "planner", "gates", "observer", "evenlag"})
+_HEAD_COLUMNS: Final = (
+    "plan_id",
+    "group_id",
+    "snapshot_id",
+    "slot",
+    "day",
+    "mode",
+    "gain",
+    "group_type",
+    "fingerprint",
+    "payload",
+)
+
+
+def read_publishable(
+    loaded: LoadedPolicy,
+    cluster: str,
+    slot: datetime,
+    modes: Iterable[Mode] = PUBLISHING_MODES,
+    *,
+    only: Collection[str] | None = None,
+) -> list[dict[str, Any]]:
+    """Read the plans that are approved and have had no ending.
+
+    Parameters
+    ----------
+    loaded
+        The policy; its modes of this moment count too.
+    cluster
+        Name of the cluster in the policy.
+    slot
+        Plans of later slots are left alone.
+    modes
+        The groups' modes to look at.
+    only
+        Ids of the plans to look at; all when not given.
+
+    Returns
+    -------
+    list of dict
+        Heads, oldest first in each group, with ``approved_at, approved_by`` and ``refusal``: why the plan
+        must not be published, None when it may.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
+    reader = LakeReader(loaded.policy.lake)
+    since = (slot.astimezone(UTC) - _LOOK_BACK).date()
+    recent = [("cluster", "=", cluster), ("day", ">=", since)]
+    columns = ["plan_id", "group_id", "snapshot_id", "event", "actor", "at"]
+    told = [*recent, ("event", "in", {"APPROVED", "PUBLISHED"})]
+    events = reader.read_events(filters=told).select(columns).to_pylist()
+    approvals = {
+        row["plan_id"]: row
+        for row in events
+        if row["event"] == "APPROVED" and (only is None or row["plan_id"] in only)
+    }
+    if approvals:
+        ids = ("plan_id", "in", sorted(approvals))
+        endings = reader.read_events(filters=[*recent, ids, ("event", "in", _ENDED)])
+        for ended in endings["plan_id"].to_pylist():
+            approvals.pop(ended, None)
+    if not approvals:
+        return []
+    wanted = [*recent, ("plan_id", "in", sorted(approvals))]
+    heads = reader.read(PLANS, columns=_HEAD_COLUMNS, filters=wanted)
+    verdicts = reader.read(GATE_RESULTS, columns=["plan_id", "gate", "passed"], filters=wanted).to_pylist()
+    passed = {(row["plan_id"], row["gate"]): row["passed"] for row in verdicts}
+    newest = _newest_plans(events)
+    allowed = set(modes) & set(PUBLISHING_MODES)
+    plans = []
+    for head in heads.sort_by([("group_id", "ascending"), ("slot", "ascending")]).to_pylist():
+        policy_mode = loaded.policy.group_settings(cluster, head["group_id"]).mode
+        if head["slot"] > slot or (policy_mode in PUBLISHING_MODES and policy_mode not in allowed):
+            continue
+        approval = approvals[head["plan_id"]]
+        plan = head | {"approved_at": approval["at"], "approved_by": approval["actor"]}
+        is_old = (head["snapshot_id"], head["plan_id"]) < newest[head["group_id"]]
+        plans.append(plan | {"refusal": _refusal(plan, policy_mode, passed, is_superseded=is_old)})
+    return plans
+
+
+def is_approved_by_policy(plan: Mapping[str, Any]) -> bool:
+    """Whether nobody but the policy approved a plan."""
+    return bool(plan["approved_by"] == _POLICY_ACTOR)
+
+
+def _refusal(
+    plan: Mapping[str, Any],
+    policy_mode: Mode,
+    passed: Mapping[tuple[str, str], bool],
+    *,
+    is_superseded: bool,
+) -> str | None:
+    missing = [gate.name for gate in GATES if not passed.get((plan["plan_id"], gate.name), False)]
+    checks = (
+        (
+            plan["plan_id"] != plan_id(plan["payload"].encode()),
+            "the payload is not the one that was approved",
+        ),
+        (
+            plan["mode"] not in {mode.value for mode in PUBLISHING_MODES},
+            f"a plan of mode {plan['mode']} is never published, whoever approved it",
+        ),
+        (
+            plan["mode"] != Mode.AUTO.value and plan["approved_by"] in JOB_ACTORS,
+            f"a plan of mode {plan['mode']} is for a person to approve, not for {plan['approved_by']}",
+        ),
+        (bool(missing), f"no passed verdict of these gates is on record: {', '.join(missing)}"),
+        (policy_mode not in PUBLISHING_MODES, f"the group's mode is {policy_mode.value} by now"),
+        (is_superseded, "a newer plan of the group is approved or published"),
+    )
+    return next((reason for is_refused, reason in checks if is_refused), None)
+
+
+def _newest_plans(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """The newest plan of a group that is approved or published; ids of snapshots begin with slots.
+
+    What is published counts too: a repeat must not put an older plan over the one its first try published.
+    """
+    newest: dict[str, tuple[str, str]] = {}
+    for row in events:
+        if row["event"] in {"APPROVED", "PUBLISHED"}:
+            plan = (row["snapshot_id"], row["plan_id"])
+            newest[row["group_id"]] = max(plan, newest.get(row["group_id"], plan))
+    return newest

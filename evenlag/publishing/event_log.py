@@ -1,0 +1,66 @@
+"""Events of plans told where no JVM runs: by the publisher, by a person's answer, by the command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evenlag.lake.tables import CONTROL_EVENTS
+from evenlag.lake.writer import direct_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date, datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlEvent:
+    """One row of ``control_events``; the fields are the table's columns."""
+
+    cluster: str
+    day: date
+    snapshot_id: str
+    plan_id: str
+    group_id: str
+    event: str
+    reason: str | None
+    actor: str
+    at: datetime
+    sequence: int | None = None
+    expires_at: datetime | None = None
+    run_id: str | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """The event as a row."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def append_control_events(root: str, events: Sequence[ControlEvent]) -> int:
+    """Write the events that are not there yet; a repeat writes none.
+
+    An event is known by (plan_id, event): a plan is published once, expires once, is withdrawn once.
+
+    Returns
+    -------
+    int
+        How many were written.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be written.
+    """
+    if not events:
+        return 0
+    with direct_writer(root, CONTROL_EVENTS) as writer:
+        known = writer.rows(
+            [
+                ("cluster", "in", {event.cluster for event in events}),
+                ("plan_id", "in", {event.plan_id for event in events}),
+            ],
+            columns=["plan_id", "event"],
+        )
+        seen = {(row["plan_id"], row["event"]) for row in known}
+        rows = [event.as_row() for event in events if (event.plan_id, event.event) not in seen]
+        writer.append(rows)
+    return len(rows)

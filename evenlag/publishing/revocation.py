@@ -1,0 +1,311 @@
+"""Taking hints back: a group's hint withdrawn, all hints stopped, all hints let go on again.
+
+The hint topic comes first and the record second: an operator who stops everything must not wait for a lake
+that does not answer. Killed in between, the same call again finds what it did and records it. All writing to
+the topic is by the cluster's transactional publisher, so no publishing comes in between.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from evenlag.errors import FencedPublisherError, JobError, LakeError
+from evenlag.kafka.connection import admin_client
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import CONTROL_ACTIONS
+from evenlag.lake.writer import direct_writer
+from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.hint_topic import TopicState, ensure_hint_topic, hint_publisher, read_hint_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import date
+
+    from assignor_core.hint import Hint
+    from evenlag.policy.loader import LoadedPolicy
+    from evenlag.policy.settings import ClusterSettings
+
+_Answer = TypeVar("_Answer")
+_LOG = logging.getLogger(__name__)
+
+WITHDRAW: Final = "WITHDRAW"
+STOP_ALL: Final = "STOP_ALL"
+RESUME: Final = "RESUME"
+
+# Events after which a hint is nobody's business any more, or a plan will never be one.
+_NEVER_MORE: Final = frozenset({"REJECTED", "EXPIRED", "WITHDRAWN", "PUBLISHED", "APPLIED", "IGNORED"})
+_FENCED_TRIES: Final = 3
+_FENCED_PAUSE_S: Final = 2.0
+
+
+class NoHintError(JobError):
+    """Raised when a group has no hint that could be withdrawn."""
+
+    exit_code = 4
+
+
+class NotRecordedError(LakeError):
+    """Raised when hints were changed as asked and the record of it could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """What a withdrawal did.
+
+    Attributes
+    ----------
+    group_id
+        The group.
+    was_standing
+        Whether a hint stood on the topic.
+    plan_id, sequence
+        Of the hint that is withdrawn by this call; None when its record could not be read, or a repeat had
+        nothing left to do.
+    unpublished
+        Ids of approved plans of the group that will not be published any more.
+    """
+
+    group_id: str
+    was_standing: bool
+    plan_id: str | None
+    sequence: int | None
+    unpublished: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopChange:
+    """What stopping or resuming did.
+
+    Attributes
+    ----------
+    hint_topic
+        The topic.
+    num_partitions
+        How many partitions were written to.
+    changed
+        False when it was so before, in every partition.
+    """
+
+    hint_topic: str
+    num_partitions: int
+    changed: bool
+
+
+def withdraw_hint(
+    loaded: LoadedPolicy, cluster: str, group_id: str, *, actor: str, reason: str
+) -> Withdrawal:
+    """Take a group's hint back, and keep its approved plans that are not published from becoming one.
+
+    A repeat does nothing new; it writes what an earlier, killed try left unrecorded.
+
+    Raises
+    ------
+    NoHintError
+        When nothing stands for the group and nothing is left to record.
+    NotRecordedError
+        When the hint is taken back and the lake cannot be written.
+    KafkaUnreachableError, KafkaAuthenticationError, PublishError
+        When the hint still stands.
+    """
+    settings = loaded.policy.clusters[cluster]
+    state = try_again_when_fenced(lambda: _write_tombstone(cluster, settings, group_id))
+    hint = state.hints.get(group_id)
+    was_standing = hint is not None or group_id in state.unreadable
+    try:
+        plans, is_known = _plans_to_withdraw(LakeReader(loaded.policy.lake), cluster, group_id, hint)
+        if not was_standing and not is_known:
+            raise NoHintError(
+                f"the group {group_id!r} has no hint on {settings.hint_topic}, and never had one"
+            )
+        hinted = next((plan for plan in plans if plan["sequence"] is not None), {})
+        done = Withdrawal(
+            group_id=group_id,
+            was_standing=was_standing,
+            plan_id=hinted.get("plan_id"),
+            sequence=hinted.get("sequence"),
+            unpublished=tuple(plan["plan_id"] for plan in plans if plan["sequence"] is None),
+        )
+        if was_standing or plans:
+            _record_withdrawal(loaded, cluster, done, plans, actor=actor, reason=reason)
+    except LakeError as error:
+        raise _not_recorded(f"the hint of {group_id!r} is withdrawn", error) from error
+    return done
+
+
+def stop_all(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> StopChange:
+    """Stop all hints of a cluster: ``control/stop`` in every partition, of a topic made for it if need be.
+
+    Raises
+    ------
+    NotRecordedError
+        When hints are stopped and the lake cannot be written.
+    KafkaUnreachableError, KafkaAuthenticationError, PublishError
+        When nothing was stopped.
+    """
+    note = {"actor": actor, "at": datetime.now(UTC).isoformat(), "reason": reason}
+    return _change_stop(loaded, cluster, STOP_ALL, json.dumps(note).encode(), actor=actor, reason=reason)
+
+
+def resume(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> StopChange:
+    """Let hints be followed and published again; raises as :func:`stop_all`."""
+    return _change_stop(loaded, cluster, RESUME, None, actor=actor, reason=reason)
+
+
+def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[str, Any] | None:
+    """The newest of some actions on a cluster, as a row of ``control_actions``; None when there is none."""
+    rows = lake.read(
+        CONTROL_ACTIONS, filters=[("cluster", "=", cluster), ("action", "in", list(actions))]
+    ).to_pylist()
+    return max(rows, key=lambda row: row["at"], default=None)
+
+
+def _change_stop(
+    loaded: LoadedPolicy, cluster: str, action: str, value: bytes | None, *, actor: str, reason: str
+) -> StopChange:
+    settings = loaded.policy.clusters[cluster]
+    before, num_partitions = try_again_when_fenced(lambda: _write_stop(cluster, settings, value))
+    is_new = value is not None and len(before.stopped_partitions) < num_partitions
+    is_over = value is None and before.stopped
+    try:
+        last = last_action(LakeReader(loaded.policy.lake), cluster, (STOP_ALL, RESUME))
+        # A repeat has nothing to record, unless its first try was killed before it could.
+        if is_new or is_over or (last or {"action": RESUME})["action"] != action:
+            _record(loaded, cluster, action, actor, reason, datetime.now(UTC))
+    except LakeError as error:
+        done = "all hints are stopped" if action == STOP_ALL else "hints are followed again"
+        raise _not_recorded(done, error) from error
+    return StopChange(settings.hint_topic, num_partitions, changed=is_new or is_over)
+
+
+def _write_stop(cluster: str, settings: ClusterSettings, value: bytes | None) -> tuple[TopicState, int]:
+    """Write the stop, or take it away, after the fence; what stood before, and the number of partitions."""
+    with admin_client(settings) as client:
+        ensure_hint_topic(client, settings)
+    with hint_publisher(cluster, settings) as publisher:
+        state = read_hint_topic(settings)
+        publisher.write_stop(state.num_partitions, value)
+    return state, state.num_partitions
+
+
+def _write_tombstone(cluster: str, settings: ClusterSettings, group_id: str) -> TopicState:
+    """Write the tombstone when a record stands; what stood before."""
+    with hint_publisher(cluster, settings) as publisher:
+        state = read_hint_topic(settings)
+        if group_id in state.hints or group_id in state.unreadable:
+            publisher.write({group_id: None})
+    return state
+
+
+def try_again_when_fenced(act: Callable[[], _Answer]) -> _Answer:
+    """Do it again when another publisher came in between: it reads everything anew."""
+    for _ in range(_FENCED_TRIES - 1):
+        try:
+            return act()
+        except FencedPublisherError:
+            _LOG.info("another publisher came in between; trying again")
+            time.sleep(_FENCED_PAUSE_S)
+    return act()
+
+
+def _plans_to_withdraw(
+    lake: LakeReader, cluster: str, group_id: str, hint: Hint | None
+) -> tuple[list[dict[str, Any]], bool]:
+    """A group's plans to be withdrawn, and whether the lake knows of any hint of the group.
+
+    Each has ``plan_id``, ``snapshot_id`` and the ``sequence`` of its hint (None: not published). They are the
+    plan whose hint stands on the topic or, when none does, the last that was published and is not withdrawn
+    yet; and those that are approved and not published yet.
+    """
+    events = lake.read_events(filters=[("cluster", "=", cluster), ("group_id", "=", group_id)]).to_pylist()
+    told: dict[str, set[str]] = {}
+    for event in events:
+        told.setdefault(event["plan_id"], set()).add(event["event"])
+    published = [event for event in events if event["event"] == "PUBLISHED"]
+    last = max(published, key=lambda event: event["sequence"] or 0, default=None)
+    plans = []
+    if hint is not None:
+        # Its PUBLISHED may be missing, when the publisher was killed: the hint says where it came from.
+        head = {"snapshot_id": hint.payload.snapshot_id, "sequence": hint.sequence}
+        plans.append({"plan_id": hint.plan_id} | head)
+    elif last is not None and "WITHDRAWN" not in told[last["plan_id"]]:
+        plans.append(last)
+    plans += [
+        event | {"sequence": None}
+        for event in events
+        if event["event"] == "APPROVED"
+        and not told[event["plan_id"]] & _NEVER_MORE
+        and event["plan_id"] not in {plan["plan_id"] for plan in plans}
+    ]
+    return plans, bool(published)
+
+
+def _record_withdrawal(
+    loaded: LoadedPolicy,
+    cluster: str,
+    done: Withdrawal,
+    plans: list[dict[str, Any]],
+    *,
+    actor: str,
+    reason: str,
+) -> None:
+    """Record the action, then the events: killed in between, a repeat finds the plans and does both."""
+    at = datetime.now(UTC)
+    about = {"group_id": done.group_id, "plan_id": done.plan_id, "sequence": done.sequence}
+    _record(loaded, cluster, WITHDRAW, actor, reason, at, **about)
+    events = [
+        ControlEvent(
+            cluster=cluster,
+            day=_day(plan["snapshot_id"]),
+            snapshot_id=plan["snapshot_id"],
+            plan_id=plan["plan_id"],
+            group_id=done.group_id,
+            event="WITHDRAWN",
+            reason=reason,
+            actor=actor,
+            at=at,
+            sequence=plan["sequence"],
+        )
+        for plan in plans
+    ]
+    append_control_events(loaded.policy.lake, events)
+
+
+def _record(
+    loaded: LoadedPolicy,
+    cluster: str,
+    action: str,
+    actor: str,
+    reason: str,
+    at: datetime,
+    **about: Any,
+) -> None:
+    row = {
+        "cluster": cluster,
+        "day": at.date(),
+        "action_id": secrets.token_hex(16),
+        "action": action,
+        "hint_topic": loaded.policy.clusters[cluster].hint_topic,
+        "reason": reason,
+        "actor": actor,
+        "at": at,
+        **about,
+    }
+    with direct_writer(loaded.policy.lake, CONTROL_ACTIONS) as writer:
+        writer.append([row])
+
+
+def _not_recorded(done: str, error: LakeError) -> NotRecordedError:
+    return NotRecordedError(
+        f"{done}, but that could not be recorded: {error}. The same call again records it"
+    )
+
+
+def _day(snapshot_id: str) -> date:
+    """The UTC day that a snapshot's rows are stored under: its id begins with its slot."""
+    return datetime.strptime(snapshot_id[:8], "%Y%m%d").replace(tzinfo=UTC).date()

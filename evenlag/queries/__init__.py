@@ -1,0 +1,1 @@
+"""Answers from the lake that the command and the report share."""

@@ -1,0 +1,270 @@
+"""Replays and scores summed up: a row a policy, over groups and days, with the best one marked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from enum import StrEnum
+from math import inf, isfinite
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import date
+
+    from evenlag.lake.reader import Filter, LakeReader
+
+OBSERVED: Final = "observed"
+# What people see: the replay of what really ran, and what was measured of it without any model.
+OBSERVED_SHOWN: Final = "observed (replayed)"
+MEASURED_SHOWN: Final = "measured"
+_COLUMNS: Final = (
+    "day",
+    "group_id",
+    "policy",
+    "settings",
+    "reason",
+    "mean_lag_records",
+    "max_lag_records",
+    "p95_time_lag_ms",
+    "max_time_lag_ms",
+    "drain_time_ms",
+    "moves",
+    "takeover_moves",
+    "rebalances",
+    "num_observed_capacities",
+    "num_assumed_capacities",
+    "median_error",
+    "p95_error",
+    "median_error_records",
+    "period_end",
+    "num_unknown_ages",
+    "unknown_share",
+    "measured_mean_lag_records",
+    "measured_max_lag_records",
+    "measured_max_time_lag_ms",
+    "measured_unknown_share",
+    "num_unknown_lags",
+    "num_unknown_time_lags",
+)
+# (day, group id, policy) → sum and number of the gaps of its snapshots.
+OptimalityGaps: TypeAlias = "dict[tuple[date, str, str], tuple[float, int]]"
+
+
+class By(StrEnum):
+    """What policies can be ranked by: a column of the answer, less is better."""
+
+    P95_TIME_LAG = "p95_time_lag_ms"
+    MEAN_LAG = "mean_lag_records"
+    MAX_LAG = "max_lag_records"
+    MAX_TIME_LAG = "max_time_lag_ms"
+    MOVES = "moves"
+
+
+def read_replays(
+    reader: LakeReader,
+    cluster: str,
+    *,
+    since: date | None,
+    until: date | None,
+    group: str | None,
+    is_continuous: bool = False,
+) -> list[dict[str, Any]]:
+    """The replays of the days, or of the periods that begin on them, without what they hold over time."""
+    from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
+
+    table = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
+    rows: list[dict[str, Any]] = reader.read(
+        table, columns=_COLUMNS, filters=_filters(cluster, since, until, group)
+    ).to_pylist()
+    return rows
+
+
+def read_optimality_gaps(
+    reader: LakeReader, cluster: str, *, since: date | None, until: date | None, group: str | None
+) -> OptimalityGaps:
+    """How far the most loaded member is above the bound at snapshots, by the lag of the moment."""
+    from evenlag.lake.tables import COMPARISONS
+
+    keys = ["day", "group_id", "policy"]
+    rows = reader.read(
+        COMPARISONS, columns=[*keys, "optimality_gap"], filters=_filters(cluster, since, until, group)
+    )
+    sums = rows.group_by(keys).aggregate([("optimality_gap", "sum"), ("optimality_gap", "count")]).to_pylist()
+    return {
+        (row["day"], row["group_id"], row["policy"]): (row["optimality_gap_sum"], row["optimality_gap_count"])
+        for row in sums
+        if row["optimality_gap_count"]
+    }
+
+
+def shown_policy(name: str) -> str:
+    """Name a policy for people: `observed` is a replay, and is not what was measured."""
+    return OBSERVED_SHOWN if name == OBSERVED else name
+
+
+def _filters(cluster: str, since: date | None, until: date | None, group: str | None) -> list[Filter]:
+    filters: list[Filter] = [("cluster", "=", cluster)]
+    if since is not None:
+        filters.append(("day", ">=", since))
+    if until is not None:
+        filters.append(("day", "<=", until))
+    if group is not None:
+        filters.append(("group_id", "=", group))
+    return filters
+
+
+def sum_up(
+    replays: Sequence[dict[str, Any]], gaps: OptimalityGaps, by: str, *, is_continuous: bool = False
+) -> list[dict[str, Any]]:
+    """A row a policy, the best first.
+
+    Only group-days that every policy has are counted, so that all are judged by the same.
+
+    Parameters
+    ----------
+    replays
+        As `read_replays` gives them.
+    gaps
+        As `read_optimality_gaps` gives them.
+    by
+        One of `By`.
+    is_continuous
+        Whether a replay is of all days up to the end of its period.
+
+    Returns
+    -------
+    list of dict
+        ``policy, is_best`` (several when they are equal), ``group_days``, ``best_in`` (group-days on which no
+        other policy was better), ``mean_lag_records`` (of a group), ``max_lag_records``,
+        ``p95_time_lag_ms`` (mean over group-days), ``max_time_lag_ms, drain_time_ms`` (median over
+        group-days, where one that was not drained counts as endless; None: the median one was not drained),
+        ``not_drained`` (group-days, until
+        their end), ``moves, takeover_moves, rebalances, optimality_gap`` (mean over their snapshots),
+        ``unknown_share`` and ``unknown_ages`` (what no figure has, see the table ``replays``), and for
+        `observed` ``measured_*``: what was measured, without the model.
+    """
+    whole, policies = _whole_cells(replays)
+    best_in: dict[str, int] = defaultdict(int)
+    for cell in whole:
+        least = min(_rank(row, by) for row in cell.values())
+        for policy, row in cell.items():
+            best_in[policy] += _rank(row, by) == least
+    rows = []
+    for policy in sorted(policies) if whole else []:
+        own = [cell[policy] for cell in whole]
+        gap = _mean_gap(own, gaps, is_continuous=is_continuous)
+        rows.append(_summed(policy, own) | {"best_in": best_in[policy], "optimality_gap": gap})
+    rows.sort(key=lambda row: (*_rank(row, by), row["policy"]))
+    return [row | {"is_best": _rank(row, by) == _rank(rows[0], by)} for row in rows]
+
+
+def count_left_out(replays: Sequence[dict[str, Any]]) -> int:
+    """Count the group-days that are in no figure, because some policy has no replay of them."""
+    return len({(row["day"], row["group_id"]) for row in replays}) - len(_whole_cells(replays)[0])
+
+
+def _whole_cells(
+    replays: Sequence[dict[str, Any]],
+) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
+    """Replays by policy, of each group-day that every policy has; and the policies."""
+    cells: dict[tuple[date, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row in replays:
+        if row["reason"] is None:
+            cells[row["day"], row["group_id"]][row["policy"]] = row
+    policies = {row["policy"] for row in replays if row["reason"] is None}
+    return [cell for cell in cells.values() if set(cell) == policies], policies
+
+
+def _rank(row: dict[str, Any], by: str) -> tuple[float, float, int]:
+    """Of equals, what has less lag, then what moves less."""
+    return row[by], row["mean_lag_records"], row["moves"]
+
+
+def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    drain_ms = [inf if row["drain_time_ms"] is None else row["drain_time_ms"] for row in rows]
+    middle = median(drain_ms)
+    return {
+        "policy": policy,
+        "group_days": len(rows),
+        "mean_lag_records": fmean(row["mean_lag_records"] for row in rows),
+        "max_lag_records": max(row["max_lag_records"] for row in rows),
+        "p95_time_lag_ms": fmean(row["p95_time_lag_ms"] for row in rows),
+        "max_time_lag_ms": max(row["max_time_lag_ms"] for row in rows),
+        "drain_time_ms": middle if isfinite(middle) else None,
+        "not_drained": drain_ms.count(inf),
+        "moves": sum(row["moves"] for row in rows),
+        "takeover_moves": sum(row["takeover_moves"] for row in rows),
+        "rebalances": sum(row["rebalances"] for row in rows),
+        "unknown_share": _mean(_known(rows, "unknown_share")),
+        "unknown_ages": sum(_known(rows, "num_unknown_ages")),
+    } | (_measured(rows) if policy == OBSERVED else {})
+
+
+def _measured(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was measured on the group-days; a comparison of an older release has nothing of it."""
+    return {
+        "measured_mean_lag_records": _mean(_known(rows, "measured_mean_lag_records")),
+        "measured_max_lag_records": max(_known(rows, "measured_max_lag_records"), default=None),
+        "measured_max_time_lag_ms": max(_known(rows, "measured_max_time_lag_ms"), default=None),
+        "measured_unknown_share": _mean(_known(rows, "measured_unknown_share")),
+        "unknown_lags": sum(_known(rows, "num_unknown_lags")),
+        "unknown_time_lags": sum(_known(rows, "num_unknown_time_lags")),
+    }
+
+
+def _mean_gap(rows: list[dict[str, Any]], gaps: OptimalityGaps, *, is_continuous: bool) -> float | None:
+    """Mean over the snapshots of these group-days; None without any."""
+    total, count = 0.0, 0
+    for row in rows:
+        last = row["period_end"].date() if is_continuous and row["period_end"] else row["day"]
+        for number in range((last - row["day"]).days + 1):
+            day = row["day"] + timedelta(days=number)
+            of_day, num_of_day = gaps.get((day, row["group_id"], row["policy"]), (0.0, 0))
+            total, count = total + of_day, count + num_of_day
+    return total / count if count else None
+
+
+def _known(rows: Iterable[dict[str, Any]], name: str) -> list[Any]:
+    return [row[name] for row in rows if row[name] is not None]
+
+
+def _mean(values: list[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def model_row(replays: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """How far the replay of what really ran is off; None when nothing was replayed.
+
+    Returns
+    -------
+    dict
+        ``group_days``; ``median_error`` and ``p95_error``: of a reading of a group, as a share of the lag
+        seen, medians over group-days; ``median_error_records``; ``observed_capacities`` and
+        ``assumed_capacities``: members by where their capacity is from.
+    """
+    rows = [row for row in replays if row["policy"] == OBSERVED and row["median_error"] is not None]
+    if not rows:
+        return None
+    names = ("median_error", "p95_error", "median_error_records")
+    return (
+        {"group_days": len(rows)}
+        | {name: median(row[name] for row in rows) for name in names}
+        | {
+            "observed_capacities": sum(row["num_observed_capacities"] for row in rows),
+            "assumed_capacities": sum(row["num_assumed_capacities"] for row in rows),
+        }
+    )
+
+
+def not_compared(replays: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Groups that could not be replayed on some day: ``group_id, policy, reason, days``, sorted."""
+    days: dict[tuple[str, str, str], int] = defaultdict(int)
+    for row in replays:
+        if row["reason"] is not None:
+            days[row["group_id"], row["policy"], row["reason"]] += 1
+    return [
+        {"group_id": group, "policy": policy, "reason": reason, "days": count}
+        for (group, policy, reason), count in sorted(days.items())
+    ]

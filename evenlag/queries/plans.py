@@ -1,0 +1,183 @@
+"""Plans as a person asks for them: what was proposed, what became of it, what it did to the lag."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from evenlag.cli.console import moment
+from evenlag.enums import PlanEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from evenlag.lake.reader import Filter, LakeReader
+
+
+def plan_rows(
+    reader: LakeReader,
+    cluster: str,
+    *,
+    group: str | None = None,
+    plan_prefix: str | None = None,
+    snapshot_id: str | None = None,
+    days: int | None = None,
+    until: datetime | None = None,
+    events: Sequence[dict[str, Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """Read plans with their status, newest first.
+
+    Parameters
+    ----------
+    group, plan_prefix, snapshot_id
+        Narrow the answer down.
+    days
+        How many days before the newest snapshot's to look at; all when not given.
+    until
+        A moment: plans as they were then.
+    events
+        What happened to them until then; read when not given.
+
+    Returns
+    -------
+    list of dict
+        One row a plan: its head without payload, ``status`` and ``reason`` (the last event's; of a plan of
+        mode ``approve`` without an answer, whether a person is asked), ``answer_by``, and
+        ``max_member_lag_records`` before, predicted and actual (None until an outcome is known). With
+        ``num_unknown_lags`` (of ``num_partitions``) above 0 the first two are lower bounds, with
+        ``num_unknown_partitions_actual`` (of ``num_partitions_actual``) the third.
+    """
+    from evenlag.lake.tables import APPROVAL_REQUESTS, OUTCOMES, PLANS
+
+    filters: list[Filter] = [("cluster", "=", cluster)]
+    newest = reader.latest_snapshot(cluster)
+    if days is not None and newest is not None:
+        filters.append(("day", ">=", newest["day"] - timedelta(days=days)))
+    narrowed = filters + [
+        (column, "=", value) for column, value in (("group_id", group), ("snapshot_id", snapshot_id)) if value
+    ]
+    columns = [name for name in PLANS.column_names if name not in {"payload", "settings", "policy_hash"}]
+    plans = reader.read(PLANS, columns=columns, filters=narrowed).to_pylist()
+    if plan_prefix:
+        plans = [plan for plan in plans if plan["plan_id"].startswith(plan_prefix)]
+    if not plans:
+        return []
+    wanted: list[Filter] = [*filters, ("plan_id", "in", [plan["plan_id"] for plan in plans])]
+    if events is None:
+        events = reader.read_events(filters=wanted).to_pylist()
+    last = last_events(events)
+    settled = {(event["plan_id"], event["event"]) for event in events}
+    outcomes = {
+        row["plan_id"]: row
+        for row in reader.read(OUTCOMES, filters=wanted).to_pylist()
+        if until is None or (row["plan_id"], row["outcome"]) in settled
+    }
+    # One that was set aside first and asked for later has both rows: it is asked for.
+    asked = reader.read(APPROVAL_REQUESTS, filters=wanted).sort_by([("state", "descending")]).to_pylist()
+    requests = {row["plan_id"]: row for row in asked if until is None or row["at"] <= until}
+    rows = [
+        _row(plan, *(known.get(plan["plan_id"]) for known in (last, outcomes, requests))) for plan in plans
+    ]
+    return sorted(rows, key=lambda row: (-row["slot"].timestamp(), row["group_id"]))
+
+
+def groups_without_plan(
+    reader: LakeReader, cluster: str, *, group: str | None = None
+) -> list[dict[str, Any]]:
+    """Say why groups got no plan from the newest snapshot that was decided upon, by name.
+
+    Returns
+    -------
+    list of dict
+        ``group_id, policy_mode, decision, reason, slot``; groups that have nothing to change are left out.
+    """
+    import pyarrow.compute as pc
+
+    from evenlag.lake.tables import DECISIONS
+
+    newest = reader.latest_snapshot(cluster)
+    if newest is None:
+        return []
+    # The newest one may have been observed and not decided upon yet.
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", newest["day"] - timedelta(days=1)),
+        ("decision", "in", {"BREACH", "NOT_PLANNED", "FAILED"}),
+    ]
+    if group is not None:
+        filters.append(("group_id", "=", group))
+    last = pc.max(reader.read(DECISIONS, columns=["slot"], filters=filters[:2])["slot"]).as_py()
+    if last is None:
+        return []
+    columns = ["group_id", "policy_mode", "decision", "reason", "slot"]
+    rows = reader.read(DECISIONS, columns=columns, filters=[*filters, ("slot", "=", last)]).to_pylist()
+    return sorted(rows, key=lambda row: str(row["group_id"]))
+
+
+def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Pick the event that tells where each plan stands."""
+    last: dict[str, dict[str, Any]] = {}
+    for event in events:
+        known = last.get(event["plan_id"])
+        if known is None or event_order(event) >= event_order(known):
+            last[event["plan_id"]] = event
+    return last
+
+
+def event_order(event: dict[str, Any]) -> int:
+    """Where an event stands in a plan's life."""
+    name = event["event"]
+    return PlanEvent(name).rank if name in PlanEvent else -1
+
+
+def _row(
+    plan: dict[str, Any],
+    event: dict[str, Any] | None,
+    outcome: dict[str, Any] | None,
+    request: dict[str, Any] | None,
+) -> dict[str, Any]:
+    num_unknown = plan["num_unknown_lags"]
+    if num_unknown is None:
+        # Heads of an older evenlag count unknown rates among them, where the load is made of rates.
+        num_unknown = plan["num_unknown_partitions"]
+    before, after = (
+        known_measures(plan[name], num_unknown, plan["num_partitions"])
+        for name in ("metrics_before", "metrics_after")
+    )
+    outcome = outcome or {}
+    status, reason = (event["event"], event["reason"]) if event else (None, None)
+    is_open = status == "PROPOSED" and request is not None
+    return {
+        **plan,
+        "metrics_before": before,
+        "metrics_after": after,
+        "num_unknown_lags": num_unknown,
+        "status": status,
+        "reason": _request_reason(request) if is_open and request is not None else reason,
+        "answer_by": request["answer_by"] if is_open and request is not None else None,
+        "max_member_lag_before_records": before.get("max_member_lag_records"),
+        "max_member_lag_predicted_records": after.get("max_member_lag_records"),
+        "max_member_lag_actual_records": outcome.get("max_member_lag_actual_records"),
+        "num_partitions_actual": outcome.get("num_partitions"),
+        "num_unknown_partitions_actual": outcome.get("num_unknown_partitions"),
+        "adherence": outcome.get("adherence"),
+    }
+
+
+def known_measures(
+    measures: dict[str, Any] | None, num_unknown: int | None, num_partitions: int | None
+) -> dict[str, Any]:
+    """Leave out of a plan's measures what unknown lag makes meaningless: an older evenlag wrote it, too."""
+    known = dict(measures or {})
+    if num_unknown:
+        known |= dict.fromkeys(("mean_member_lag_records", "lag_skew"))
+    if num_unknown and num_unknown == num_partitions:
+        known["max_member_lag_records"] = None
+    return known
+
+
+def _request_reason(request: dict[str, Any]) -> str:
+    if request["state"] == "ASKED":
+        return f"waits for a person, until {moment(request['answer_by'])}"
+    return f"stays in shadow: {request['reason']}"

@@ -1,0 +1,61 @@
+"""Names for members: ids are long and change with each restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evenlag.report.read_report import Scope
+
+NOBODY = "nobody"
+
+
+class Names:
+    """What to call a member: its instance id, else its client id, else its member id.
+
+    A client id that several members of the period have gets the end of the member id beside it.
+
+    Parameters
+    ----------
+    known
+        (instance id, client id) by member id.
+    """
+
+    def __init__(self, known: Mapping[str, tuple[str | None, str | None]]) -> None:
+        shared: dict[str, set[str]] = {}
+        for member_id, (instance, client) in known.items():
+            plain = instance or client
+            if plain:
+                shared.setdefault(plain, set()).add(f"i:{instance}" if instance else member_id)
+        self._names = {
+            member_id: _name(member_id, instance, client, shared)
+            for member_id, (instance, client) in known.items()
+        }
+
+    def of(self, member_id: str | None) -> str:
+        """Name a member; `NOBODY` for none."""
+        if member_id is None:
+            return NOBODY
+        return self._names.get(member_id, member_id)
+
+
+def _name(member_id: str, instance: str | None, client: str | None, shared: Mapping[str, set[str]]) -> str:
+    if instance:
+        return instance
+    if not client:
+        return member_id
+    return client if len(shared[client]) == 1 else f"{client} …{member_id[-4:]}"
+
+
+def read_names(scope: Scope) -> Names:
+    """Read the names of all members of the period."""
+    import pyarrow.compute as pc
+
+    from evenlag.lake.tables import MEMBERS
+
+    columns = ["member_id", "group_instance_id", "client_id"]
+    rows = scope.reader.read(MEMBERS, columns=columns, filters=scope.filters())
+    rows = rows.filter(pc.is_valid(rows["member_id"])).group_by(columns).aggregate([])
+    return Names({row["member_id"]: (row["group_instance_id"], row["client_id"]) for row in rows.to_pylist()})

@@ -1,0 +1,46 @@
+"""Run the command in this process, as the comparison of its answers with the lake does: hundreds of times."""
+
+from __future__ import annotations
+
+import io
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.cli.console import wide_output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.truth.checks import CommandResult
+
+# No cell of a table is broken into lines: each row is one line of text.
+_WIDTH: Final = 4_000
+
+
+def run_in_process(arguments: Sequence[str]) -> CommandResult:
+    """Run the command with arguments, and return what it gave."""
+    from sandbox.truth.checks import CommandResult
+
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with wide_output(_WIDTH), redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            _command().main(args=list(arguments), prog_name="evenlag")
+            exit_code = 0
+        except SystemExit as end:
+            exit_code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        except Exception:  # noqa: BLE001  # as the interpreter does at the end of a process
+            traceback.print_exc()
+            exit_code = 1
+    return CommandResult(exit_code, stdout.getvalue(), stderr.getvalue())
+
+
+@cache
+def _command() -> Any:
+    """The tree of commands: Typer takes longer to build it than a small answer takes."""
+    from typer.main import get_command
+
+    from evenlag.cli.app import app
+
+    return get_command(app)

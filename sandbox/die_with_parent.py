@@ -1,0 +1,29 @@
+"""Run a command that dies with the process that started it: ``die_with_parent.py PARENT_PID COMMAND…``.
+
+A script of its own, not a ``preexec_fn``: that would run Python between fork and exec, which may deadlock
+in a parent with threads. Linux sends the signal when the *thread* that started the process ends, so start
+long-lived processes from a thread that lives on. On other systems the command just runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(argv: list[str]) -> None:
+    """Ask the kernel for SIGKILL at the parent's death, then become the command."""
+    parent = int(argv[0])
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before we could ask
+            raise SystemExit(1)
+    os.execvp(argv[1], argv[1:])  # noqa: S606  # becoming the given command is the whole purpose
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,133 @@
+"""Few large files in place of many small ones, for closed days only, rows sorted by group.
+
+The open day is left alone: cycles write it. A day is compacted when it has more files than its size asks for,
+and only when every reading in it is finished, so that what was never finished stays apart and can be dropped
+as whole files (``orphans``). Nothing changes for readers: Delta's commit says ``dataChange: false``.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.lake.tables import PLAN_ASSIGNMENTS, SNAPSHOT_TABLES, TABLES
+from spark_jobs.maintenance.orphans import headless_plans, markers, unfinished_readings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date
+
+    from pyspark.sql import SparkSession
+
+    from evenlag.lake.table_metadata import DataFile, TableFiles
+    from evenlag.lake.tables import Table
+    from spark_jobs.maintenance.maintenance_run import Upkeep
+
+_MB: Final = 1024 * 1024
+# Files beyond what is needed that are still compact: one late reading is no reason to write a day anew.
+_SPARE_FILES: Final = 1
+_SPARE_SHARE: Final = 4
+# One column sorts better than several interleaved; the first of these that a table has.
+_SORT_COLUMNS: Final = ("group_id", "topic")
+_SORTED_CONF: Final = {
+    # Within files too, so that readers skip inside of them; and the same rows give the same files.
+    "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+    "spark.databricks.io.skipping.mdc.addNoise": "false",
+}
+
+
+def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
+    """Whether a day has about as few files as its size asks for.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> from evenlag.lake.table_metadata import DataFile
+    >>> small = DataFile(1_000, 10, datetime(2026, 1, 1, tzinfo=UTC), None, None)
+    >>> [is_compact([small] * count, 1_000_000) for count in (1, 2, 3)]
+    [True, True, False]
+    """
+    wanted = max(1, -(-sum(file.size_bytes for file in files) // target_bytes))
+    return len(files) <= wanted + max(_SPARE_FILES, wanted // _SPARE_SHARE)
+
+
+def compact_days(work: Upkeep) -> None:
+    """Compact the closed days that need it.
+
+    Raises
+    ------
+    LakeError
+        When a table's log or the markers cannot be read; what cannot be written is set aside.
+    """
+    if work.settings.target_file_mb is None:
+        return
+    target = work.settings.target_file_mb * _MB
+    for table, files, cluster, day in work.closed_days(list(TABLES.values())):
+        parts = files.by_day[cluster, day]
+        if is_compact(parts, target):
+            continue
+        what = f"compact {len(parts)} files of {table.name} of {cluster} on {day}"
+        if num := _num_unfinished(work, table, files, (cluster, day)):
+            work.leave(f"{what}: {num} in it are not finished")
+        else:
+            compact = _compact_direct if table.writer == "direct" else _compact
+            work.do(what, "compacted", partial(compact, work, table, (cluster, day), target))
+
+
+def _num_unfinished(work: Upkeep, table: Table, files: TableFiles, part: tuple[str, date]) -> int:
+    cluster, day = part
+    if table == PLAN_ASSIGNMENTS:
+        return len(headless_plans(work, cluster, day))
+    if table not in SNAPSHOT_TABLES:
+        return 0
+    return len(set(unfinished_readings(files, cluster, day)) - markers(work, cluster, day))
+
+
+def _compact(work: Upkeep, table: Table, part: tuple[str, date], target_bytes: int) -> None:
+    """Compact one day; the lock of a local lake is held for one day of one table and no longer."""
+    from delta.tables import DeltaTable
+
+    cluster, day = part
+    spark, path = work.lake.spark, work.lake.paths.table(table)
+    column = next((name for name in _SORT_COLUMNS if name in table.column_names), None)
+    sizes = {
+        "spark.databricks.delta.optimize.maxFileSize": str(target_bytes),
+        "spark.databricks.delta.optimize.minFileSize": str(target_bytes),
+    }
+
+    def optimize() -> None:
+        found = DeltaTable.forPath(spark, path).optimize().where(_condition(cluster, day))
+        (found.executeZOrderBy(column) if column is not None else found.executeCompaction()).collect()
+
+    with conf_set(spark, _SORTED_CONF | sizes):
+        work.lake.write(table, optimize)
+
+
+def _condition(cluster: str, day: date) -> str:
+    name = cluster.replace("\\", "\\\\").replace("'", "\\'")
+    return f"cluster = '{name}' AND day = DATE '{day.isoformat()}'"
+
+
+def _compact_direct(work: Upkeep, table: Table, part: tuple[str, date], target_bytes: int) -> None:
+    from evenlag.lake.writer import direct_writer
+
+    cluster, day = part
+    with direct_writer(work.lake.paths.root, table) as writer:
+        writer.compact(cluster, day, target_bytes)
+
+
+@contextmanager
+def conf_set(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Set a session's settings for a while."""
+    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in conf}
+    try:
+        for name, value in conf.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)

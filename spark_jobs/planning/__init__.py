@@ -1,0 +1,1 @@
+"""Planning batches of groups inside one Arrow call."""

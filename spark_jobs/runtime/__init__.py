@@ -1,0 +1,1 @@
+"""What every job runs on: the Spark session, reads and writes of Delta tables, the code archive."""

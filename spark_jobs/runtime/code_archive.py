@@ -1,0 +1,97 @@
+"""Our own code for executors: they have Spark and numpy, pyarrow, pandas and kafka-python, but no evenlag.
+
+A session on a cluster sends the code along, as a zip. It is made of what this process runs, so driver and
+executors cannot differ; or it is the wheel that ``EVENLAG_WHEEL`` names, if that has the same code in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evenlag.errors import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark import SparkContext
+
+WHEEL_VARIABLE: Final = "EVENLAG_WHEEL"
+PACKAGES: Final = ("assignor_core", "evenlag", "spark_jobs")
+# The same files give the same bytes.
+_TIMESTAMP: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def ship_code(context: SparkContext) -> None:
+    """Send the code to all executors of a session, those that come later included; once a session is enough.
+
+    Raises
+    ------
+    JobError
+        When ``EVENLAG_WHEEL`` names no wheel, or one of another evenlag than runs here.
+    """
+    from pyspark import SparkFiles
+
+    # Spark's own folder of this session: it goes when the session goes.
+    folder = Path(SparkFiles.getRootDirectory()) / "code"
+    folder.mkdir(exist_ok=True)
+    wheel = os.environ.get(WHEEL_VARIABLE)
+    archive = copy_wheel(Path(wheel), folder) if wheel else build_archive(folder)
+    context.addPyFile(str(archive))
+
+
+def build_archive(folder: Path) -> Path:
+    """Write a zip of the packages that executors import, named by its content.
+
+    Returns
+    -------
+    pathlib.Path
+        ``evenlag-<hash>.zip`` in ``folder``.
+    """
+    fresh = folder / "evenlag.new"
+    with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in _sources():
+            archive.writestr(zipfile.ZipInfo(name, _TIMESTAMP), data, zipfile.ZIP_DEFLATED)
+    digest = hashlib.sha256(fresh.read_bytes()).hexdigest()[:12]
+    return fresh.replace(folder / f"evenlag-{digest}.zip")
+
+
+def copy_wheel(wheel: Path, folder: Path) -> Path:
+    """Copy a wheel under a name that PySpark puts on the executors' path: it takes ``.zip``, not ``.whl``.
+
+    Raises
+    ------
+    JobError
+        When it is no wheel, or holds another evenlag than runs here: two versions would make plans then.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            held = {name: archive.read(name) for name in archive.namelist() if name.startswith(PACKAGES)}
+    except (OSError, zipfile.BadZipFile) as error:
+        raise JobError(f"{WHEEL_VARIABLE}={wheel} is no wheel that can be read: {error}") from error
+    different = [name for name, data in _sources() if held.get(name) != data]
+    if different:
+        raise JobError(
+            f"{WHEEL_VARIABLE}={wheel} holds another evenlag than runs here ({len(different)} files differ, "
+            f"first: {different[0]}): install that wheel where Spark's driver runs, or unset "
+            f"{WHEEL_VARIABLE} to send what runs here"
+        )
+    return Path(shutil.copyfile(wheel, folder / f"{wheel.stem}.zip"))
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    """Every module that executors may import, as (path in the archive, content), in order."""
+    for package in PACKAGES:
+        spec = find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise JobError(f"{package} is not installed: pip install 'evenlag[spark]'")
+        root = Path(spec.submodule_search_locations[0])
+        if not root.is_dir():
+            raise JobError(f"{root} is no folder: give evenlag to the driver installed, not by --py-files")
+        for file in sorted(root.rglob("*.py")):
+            yield f"{package}/{file.relative_to(root).as_posix()}", file.read_bytes()

@@ -1,0 +1,85 @@
+"""A Spark session for a person's terminal: what Spark says by itself goes into a file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evenlag.errors import JobError
+from spark_jobs.runtime.session import build_session, is_under_spark_submit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+
+
+@contextmanager
+def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSession]:
+    """Hold a session whose JVM writes into a file; the file goes with it, unless something failed.
+
+    Under ``spark-submit`` the JVM runs already and keeps its output.
+
+    Parameters
+    ----------
+    app_name, is_large
+        As for :func:`spark_jobs.runtime.session.build_session`.
+
+    Raises
+    ------
+    JobError
+        When Spark does not start; names the file.
+    """
+    if is_under_spark_submit():
+        spark = build_session(app_name, is_large=is_large)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+        return
+    log = Path(tempfile.gettempdir()) / f"{app_name.replace(os.sep, '-')}-{os.getpid()}.log"
+    with _output_into(log):
+        try:
+            spark = build_session(app_name, is_large=is_large)
+        except JobError as error:
+            raise JobError(f"{error} Spark's own output is in {log}") from error
+    try:
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except JobError:
+        # Ours say all there is to say.
+        log.unlink(missing_ok=True)
+        raise
+    except Exception:
+        _LOG.warning("Spark's own output is in %s", log)
+        raise
+    log.unlink(missing_ok=True)
+
+
+@contextmanager
+def _output_into(path: Path) -> Iterator[None]:
+    """Let what is started meanwhile, and inherits our output, write into a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, saved in enumerate(kept, start=1):
+            os.dup2(saved, number)
+            os.close(saved)
+        os.close(descriptor)

@@ -1,0 +1,115 @@
+"""Between Arrow tables and the replay: a group's rows in, scored moments and replays out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from spark_jobs.simulation.history import Reading, Readings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_CLASSIC: Final = "classic"
+
+
+def read_groups(
+    lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: NDArray[np.float64]
+) -> tuple[Readings, NDArray[np.int64]]:
+    """Bring a group's rows of ``lag`` and ``members`` into columns.
+
+    Parameters
+    ----------
+    lag
+        ``snapshot_id, topic_id, topic, partition, owner_member_id, lag_records, end_offset, time_lag_ms``.
+    members
+        ``snapshot_id, group_state, group_type, assignor, member_id, group_instance_id, subscription, error``.
+    snapshot_ids, at_s
+        [S'] all readings of the period, and when they were, ascending.
+
+    Returns
+    -------
+    tuple
+        The readings that show the group, and which of all they are: int64 [S].
+    """
+    import pyarrow as pa
+
+    ids = pa.array(snapshot_ids, pa.string())
+    lag_place, member_place = (_places(rows["snapshot_id"], ids) for rows in (lag, members))
+    shown = np.unique(np.concatenate([lag_place, member_place]))
+    of_all = np.full(len(snapshot_ids), -1, dtype=np.int64)
+    of_all[shown] = np.arange(len(shown))
+    people = _members_by_reading(members, of_all[member_place], len(shown))
+    topics, topic_ids = (_names(lag[name].combine_chunks()) for name in ("topic", "topic_id"))
+    both = [lag["owner_member_id"].combine_chunks(), members["member_id"].combine_chunks()]
+    owners = _names(pa.concat_arrays(both))
+    readings = Readings(
+        reading=of_all[lag_place],
+        topic=_places(lag["topic"], topics),
+        topic_id=_places(lag["topic_id"], topic_ids),
+        partition=lag["partition"].to_numpy().astype(np.int64),
+        lag=_floats(lag["lag_records"]),
+        end=_floats(lag["end_offset"]),
+        age_s=_floats(lag["time_lag_ms"]) / 1000.0,
+        owner=_places(lag["owner_member_id"], owners),
+        at_s=at_s[shown],
+        topics=tuple(topics.to_pylist()),
+        member_ids=tuple(owners.to_pylist()),
+        groups=tuple(people),
+    )
+    return readings, shown
+
+
+def _names(values: pa.Array) -> pa.Array:
+    """Distinct values in order: rows come in any order, and no figure may depend on it."""
+    import pyarrow.compute as pc
+
+    return pc.unique(values).drop_null().sort()
+
+
+def _places(values: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
+    """Index of each value among others; -1 where it is null or not there."""
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(pc.index_in(values.combine_chunks(), value_set=among), -1)
+    places: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    return places
+
+
+def _floats(values: pa.ChunkedArray) -> NDArray[np.float64]:
+    import pyarrow as pa
+
+    numbers: NDArray[np.float64] = values.cast(pa.float64()).to_numpy()
+    return numbers
+
+
+def _members_by_reading(members: pa.Table, place: NDArray[np.int64], num_readings: int) -> list[Reading]:
+    """Who was there at each reading: a loop over members, not over partitions."""
+    rows: list[list[dict[str, Any]]] = [[] for _ in range(num_readings)]
+    for where, row in zip(place.tolist(), members.to_pylist(), strict=True):
+        rows[where].append(row)
+    return [_reading(found) for found in rows]
+
+
+def _reading(rows: list[dict[str, Any]]) -> Reading:
+    if not rows:
+        return Reading((), obstacle="the group was not read")
+    first = rows[0]
+    if first["error"] is not None:
+        return Reading((), obstacle=f"the group could not be read: {first['error']}")
+    people = [row for row in rows if row["member_id"] is not None]
+    if not people and first["group_type"] != _CLASSIC:
+        told = f"the group speaks the {first['group_type']} protocol and does not show its members"
+        return Reading((), obstacle=told)
+    if any(row["subscription"] is None for row in people):
+        return Reading(
+            (), obstacle=f"the group is {first['group_state']}: what its members take does not show"
+        )
+    taken = tuple(
+        (row["member_id"], row["group_instance_id"], tuple(sorted(row["subscription"]))) for row in people
+    )
+    return Reading(tuple(sorted(taken, key=lambda person: person[0])), first["assignor"])

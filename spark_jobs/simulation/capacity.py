@@ -1,0 +1,111 @@
+"""What a member can process, as it was seen to: its rate while it was behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spark_jobs.simulation.history import History
+
+# Twice auto.commit.interval.ms: less than what arrives in this time may be lag that is only not committed.
+BUSY_BACKLOG_S: Final = 10.0
+# One interval may hold a pause or a burst; the median of three does not follow it.
+_FEWEST_INTERVALS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Capacities:
+    """What members can process.
+
+    Attributes
+    ----------
+    records_per_s
+        [M], finite.
+    is_observed
+        bool [M]: seen while the member was busy; else it is assumed.
+    """
+
+    records_per_s: NDArray[np.float64]
+    is_observed: NDArray[np.bool_]
+
+
+def estimate_capacities(history: History, relative: NDArray[np.float64] | None = None) -> Capacities:
+    """Estimate what each member of a period can process.
+
+    A member is busy in an interval when it holds the same partitions at both ends and is behind at both by
+    more than arrives in ten seconds. Its capacity is the median of its rates in such intervals, three at the
+    least; intervals without any progress are left out (that member was stuck, not loaded).
+
+    A member that was never busy for long enough is taken to be like the others: the median of the observed
+    ones, or its own largest rate if that is more. When nobody was busy, all that is known is a lower bound,
+    the largest rate of any member, and everybody gets that.
+
+    Parameters
+    ----------
+    history
+        What was seen.
+    relative
+        [M] what members can bear relative to each other, by the policy; NaN for who has no rule. Such members
+        get their share of the group's observed scale, whatever they were seen to do themselves.
+    """
+    rates, is_busy = _member_rates(history)
+    busy_rates = np.where(is_busy & (rates > 0), rates, np.nan)
+    seen_often = np.isfinite(busy_rates).sum(axis=0) >= _FEWEST_INTERVALS
+    observed = np.where(seen_often, _median(busy_rates), np.nan)
+    given = np.full(len(observed), np.nan) if relative is None else relative
+    weight = np.where(np.isfinite(given), given, 1.0)
+    largest = np.nan_to_num(rates, nan=0.0).max(axis=0, initial=0.0)
+    if seen_often.any():
+        scale = float(np.median((observed / weight)[seen_often]))
+    else:
+        scale = float((largest / weight).max(initial=0.0))
+    assumed = np.maximum(scale * weight, largest)
+    is_observed = seen_often & ~np.isfinite(given)
+    capacity = np.where(is_observed, observed, np.where(np.isfinite(given), scale * weight, assumed))
+    return Capacities(np.nan_to_num(capacity, nan=0.0), is_observed)
+
+
+def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Median of each column's known values; NaN without any."""
+    ranked = np.sort(values, axis=0)
+    count = np.isfinite(ranked).sum(axis=0)
+    columns = np.arange(values.shape[1])
+    last = max(len(values) - 1, 0)
+    if not len(values):
+        return np.full(values.shape[1], np.nan)
+    low = ranked[np.clip((count - 1) // 2, 0, last), columns]
+    high = ranked[np.clip(count // 2, 0, last), columns]
+    return np.where(count > 0, (low + high) / 2, np.nan)
+
+
+def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Rates of members by interval and whether they were busy: [S - 1, M]; NaN where it cannot be told."""
+    num_intervals, num_members = history.num_readings - 1, len(history.member_keys)
+    owner, lag = history.owner, history.lag
+    kept = (owner[:-1] >= 0) & (owner[:-1] == owner[1:])
+    told = kept & np.isfinite(lag[:-1]) & np.isfinite(lag[1:])
+    interval = np.broadcast_to(np.arange(num_intervals)[:, None], kept.shape)
+
+    def by_member(
+        who: NDArray[np.int32], where: NDArray[np.bool_], what: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        cell = interval[where] * num_members + who[where]
+        summed = np.bincount(
+            cell, None if what is None else what[where], minlength=num_intervals * num_members
+        )
+        return summed.reshape(num_intervals, num_members).astype(np.float64)
+
+    processed = (history.arrived + lag[:-1] - lag[1:]).clip(min=0.0)
+    held_before = by_member(owner[:-1], owner[:-1] >= 0, None)
+    held_after = by_member(owner[1:], owner[1:] >= 0, None)
+    num_told = by_member(owner[:-1], told, None)
+    is_told = (num_told > 0) & (num_told == held_before) & (num_told == held_after)
+    rates = np.where(is_told, by_member(owner[:-1], told, processed) / history.interval_s[:, None], np.nan)
+    backlog = np.minimum(by_member(owner[:-1], told, lag[:-1]), by_member(owner[1:], told, lag[1:]))
+    arriving = by_member(owner[:-1], told, history.arrived) / history.interval_s[:, None]
+    return rates, is_told & (backlog > 0) & (backlog >= BUSY_BACKLOG_S * arriving)

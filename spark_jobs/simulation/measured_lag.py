@@ -1,0 +1,63 @@
+"""What was measured of a group over a period, from the rows of ``lag`` themselves: no model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from spark_jobs.simulation.history import History
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLag:
+    """Figures of a group's measured lag; None where nothing is known to count.
+
+    Attributes
+    ----------
+    mean_records
+        The sum of the known lags over time, between snapshots on a straight line: each snapshot counts for
+        half of the interval before it and half of the one after it. A lag that is not known adds nothing, so
+        this is a lower bound when `unknown_share` > 0.
+    max_records
+        Largest sum over the partitions at a snapshot; those with unknown lag add nothing.
+    num_unknown
+        Lags of a partition at a snapshot that are not known.
+    unknown_share
+        Part of the partitions' time, counted alike, in which their lag is not known.
+    max_time_lag_ms
+        Largest measured time lag of a partition at a snapshot.
+    num_unknown_time_lags
+        Partitions at a snapshot that are behind, or may be, without a time lag: the largest is a lower bound.
+    """
+
+    mean_records: float | None
+    max_records: int | None
+    num_unknown: int
+    unknown_share: float | None
+    max_time_lag_ms: int | None
+    num_unknown_time_lags: int
+
+
+def measure_history(history: History) -> MeasuredLag:
+    """Work out the figures of what was measured; no loop over partitions or snapshots."""
+    known = history.known
+    unknown = history.live & ~known
+    total = np.where(known, history.lag, 0.0).sum(axis=1)
+    has_age = history.live & np.isfinite(history.age_s)
+    needs_age = history.live & ~(known & (history.lag == 0))
+    ages_s = history.age_s[has_age]
+    half_s = history.interval_s / 2
+    around_s = np.append(half_s, 0.0) + np.append(0.0, half_s)
+    period_s = float(around_s.sum())
+    all_s = float(around_s @ history.live.sum(axis=1))
+    return MeasuredLag(
+        mean_records=float(around_s @ total) / period_s if period_s > 0 and known.any() else None,
+        max_records=round(float(total.max())) if known.any() else None,
+        num_unknown=int(unknown.sum()),
+        unknown_share=float(around_s @ unknown.sum(axis=1)) / all_s if all_s > 0 else None,
+        max_time_lag_ms=round(1000.0 * float(ages_s.max())) if len(ages_s) else None,
+        num_unknown_time_lags=int((needs_age & ~has_age).sum()),
+    )

@@ -1,0 +1,219 @@
+"""What a replay is worth: lag and time lag over time, time to drain, and how far the model is off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from spark_jobs.simulation.capacity import BUSY_BACKLOG_S
+from spark_jobs.simulation.fluid_model import ROUNDING_RECORDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spark_jobs.simulation.history import History
+    from spark_jobs.simulation.simulator import Replayed
+
+# A time lag that is not exceeded for so much of the partitions' time.
+_P95: Final = 0.95
+_DUST: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaneMeasures:
+    """The figures of L lanes; times in ms.
+
+    Attributes
+    ----------
+    lag, max_member_lag, time_lag_ms
+        [L, S]: of the group, of the member furthest behind, of the oldest record.
+    mean_lag
+        [L] lag of the group on average over time, by the model: its integral by the length of the period.
+    p95_time_lag_ms
+        [L], over the partitions' time.
+    drain_place
+        The reading at which most lag was seen: from there on drain times count.
+    drain_time_ms
+        [L]; NaN where the period ends before.
+    """
+
+    lag: NDArray[np.float64]
+    max_member_lag: NDArray[np.float64]
+    time_lag_ms: NDArray[np.float64]
+    mean_lag: NDArray[np.float64]
+    p95_time_lag_ms: NDArray[np.float64]
+    drain_place: int
+    drain_time_ms: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelError:
+    """How far the replay of what really ran is from what was really seen, over the readings after the first.
+
+    Attributes
+    ----------
+    median, p95
+        Of |replayed - seen| lag of the group, as a share of what was seen, or of what arrives in ten seconds
+        where that is more. NaN when nothing can be told.
+    median_records, p95_records
+        The same in records.
+    """
+
+    median: float
+    p95: float
+    median_records: float
+    p95_records: float
+
+
+def measure_lanes(history: History, replayed: Replayed) -> LaneMeasures:
+    """Work out the figures of all lanes; no loop over rows or readings."""
+    backlog = replayed.backlog
+    num_readings, num_lanes, _ = backlog.shape
+    age_ms = 1000.0 * time_lags_s(history, backlog)
+    num_members = len(history.member_keys) + 1
+    cell = np.arange(num_readings * num_lanes)[:, None] * num_members
+    cell = (cell + replayed.owner.reshape(num_readings * num_lanes, -1) % num_members).ravel()
+    by_member = np.bincount(cell, backlog.ravel(), minlength=num_readings * num_lanes * num_members)
+    by_member = by_member.reshape(num_readings, num_lanes, num_members)[:, :, :-1]
+    drain_s = replayed.drain_s.max(axis=1, initial=0.0)
+    return LaneMeasures(
+        lag=backlog.sum(axis=2).T,
+        max_member_lag=by_member.max(axis=2, initial=0.0).T,
+        time_lag_ms=age_ms.max(axis=2, initial=0.0).T,
+        mean_lag=replayed.lag_records_s.sum(axis=0) / (history.at_s[-1] - history.at_s[0]),
+        p95_time_lag_ms=p95_over_time(age_ms, time_weights_s(history)),
+        drain_place=history.most_lag,
+        drain_time_ms=np.where(np.isfinite(drain_s), 1000.0 * drain_s, np.nan),
+    )
+
+
+def time_weights_s(history: History) -> NDArray[np.float64]:
+    """Seconds that each partition counts for at each snapshot: [S, P].
+
+    Half of the interval before it and half of the one after it, each only as far as the row is replayed at
+    both of its ends.
+    """
+    begun = history.begun
+    half_s = np.where(begun[:-1] & begun[1:], history.interval_s[:, None] / 2, 0.0)
+    weights = np.zeros(begun.shape)
+    weights[:-1] += half_s
+    weights[1:] += half_s
+    return weights
+
+
+def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The least age that is not exceeded for 95 % of the partitions' time: [L].
+
+    Parameters
+    ----------
+    age_ms
+        [S, L, P].
+    weights_s
+        [S, P], as :func:`time_weights_s` gives them; not all 0.
+    """
+    counts = weights_s > 0
+    weight = weights_s[counts]
+    ages = age_ms.transpose(1, 0, 2)[:, counts]
+    order = np.argsort(ages, axis=1, kind="stable")
+    share = np.cumsum(weight[order], axis=1)
+    # A sum in another order ends a rounding apart.
+    place = (share >= (_P95 - _DUST) * share[:, -1:]).argmax(axis=1)
+    return np.asarray(np.take_along_axis(ages, order, axis=1)[np.arange(len(ages)), place])
+
+
+def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Age of the oldest record not yet processed: [S, L, P] seconds, 0 where there is none.
+
+    The k-th record of a row came when its arrivals, a line from reading to reading, passed k. What was there
+    before the first end offset of the period came evenly over the time lag that was measured; where that is
+    not known, it counts from that first end offset on: no record is taken to be older than what was measured.
+
+    Parameters
+    ----------
+    backlog
+        [S, L, P] records.
+    """
+    num_readings, _, num_rows = backlog.shape
+    position, moment = _arrival_curves(history)
+    # One ascending line for all rows, so that one search answers all.
+    width = position[-1] - position[0] + 1.0
+    shift = np.cumsum(width) - width - position[0]
+    line = (position + shift).T.ravel()
+    when = moment.T.ravel()
+    wanted = position[1:, None, :] - backlog + shift
+    found = np.searchsorted(line, wanted.ravel() + ROUNDING_RECORDS, side="right") - 1
+    first = np.arange(num_rows) * (num_readings + 1)
+    found = np.clip(found.reshape(backlog.shape), first, first + num_readings - 1)
+    rise = line[found + 1] - line[found]
+    share = np.divide(wanted - line[found], rise, out=np.zeros_like(wanted), where=rise > 0).clip(0.0, 1.0)
+    came = when[found] + share * (when[found + 1] - when[found])
+    age = (history.at_s[:, None, None] - came).clip(min=0.0)
+    return np.where(backlog > ROUNDING_RECORDS, age, 0.0)
+
+
+def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Records that had arrived, and when: [S + 1, P] each, from before the first end offset on.
+
+    Zero is where the end offset was when the row's lag was first measured; what came before that in the
+    period is on the curve as it was seen to come.
+    """
+    num_readings, num_rows = history.live.shape
+    begins, first, age_s = _beginnings(history)
+    arrived = np.zeros((num_readings, num_rows))
+    np.cumsum(history.arrived, axis=0, out=arrived[1:])
+    position = arrived - arrived[first, np.arange(num_rows)]
+    seen_from_s = history.at_s[history.first_end]
+    base = np.minimum(-begins, position[0])
+    is_older = np.isfinite(age_s) & (base < position[0])
+    base_s = np.where(is_older, np.minimum(history.at_s[first] - age_s, seen_from_s), seen_from_s)
+    # Until a row's first end offset the curve has not begun.
+    waits = np.arange(num_readings)[:, None] < history.first_end
+    moment = np.where(waits, base_s, history.at_s[:, None])
+    position = np.where(waits, base, position)
+    return np.concatenate([base[None], position]), np.concatenate([base_s[None], moment])
+
+
+def _beginnings(
+    history: History,
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """The first measured lag of each row, the snapshot of it, and its time lag (NaN: not known): [P] each."""
+    known = history.known
+    first, columns = known.argmax(axis=0), np.arange(known.shape[1])
+    begins = np.where(known.any(axis=0), history.lag[first, columns], 0.0)
+    return begins, first, history.age_s[first, columns]
+
+
+def count_unknown_ages(history: History) -> int:
+    """Count rows of whose first backlog not all has a known age: their time lag is a lower bound."""
+    begins, first, age_s = _beginnings(history)
+    columns = np.arange(len(begins))
+    seen = np.zeros(history.live.shape)
+    np.cumsum(history.arrived, axis=0, out=seen[1:])
+    is_older = begins > seen[first, columns] + ROUNDING_RECORDS
+    return int((is_older & np.isnan(age_s)).sum())
+
+
+def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
+    """Compare the replay of what really ran with what was really seen.
+
+    Parameters
+    ----------
+    backlog
+        [S, P] of the lane of who really held what.
+    """
+    known = history.known
+    told = known[1:].any(axis=1)
+    if not told.any():
+        return ModelError(np.nan, np.nan, np.nan, np.nan)
+    seen = np.where(known, history.lag, 0.0).sum(axis=1)[1:][told]
+    off = np.abs(np.where(known, backlog, 0.0).sum(axis=1)[1:][told] - seen)
+    rate = (np.where(known[1:], history.arrived, 0.0).sum(axis=1) / history.interval_s)[told]
+    share = off / np.maximum(np.maximum(seen, BUSY_BACKLOG_S * rate), 1.0)
+    return ModelError(
+        float(np.median(share)),
+        float(np.percentile(share, 95)),
+        float(np.median(off)),
+        float(np.percentile(off, 95)),
+    )

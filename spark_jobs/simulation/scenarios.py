@@ -1,0 +1,251 @@
+"""Who holds what in a replay, reading by reading: as it really was, or as a policy would have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+from assignor_core.assignors import COOPERATIVE, EAGER, assignor_names, get_assignor
+from assignor_core.metrics import count_moves
+from assignor_core.verify import largest_count_gap
+from evenlag.enums import Load
+from evenlag.planning.group_planner import assign_rows, member_load, relative_gain
+from evenlag.policy.candidates import OBSERVED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from assignor_core.model import Group
+    from evenlag.policy.candidates import CandidateSettings, ComparedPolicy
+    from evenlag.policy.settings import Pauses
+    from spark_jobs.simulation.history import History, Structure
+
+# The hint client's own name on the wire.
+_COOPERATIVE_NAMES: Final = frozenset(
+    {"evenlag", *(name for name in assignor_names() if COOPERATIVE in get_assignor(name).protocols)}
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a lane has done so far."""
+
+    moves: int = 0
+    takeover_moves: int = 0
+    rebalances: int = 0
+    forced_rebalances: int = 0
+    paused_s: float = 0.0
+
+
+class Lane(Protocol):
+    """One what-if of a replay."""
+
+    name: str
+    counts: Counts
+    owner: NDArray[np.int32]
+
+    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Take note of a reading: set `owner` [P] and return for how many seconds each row stands still."""
+
+
+def protocol_of(assignor: str | None) -> str:
+    """What a rebalance of a group stops: COOPERATIVE what moves, EAGER everything."""
+    return COOPERATIVE if assignor in _COOPERATIVE_NAMES else EAGER
+
+
+def pause_s(
+    protocol: str, changed: NDArray[np.bool_], held: NDArray[np.bool_], pauses: Pauses
+) -> NDArray[np.float64]:
+    """For how long each row stands still in a rebalance: [P] seconds.
+
+    Parameters
+    ----------
+    changed, held
+        bool [P]: rows that get another owner, and rows of the group.
+    """
+    if protocol == EAGER:
+        return np.where(held, pauses.eager_s, 0.0)
+    return np.where(changed, pauses.moved_s, np.where(held, pauses.stall_s, 0.0))
+
+
+@dataclass(slots=True)
+class ObservedLane:
+    """Who really held what: the check of the model."""
+
+    history: History
+    pauses: Pauses
+    name: str = OBSERVED
+    counts: Counts = field(default_factory=Counts)
+    owner: NDArray[np.int32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owner = self.history.owner[0]
+
+    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :class:`Lane`."""
+        history = self.history
+        before, self.owner = self.owner, history.owner[place]
+        if place == 0:
+            return np.zeros(len(backlog))
+        is_forced = bool(history.structure[place] != history.structure[place - 1])
+        was_there = history.live[place] & history.live[place - 1]
+        changed = was_there & (before != self.owner)
+        if not is_forced and not changed.any():
+            return np.zeros(len(backlog))
+        number = int(history.structure[place])
+        stays = np.append(history.structures[number].place >= 0, False) if number >= 0 else None
+        moved = changed & (before >= 0)
+        if stays is not None:
+            moved &= stays[before]
+        self.counts.moves += int(moved.sum())
+        self.counts.rebalances += 1
+        self.counts.forced_rebalances += is_forced
+        stands = pause_s(protocol_of(history.groups[place].assignor), changed, self.owner >= 0, self.pauses)
+        self.counts.paused_s += float(stands.sum())
+        return stands
+
+
+@dataclass(slots=True)
+class PolicyLane:
+    """A policy in force from the first reading on.
+
+    It takes over at the first reading. When members, subscriptions or partitions change, the group
+    rebalances and the policy assigns anew, from what it had assigned before. A policy that plans by lag is
+    asked at every other reading too, with the lag of this what-if, and followed when its plan keeps its own
+    limits: `min_gain`, `max_moves`, `count_slack`, and `cooldown_s` since the last one.
+    """
+
+    history: History
+    pauses: Pauses
+    policy: ComparedPolicy
+    settings: CandidateSettings
+    counts: Counts = field(default_factory=Counts)
+    owner: NDArray[np.int32] = field(init=False)
+    name: str = field(init=False)
+    protocol: str = field(init=False)
+    _structure: int = -2
+    _asked_at_s: float = -np.inf
+    _planner: Planner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owner = self.history.owner[0]
+        self.name = self.policy.name
+        self.protocol = protocol_of(self.policy.assignor)
+        self._planner = Planner(self.policy, self.settings)
+
+    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :class:`Lane`."""
+        number = int(self.history.structure[place])
+        is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
+        self._structure = number
+        nothing = np.zeros(len(backlog))
+        if number < 0:
+            self.owner = np.full(len(backlog), -1, dtype=np.int32)
+            return nothing
+        if not is_forced and not self._may_ask(place):
+            return nothing
+        structure = self.history.structures[number]
+        group, target = self._plan(place, structure, backlog)
+        changed_rows = group.owner != target
+        if not is_forced and not (changed_rows.any() and self._planner.keeps_limits(group, target)):
+            return nothing
+        moves = count_moves(group, target)
+        self._count(moves, is_first=is_first, is_forced=is_forced)
+        if is_first and not changed_rows.any():
+            return nothing
+        if changed_rows.any():
+            self._asked_at_s = float(self.history.at_s[place])
+        changed = np.zeros(len(backlog), dtype=np.bool_)
+        changed[structure.rows] = changed_rows
+        self.owner = np.full(len(backlog), -1, dtype=np.int32)
+        self.owner[structure.rows] = np.append(structure.member, -1)[target]
+        stands = pause_s(self.protocol, changed, self.owner >= 0, self.pauses)
+        self.counts.paused_s += float(stands.sum())
+        return stands
+
+    def _may_ask(self, place: int) -> bool:
+        rested_s = self.history.at_s[place] - self._asked_at_s
+        is_shown = self.history.groups[place].obstacle is None
+        return self.policy.plans_by_lag and is_shown and rested_s >= self.settings.rule.gates.cooldown_s
+
+    def _plan(
+        self, place: int, structure: Structure, backlog: NDArray[np.float64]
+    ) -> tuple[Group, NDArray[np.int32]]:
+        history, rows = self.history, structure.rows
+        owner = structure.place[self.owner[rows]]
+        lag = np.rint(backlog[rows]).astype(np.int64)
+        rate = np.full(len(rows), np.nan)
+        if place > 0:
+            rate = history.arrived[place - 1][rows] / history.interval_s[place - 1]
+        is_unknown = np.isnan(history.lag[place][rows])
+        group = structure.group.with_state(owner, lag)
+        return group, self._planner.target(group, rate, is_unknown)
+
+    def _count(self, moves: int, *, is_first: bool, is_forced: bool) -> None:
+        self.counts.moves += moves
+        if is_first:
+            self.counts.takeover_moves += moves
+            self.counts.rebalances += moves > 0
+            return
+        self.counts.rebalances += 1
+        self.counts.forced_rebalances += is_forced
+
+
+class Planner:
+    """A policy's assignor for one group, at many states."""
+
+    def __init__(self, policy: ComparedPolicy, settings: CandidateSettings) -> None:
+        self._policy = policy
+        self._settings = settings
+        self._loads: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        # What does not plan by lag answers the same to the same owners; readings of a quiet hour are alike.
+        self._capacities: dict[tuple[str | None, ...], NDArray[np.float64]] = {}
+        self._known: dict[tuple[int, bytes, bytes], NDArray[np.int32]] = {}
+
+    def target(
+        self, group: Group, rate: NDArray[np.float64], is_unknown: NDArray[np.bool_]
+    ) -> NDArray[np.int32]:
+        """Who is to hold what: int32 [P].
+
+        Parameters
+        ----------
+        group
+            Owners and lags as they are.
+        rate
+            [P] records a second that arrive; NaN where not known.
+        is_unknown
+            bool [P]: the lag is not known, so the row stays with its live owner.
+        """
+        rule = self._settings.rule
+        if rule.load is not Load.LAG:
+            is_unknown = is_unknown | np.isnan(rate)
+        keep = is_unknown & (group.live_owner >= 0)
+        key = id(group.topic_start), group.owner.tobytes(), keep.tobytes()
+        if key in self._known:
+            return self._known[key]
+        load, capacity = member_load(rule.load, group.lag, rate), self._capacity(group)
+        self._loads = load, capacity
+        effort = self._settings.effort
+        target = assign_rows(group, rule, load=load, capacity=capacity, keep=keep, effort=effort)
+        if not self._policy.plans_by_lag:
+            self._known[key] = target
+        return target
+
+    def _capacity(self, group: Group) -> NDArray[np.float64]:
+        if group.instance_ids not in self._capacities:
+            of_each = [self._settings.rule.capacity_of(instance) for instance in group.instance_ids]
+            self._capacities[group.instance_ids] = np.array(of_each)
+        return self._capacities[group.instance_ids]
+
+    def keeps_limits(self, group: Group, target: NDArray[np.int32]) -> bool:
+        """Whether the newest target is worth a rebalance that nobody else asks for: what the gates ask."""
+        if self._loads is None:
+            return False
+        rule = self._settings.rule
+        return (
+            count_moves(group, target) <= rule.max_moves
+            and largest_count_gap(group, target) <= 1 + rule.count_slack
+            and relative_gain(*self._loads, group.live_owner, target) >= rule.min_gain
+        )

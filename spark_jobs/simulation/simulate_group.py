@@ -1,0 +1,300 @@
+"""One group's history under every policy: each reading scored by its lag, and the whole replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from assignor_core.errors import AssignorError
+from evenlag.enums import matches_pattern
+from evenlag.policy.candidates import OBSERVED
+from spark_jobs.simulation.capacity import estimate_capacities
+from spark_jobs.simulation.measured_lag import measure_history
+from spark_jobs.simulation.metrics import count_unknown_ages, measure_lanes, model_error
+from spark_jobs.simulation.scenarios import Lane, ObservedLane, Planner, PolicyLane
+from spark_jobs.simulation.simulator import replay
+from spark_jobs.simulation.snapshot_scores import MomentScores, score_moments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from evenlag.policy.candidates import ComparedPolicy
+    from evenlag.policy.settings import GroupSettings, Pauses
+    from spark_jobs.simulation.capacity import Capacities
+    from spark_jobs.simulation.history import History, Structure
+    from spark_jobs.simulation.metrics import LaneMeasures
+    from spark_jobs.simulation.simulator import Replayed
+
+_TOO_FEW: Final = "a replay needs two readings at the least"
+_NO_ROWS: Final = "no partition of the group was read"
+_NO_MEMBERS: Final = "the group has no members"
+_NO_LAG: Final = "no snapshot before the last one knows the lag of a partition"
+_ALL_UNKNOWN: Final = "the lag of no partition is known"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What is scored: a policy, or what really ran.
+
+    Attributes
+    ----------
+    policy, assignor, settings
+        As in the tables.
+    planner
+        None for what really ran.
+    """
+
+    policy: str
+    assignor: str | None = None
+    settings: str | None = None
+    planner: Planner | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """A policy's scores at some readings of a group, alike in members, subscriptions and partitions.
+
+    Attributes
+    ----------
+    candidate
+        What is scored.
+    places
+        int64 [R], which readings of the history.
+    group_size
+        Members and partitions.
+    unknown
+        int64 [R], partitions whose lag is not known.
+    scores
+        None where there are none.
+    reason
+        Why there are none.
+    """
+
+    candidate: Candidate
+    places: NDArray[np.int64]
+    group_size: tuple[int, int] | None = None
+    unknown: NDArray[np.int64] | None = None
+    scores: MomentScores | None = None
+    reason: str | None = None
+
+
+def score_group(
+    history: History, rule: GroupSettings, compared: Sequence[ComparedPolicy]
+) -> Iterator[Moments]:
+    """Score what really was, and what each policy would have assigned from there, at every reading.
+
+    Parameters
+    ----------
+    rule
+        The group's own rule, for what a policy leaves open.
+    """
+    candidates = [Candidate(OBSERVED)]
+    for policy in compared:
+        settings = policy.settings_for(rule)
+        told = policy.name, policy.assignor, settings.canonical_json()
+        candidates.append(Candidate(*told, Planner(policy, settings)))
+    obstacles = np.array([reading.obstacle or "" for reading in history.groups], dtype=object)
+    obstacles[(obstacles == "") & (history.structure < 0)] = _NO_MEMBERS
+    for candidate in candidates:
+        for reason in sorted(set(obstacles.tolist()) - {""}):
+            yield Moments(candidate, np.flatnonzero(obstacles == reason), reason=reason)
+        for number, structure in enumerate(history.structures):
+            places = np.flatnonzero((history.structure == number) & (obstacles == ""))
+            # Without partitions there is another reason.
+            is_known = history.known[np.ix_(places, structure.rows)].any(axis=1) | (not len(structure.rows))
+            if len(unknown := places[~is_known]):
+                yield Moments(candidate, unknown, _size(structure), reason=_ALL_UNKNOWN)
+            if len(places := places[is_known]):
+                yield _score(history, structure, places, candidate)
+
+
+def _score(
+    history: History, structure: Structure, places: NDArray[np.int64], candidate: Candidate
+) -> Moments:
+    group, rows = structure.group, structure.rows
+    size = _size(structure)
+    if not group.num_partitions:
+        return Moments(candidate, places, size, reason=_NO_ROWS)
+    seen = history.lag[np.ix_(places, rows)]
+    is_unknown = np.isnan(seen)
+    lag = np.where(is_unknown, 0.0, seen)
+    owner = structure.place[history.owner[np.ix_(places, rows)]]
+    after = owner
+    planner = candidate.planner
+    if planner is not None:
+        rates = _rates_before(history, places, rows)
+        whole = lag.astype(np.int64)
+        try:
+            after = np.stack(
+                [
+                    planner.target(group.with_state(owner[i], whole[i]), rates[i], is_unknown[i])
+                    for i in range(len(places))
+                ]
+            )
+        except AssignorError as error:
+            return Moments(candidate, places, size, reason=str(error))
+    scores = score_moments(group, lag, owner, after)
+    return Moments(candidate, places, size, is_unknown.sum(axis=1), scores)
+
+
+def _size(structure: Structure) -> tuple[int, int]:
+    return structure.group.num_members, structure.group.num_partitions
+
+
+def _rates_before(
+    history: History, places: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Arrivals of the interval that ends at each reading, records a second; NaN at the first: [R, P]."""
+    rates = np.full(history.live.shape, np.nan)
+    rates[1:] = history.arrived / history.interval_s[:, None]
+    found: NDArray[np.float64] = rates[np.ix_(places, rows)]
+    return found
+
+
+def replay_group(
+    history: History, rule: GroupSettings, compared: Sequence[ComparedPolicy], pauses: Pauses
+) -> list[dict[str, Any]]:
+    """Replay what really ran, and each policy: a row each, by the columns of ``replays``.
+
+    The lane of what really ran carries how far the model is off.
+    """
+    settings = [policy.settings_for(rule) for policy in compared]
+    names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
+    names += [
+        {"policy": policy.name, "assignor": policy.assignor, "settings": each.canonical_json()}
+        for policy, each in zip(compared, settings, strict=True)
+    ]
+    fixed = {
+        "period_start": _moment(history.at_s[0]),
+        "period_end": _moment(history.at_s[-1]),
+        "num_snapshots": history.num_readings,
+    }
+    reason = _obstacle(history)
+    if reason is not None:
+        return [fixed | name | {"reason": reason} for name in names]
+    relative = np.array([_relative(rule, instance) for instance in history.instance_ids])
+    capacities = estimate_capacities(history, relative)
+    policy_lanes = [
+        PolicyLane(history, pauses, policy, each) for policy, each in zip(compared, settings, strict=True)
+    ]
+    lanes: list[Lane] = [ObservedLane(history, pauses), *policy_lanes]
+    try:
+        replayed = replay(history, lanes, capacities.records_per_s)
+    except AssignorError as error:
+        return [fixed | name | {"reason": str(error)} for name in names]
+    measured = measure_lanes(history, replayed)
+    fixed |= _of_history(history, capacities, measured)
+    rows = [
+        fixed | name | _of_lane(measured, number, lane) | _processed(replayed.processed, number)
+        for number, (name, lane) in enumerate(zip(names, lanes, strict=True))
+    ]
+    for row, lane in zip(rows[1:], policy_lanes, strict=True):
+        row["protocol"] = lane.protocol
+    rows[0] |= _of_model(history, replayed)
+    return rows
+
+
+def _obstacle(history: History) -> str | None:
+    if history.num_readings < 2:  # noqa: PLR2004 - an interval has two ends
+        return _TOO_FEW
+    if not history.live.any():
+        return _NO_ROWS
+    if not len(history.structures):
+        return _NO_MEMBERS
+    # Without an interval that begins with a known lag there is nothing to replay: no lag is not a lag of 0.
+    begun = history.begun
+    return None if (begun[:-1] & begun[1:]).any() else _NO_LAG
+
+
+def _relative(rule: GroupSettings, instance_id: str | None) -> float:
+    """What a member can bear by a rule of the policy; NaN without one."""
+    named = any(
+        instance_id is not None and matches_pattern(each.match, instance_id) for each in rule.capacities
+    )
+    return rule.capacity_of(instance_id) if named else np.nan
+
+
+def _of_history(history: History, capacities: Capacities, measured: LaneMeasures) -> dict[str, Any]:
+    return {
+        "num_partitions": history.live.shape[1],
+        "num_members": len(history.member_keys),
+        "at": [_moment(at_s) for at_s in history.at_s.tolist()],
+        "drain_from": _moment(history.at_s[measured.drain_place]),
+        "arrived_records": round(float(history.arrived.sum())),
+        "num_observed_capacities": int(capacities.is_observed.sum()),
+        "num_assumed_capacities": int((~capacities.is_observed).sum()),
+        "num_unknown_ages": count_unknown_ages(history),
+        "unknown_share": _unknown_share(history),
+    }
+
+
+def _unknown_share(history: History) -> float:
+    """Part of the partitions' time before their lag was first measured: it is in no figure of the replay."""
+    interval_s = history.interval_s[:, None]
+    there = history.live[:-1] & history.live[1:]
+    replayed_s = float(((there & history.begun[:-1]) * interval_s).sum())
+    return 1.0 - replayed_s / float((there * interval_s).sum())
+
+
+def _of_measured(history: History) -> dict[str, Any]:
+    measured = measure_history(history)
+    return {
+        "measured_mean_lag_records": measured.mean_records,
+        "measured_max_lag_records": measured.max_records,
+        "num_unknown_lags": measured.num_unknown,
+        "measured_unknown_share": measured.unknown_share,
+        "measured_max_time_lag_ms": measured.max_time_lag_ms,
+        "num_unknown_time_lags": measured.num_unknown_time_lags,
+    }
+
+
+def _of_lane(measured: LaneMeasures, number: int, lane: Lane) -> dict[str, Any]:
+    lag, drain_ms, counts = measured.lag[number], measured.drain_time_ms[number], lane.counts
+    return {
+        "lag_records": _whole(lag),
+        "max_member_lag_records": _whole(measured.max_member_lag[number]),
+        "time_lag_ms": _whole(measured.time_lag_ms[number]),
+        "mean_lag_records": float(measured.mean_lag[number]),
+        "max_lag_records": round(float(lag.max())),
+        "p95_time_lag_ms": round(float(measured.p95_time_lag_ms[number])),
+        "max_time_lag_ms": round(float(measured.time_lag_ms[number].max())),
+        "drain_time_ms": None if np.isnan(drain_ms) else round(float(drain_ms)),
+        "moves": counts.moves,
+        "takeover_moves": counts.takeover_moves,
+        "rebalances": counts.rebalances,
+        "forced_rebalances": counts.forced_rebalances,
+        "paused_ms": round(1000 * counts.paused_s),
+    }
+
+
+def _of_model(history: History, replayed: Replayed) -> dict[str, Any]:
+    """How far the replay of what really ran is off."""
+    off = model_error(history, replayed.backlog[:, 0])
+    return {
+        "median_error": _known(off.median),
+        "p95_error": _known(off.p95),
+        "median_error_records": _known(off.median_records),
+        "p95_error_records": _known(off.p95_records),
+    }
+
+
+def _processed(processed: NDArray[np.float64], number: int) -> dict[str, Any]:
+    return {"processed_records": round(float(processed[:, number].sum()))}
+
+
+def _whole(values: NDArray[np.float64]) -> list[int]:
+    whole: list[int] = np.rint(values).astype(np.int64).tolist()
+    return whole
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _moment(at_s: float) -> datetime:
+    return datetime.fromtimestamp(float(at_s), UTC)

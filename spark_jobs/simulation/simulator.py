@@ -1,0 +1,124 @@
+"""Replay a group's history: all what-ifs side by side, interval by interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spark_jobs.simulation.fluid_model import ROUNDING_RECORDS, advance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from spark_jobs.simulation.fluid_model import Advanced
+    from spark_jobs.simulation.history import History
+    from spark_jobs.simulation.scenarios import Lane
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """What became of L what-ifs.
+
+    Attributes
+    ----------
+    backlog
+        [S, L, P] records at each reading; 0 where the row is not there.
+    owner
+        int32 [S, L, P] from each reading on, index of a member, -1 for nobody.
+    processed
+        [S - 1, L, P] records in the interval after each reading.
+    lag_records_s
+        [S - 1, L] lag of the group integrated over the interval after each reading, records times seconds.
+    drain_s
+        [L, P] seconds from the snapshot with most lag measured (``History.most_lag``) until the row has
+        processed what it had then; infinite when not in the period.
+    """
+
+    backlog: NDArray[np.float64]
+    owner: NDArray[np.int32]
+    processed: NDArray[np.float64]
+    lag_records_s: NDArray[np.float64]
+    drain_s: NDArray[np.float64]
+
+
+class _Drain:
+    """When each row has processed what it had at the snapshot with most lag measured."""
+
+    def __init__(self, history: History, place: int, backlog: NDArray[np.float64]) -> None:
+        self._history = history
+        self._from_s = float(history.at_s[place])
+        self.owed = backlog.ravel().copy()
+        self.drain_s = np.where(backlog <= ROUNDING_RECORDS, 0.0, np.inf)
+
+    def add(self, place: int, advanced: Advanced) -> None:
+        """Take note of the interval after a snapshot; a row that is gone at its end has nothing left."""
+        history = self._history
+        since_s = history.at_s[place : place + 2] - self._from_s
+        paid_s = since_s[0] + advanced.paid_s.reshape(self.drain_s.shape)
+        gone_s = np.where(history.live[place + 1], np.inf, since_s[1])
+        self.drain_s = np.minimum(self.drain_s, np.minimum(paid_s, gone_s))
+        self.owed -= advanced.processed
+
+
+def replay(history: History, lanes: Sequence[Lane], capacity: NDArray[np.float64]) -> Replayed:
+    """Let the lanes live through a history.
+
+    A row begins with the lag that was seen at its first reading (the first that knows it); from then on it is
+    the model's alone.
+
+    Parameters
+    ----------
+    lanes
+        L of them; each is asked for its owners at every reading.
+    capacity
+        [M] records a second.
+    """
+    num_readings, num_rows = history.live.shape
+    num_lanes, num_servers = len(lanes), len(capacity) + 1
+    shape = (num_lanes, num_rows)
+    backlog, owner = np.zeros(shape), np.full(shape, -1, dtype=np.int32)
+    ready_s = np.zeros(shape)
+    backlogs, owners = np.zeros((num_readings, *shape)), np.full((num_readings, *shape), -1, dtype=np.int32)
+    processed = np.zeros((max(num_readings - 1, 0), *shape))
+    lag_records_s = np.zeros(processed.shape[:2])
+    drain_place = history.most_lag
+    drain: _Drain | None = None
+    # To nobody (-1) is the last server of each lane, which can do nothing.
+    lane_server = np.arange(num_lanes)[:, None] * num_servers
+    lane_capacity = np.tile(np.append(capacity, 0.0), num_lanes)
+    is_begun = np.zeros(num_rows, dtype=np.bool_)
+    interval_s = history.interval_s
+    for place in range(num_readings):
+        is_begun &= history.live[place]
+        begins = history.live[place] & ~is_begun & np.isfinite(history.lag[place])
+        backlog[:, ~is_begun] = 0.0
+        backlog[:, begins] = history.lag[place][begins]
+        is_begun |= begins
+        for number, lane in enumerate(lanes):
+            ready_s[number] = lane.step(place, backlog[number])
+            owner[number] = lane.owner
+        backlogs[place], owners[place] = backlog, owner
+        if place == drain_place:
+            drain = _Drain(history, place, backlog)
+        if place == num_readings - 1:
+            break
+        rate = np.where(is_begun, history.arrived[place] / interval_s[place], 0.0)
+        advanced = advance(
+            backlog.ravel(),
+            arrival=np.tile(rate, num_lanes),
+            server=(lane_server + owner % num_servers).ravel(),
+            capacity=lane_capacity,
+            ready_s=ready_s.ravel(),
+            duration_s=float(interval_s[place]),
+            owed=None if drain is None else drain.owed,
+        )
+        backlog, processed[place] = advanced.backlog.reshape(shape), advanced.processed.reshape(shape)
+        lag_records_s[place] = advanced.backlog_records_s.reshape(shape).sum(axis=1)
+        if drain is not None:
+            drain.add(place, advanced)
+    drain_s = np.full(shape, np.inf) if drain is None else drain.drain_s
+    return Replayed(backlogs, owners, processed, lag_records_s, drain_s)

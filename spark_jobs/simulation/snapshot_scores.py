@@ -1,0 +1,123 @@
+"""Assignments scored by the lag of the moment, many readings at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assignor_core.assignors._classes import classes_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from assignor_core.model import Group
+
+_NEVER = np.iinfo(np.int64).max // 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MomentScores:
+    """Figures of R assignments of groups alike in members, subscriptions and partitions; all [R].
+
+    They are those of :func:`assignor_core.metrics.measure` and its kin, for all readings at once.
+    """
+
+    unassigned: NDArray[np.int64]
+    moves: NDArray[np.int64]
+    min_count: NDArray[np.int64]
+    max_count: NDArray[np.int64]
+    count_gap: NDArray[np.int64]
+    balance_score: NDArray[np.int64]
+    max_lag: NDArray[np.float64]
+    mean_lag: NDArray[np.float64]
+    skew: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    optimality_gap: NDArray[np.float64]
+    gain: NDArray[np.float64]
+
+
+def score_moments(
+    group: Group,
+    lag: NDArray[np.float64],
+    before: NDArray[np.int32],
+    after: NDArray[np.int32],
+) -> MomentScores:
+    """Score assignments of one group at R readings.
+
+    Parameters
+    ----------
+    group
+        Members, subscriptions and partitions; its owners and lags do not count. One member at the least.
+    lag
+        [R, P] records, 0 where not known.
+    before, after
+        int32 [R, P], row → member, -1 for nobody: who holds it, and who would.
+    """
+    num_readings, num_members = len(lag), group.num_members
+    cell = np.arange(num_readings)[:, None] * num_members
+
+    def by_member(owner: NDArray[np.int32], what: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        held = owner >= 0
+        summed = np.bincount(
+            (cell + owner)[held], None if what is None else what[held], minlength=num_readings * num_members
+        )
+        return summed.reshape(num_readings, num_members).astype(np.float64)
+
+    counts = by_member(after, None).astype(np.int64)
+    lags = by_member(after, lag)
+    largest, mean = lags.max(axis=1, initial=0.0), lags.mean(axis=1)
+    held_before = by_member(before, lag).max(axis=1, initial=0.0)
+    ranks = 2 * np.arange(num_members) - num_members + 1
+    bound = lag_bound(group, lag)
+    return MomentScores(
+        unassigned=(after < 0).sum(axis=1),
+        moves=((before >= 0) & (before != after)).sum(axis=1),
+        min_count=counts.min(axis=1, initial=_NEVER),
+        max_count=counts.max(axis=1, initial=0),
+        count_gap=_count_gaps(group, after, counts),
+        balance_score=(ranks * np.sort(counts, axis=1)).sum(axis=1),
+        max_lag=largest,
+        mean_lag=mean,
+        skew=np.divide(largest, mean, out=np.ones(num_readings), where=largest > 0),
+        bound=bound,
+        optimality_gap=np.divide(largest, bound, out=np.ones(num_readings), where=bound > 0) - 1.0,
+        gain=1.0 - np.divide(largest, held_before, out=np.ones(num_readings), where=held_before > 0),
+    )
+
+
+def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What no assignment brings the lag of the member furthest behind below: [R].
+
+    The largest of: one partition's lag; the lag that a set of members must bear, because nobody else takes
+    it, by their number; and all of it by everybody. As `lag-aware-sticky` reports it, for equal capacities.
+    """
+    classes = classes_of(group)
+    taken = classes.class_of_row >= 0
+    if not taken.any():
+        return np.zeros(len(lag))
+    member_of = np.zeros((int(taken.sum()), len(classes.size)))
+    member_of[np.arange(len(member_of)), classes.class_of_row[taken]] = 1.0
+    by_class = lag[:, taken] @ member_of
+    outside = classes.eligible.astype(np.int64) @ (~classes.eligible).astype(np.int64).T
+    shares = by_class @ (outside == 0) / classes.eligible.sum(axis=1)
+    everybody = by_class.sum(axis=1) / classes.eligible.any(axis=0).sum()
+    single = lag[:, taken].max(axis=1)
+    return np.asarray(np.maximum(np.maximum(shares.max(axis=1), everybody), single))
+
+
+def _count_gaps(group: Group, owner: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As :func:`assignor_core.verify.largest_count_gap`, by classes of partitions: [R]."""
+    classes = classes_of(group)
+    num_readings, num_members = counts.shape
+    num_classes = len(classes.size)
+    if not num_classes:
+        return np.zeros(num_readings, dtype=np.int64)
+    held_rows = (owner >= 0) & (classes.class_of_row >= 0)
+    cell = (np.arange(num_readings)[:, None] * num_classes + classes.class_of_row) * num_members + owner
+    held = np.bincount(cell[held_rows], minlength=num_readings * num_classes * num_members)
+    held = held.reshape(num_readings, num_classes, num_members)
+    most = np.where(held > 0, counts[:, None, :], 0).max(axis=2)
+    least = np.where(classes.eligible, counts[:, None, :], _NEVER).min(axis=2)
+    return np.asarray(np.where(most > 0, most - least, 0).max(axis=1).clip(min=0))

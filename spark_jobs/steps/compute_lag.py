@@ -1,0 +1,122 @@
+"""Lag of a finished snapshot into the ``lag`` table; a repeat gives the same rows and writes none twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
+from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.session import is_large_snapshot, sized_session
+from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+    from evenlag.policy.settings import Policy
+    from spark_jobs.runtime.delta_lake import Lake
+
+_ROWS_PER_FILE = 1_000_000
+
+
+def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> None:
+    """Compute and write the lag of a snapshot.
+
+    Parameters
+    ----------
+    lake
+        The tables.
+    policy
+        Says the groups' reset policies and isolation levels, and the windows.
+    cluster, snapshot_id
+        The finished snapshot.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be written.
+    """
+    with KeptFrames() as kept:
+        _compute_lag(lake, policy, cluster, snapshot_id, kept)
+
+
+def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kept: KeptFrames) -> None:
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as sf
+
+    settings = policy.clusters[cluster]
+    marker = kept.keep(lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id))
+    members = kept.keep(lake.read_snapshot(MEMBERS, cluster, snapshot_id))
+    counts = ("num_groups", "num_partitions")
+    seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
+    history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
+    # Every group on every partition at the most; where that may be much, its commits tell how much it is.
+    most_rows = seen.num_groups * seen.num_partitions
+    offsets = lake.read_snapshot(OFFSETS, cluster, snapshot_id)
+    commits = lake.read_snapshot(COMMITS, cluster, snapshot_id)
+    if is_large_snapshot(most_rows):
+        num_rows = commits.count()
+    else:
+        num_rows = most_rows
+        # Little, and asked for several times: each look at Delta costs more than the rows.
+        offsets, commits = kept.keep(offsets), kept.keep(commits)
+    lag = build_lag(
+        offsets=offsets,
+        commits=commits,
+        members=members,
+        snapshot=marker,
+        group_settings=_group_settings(lake, policy, cluster, members),
+        offset_history=build_offset_history(_rows_of(lake, OFFSETS, cluster, history)),
+        commit_history=build_commit_history(_rows_of(lake, COMMITS, cluster, history)),
+        rate_window_s=settings.rate_window_s,
+    )
+    is_counted = most_rows > _ROWS_PER_FILE
+    if is_counted:
+        # Computed apart, to be counted; on disk, for on a local master memory is the driver's.
+        lag = kept.keep(lag, StorageLevel.DISK_ONLY)
+    with sized_session(lake.spark, num_rows):
+        files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
+        lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))
+
+
+def _earlier_snapshots(lake: Lake, cluster: str, before_us: int, window_s: int) -> list[Row]:
+    """Day and id of the finished snapshots of the window before a moment: a few hundred at the most."""
+    from pyspark.sql import functions as sf
+
+    since_us = before_us - 1_000_000 * window_s
+    return (
+        lake.read(SNAPSHOTS)
+        .where(
+            (sf.col("cluster") == cluster)
+            & (sf.col("end_read_at") < sf.timestamp_micros(sf.lit(before_us)))
+            & (sf.col("end_read_at") >= sf.timestamp_micros(sf.lit(since_us)))
+        )
+        .select("day", "snapshot_id")
+        .collect()
+    )
+
+
+def _rows_of(lake: Lake, table: Table, cluster: str, snapshots: list[Row]) -> DataFrame:
+    """Rows of these snapshots only: what an unfinished reading left behind has no part in history."""
+    from pyspark.sql import functions as sf
+
+    # As literals the ids prune files, as a join they would not.
+    return lake.read(table).where(
+        (sf.col("cluster") == cluster)
+        & sf.col("day").isin({row.day for row in snapshots} or {None})
+        & sf.col("snapshot_id").isin([row.snapshot_id for row in snapshots])
+    )
+
+
+def _group_settings(lake: Lake, policy: Policy, cluster: str, members: DataFrame) -> DataFrame:
+    """What the policy says of the clients of each group."""
+    rows = []
+    for row in members.select("group_id").distinct().collect():
+        settings = policy.group_settings(cluster, row.group_id)
+        rows.append(
+            (
+                row.group_id,
+                settings.reset_policy.value if settings.reset_policy else None,
+                settings.isolation_level.value if settings.isolation_level else None,
+            )
+        )
+    return lake.spark.createDataFrame(rows, "group_id STRING, reset_policy STRING, isolation_level STRING")

@@ -1,0 +1,167 @@
+"""Outcomes of earlier hints by this snapshot: ``outcomes``, then APPLIED, IGNORED and EXPIRED events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evenlag.enums import PlanEvent
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
+from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.transforms.outcomes import build_outcomes
+from spark_jobs.transforms.plan_events import build_events, select_published
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.runtime.delta_lake import Lake
+
+_ENDINGS = (PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.WITHDRAWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Published plans without an ending.
+
+    Attributes
+    ----------
+    plans
+        See ``transforms.outcomes.build_outcomes``; without the total lag.
+    plan_ids
+        Their ids: a handful a group at the most.
+    """
+
+    plans: DataFrame
+    plan_ids: list[str]
+
+
+def read_lives(lake: Lake, cluster: str) -> DataFrame:
+    """Read what was published and how it ended, once for all steps that ask: every look at Delta is a query.
+
+    Returns
+    -------
+    DataFrame
+        The events PUBLISHED and those that end a plan: to be kept.
+    """
+    from pyspark.sql import functions as sf
+
+    told = sf.col("event").isin(PlanEvent.PUBLISHED, *_ENDINGS)
+    return lake.read_events().where((sf.col("cluster") == cluster) & told)
+
+
+def find_pending(lake: Lake, cluster: str, lives: DataFrame, kept: KeptFrames) -> Pending:
+    """Find what waits for an outcome; it needs nothing of the snapshot that will settle it.
+
+    Parameters
+    ----------
+    lake, cluster
+        The tables.
+    lives
+        From :func:`read_lives`.
+    kept
+        Keeps the plans for :func:`read_outcomes`.
+    """
+    plans = kept.keep(_pending(lake, cluster, lives))
+    return Pending(plans, [row.plan_id for row in plans.select("plan_id").collect()])
+
+
+def read_outcomes(
+    lake: Lake, cluster: str, snapshot_id: str, run_id: str, pending: Pending
+) -> dict[str, int]:
+    """Settle the published plans that this snapshot can settle; :func:`tell_settled` comes after it.
+
+    Parameters
+    ----------
+    lake, cluster, snapshot_id
+        The tables, and the snapshot to settle by; its lag is there.
+    run_id
+        The run, for the records.
+    pending
+        From :func:`find_pending`.
+
+    Returns
+    -------
+    dict
+        How many were APPLIED, IGNORED and EXPIRED.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be written.
+    """
+    from pyspark.sql import functions as sf
+
+    if not pending.plan_ids:
+        return {}
+    with KeptFrames() as kept:
+        assignments = lake.read(PLAN_ASSIGNMENTS).where(
+            (sf.col("cluster") == cluster) & sf.col("plan_id").isin(pending.plan_ids)
+        )
+        totals = assignments.groupBy("plan_id").agg(sf.sum("lag_records").alias("total_lag_before_records"))
+        outcomes = build_outcomes(
+            pending=pending.plans.join(totals, "plan_id", "left"),
+            assignments=assignments,
+            members=kept.keep(lake.read_snapshot(MEMBERS, cluster, snapshot_id)),
+            lag=lake.read_snapshot(LAG, cluster, snapshot_id),
+            snapshot=lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
+            run_id=run_id,
+        )
+        kept.keep(outcomes)
+        counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
+        # Most readings settle nothing, and an empty commit costs what a full one does.
+        if counts:
+            lake.append(OUTCOMES, outcomes, f"outcomes/{cluster}/{snapshot_id}")
+    return counts
+
+
+def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> None:
+    """Tell of every outcome that no event tells of yet: those of a run that was killed in between too.
+
+    What a snapshot shows is known when the snapshot has been read, and not at its slot, which lies before.
+
+    Parameters
+    ----------
+    lake, cluster, snapshot_id
+        The tables, and the snapshot that settled last.
+    lives
+        From :func:`read_lives`.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be written.
+    """
+    from pyspark.sql import functions as sf
+
+    if not lake.exists(OUTCOMES):
+        return
+    told = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
+    settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
+    with KeptFrames() as kept:
+        untold = kept.keep(settled.join(told, "plan_id", "left_anti"))
+        if untold.isEmpty():
+            return
+        read = lake.read(SNAPSHOTS).where(sf.col("cluster") == cluster).select("snapshot_id", "finished_at")
+        events = build_events(
+            untold.join(read, "snapshot_id", "left"),
+            sf.col("outcome"),
+            actor="observer",
+            reason=sf.col("reason"),
+            at=sf.coalesce("finished_at", "slot"),
+        )
+        lake.append(PLAN_EVENTS, events, f"outcomes/{cluster}/{snapshot_id}")
+
+
+def _pending(lake: Lake, cluster: str, lives: DataFrame) -> DataFrame:
+    """Published plans without an ending, with their heads, and the newer plan that took their place."""
+    from pyspark.sql import functions as sf
+
+    published = select_published(lives).withColumnRenamed("next_plan_id", "superseded_by").drop("next_at")
+    ended = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
+    settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster).select("plan_id")
+    heads = lake.read(PLANS).where(sf.col("cluster") == cluster)
+    return (
+        published.join(ended, "plan_id", "left_anti")
+        .join(settled, "plan_id", "left_anti")
+        .join(heads.select("plan_id", "metrics_before", "metrics_after"), "plan_id")
+    )

@@ -1,0 +1,191 @@
+"""Ownership: who held each partition from when to when, out of the memberships of whole days.
+
+A membership is a stretch in which nothing of a group changed, so partitions are laid out once a change of
+their group and not once a reading. Everything happens within a group: its rows are brought together once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evenlag.lake.tables import OWNERSHIP
+from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.transforms.intervals import STRETCH_COLUMNS, join_stretches
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OWNED: Final = "OWNED"
+NOBODY: Final = "NOBODY"
+UNKNOWN: Final = "UNKNOWN"
+
+_GROUP: Final = ("cluster", "day", "input_hash", "group_id")
+_PARTITION: Final = ("topic_id", "topic", "partition")
+_KEY: Final = (*_GROUP, *_PARTITION, "member_id")
+_CONTENT: Final = (
+    "state",
+    "reason",
+    "owner_key",
+    "group_instance_id",
+    "client_id",
+    "client_host",
+    "num_owners",
+)
+_HOLDERS: Final = (
+    "array<struct<topic_id: string, topic: string, partition: int, state: string, member_id: string, "
+    "group_instance_id: string, client_id: string, client_host: string, num_owners: int>>"
+)
+
+
+def build_ownership(memberships: DataFrame, readings: DataFrame) -> DataFrame:
+    """Build the ``ownership`` rows of whole days.
+
+    Parameters
+    ----------
+    memberships
+        All rows of ``memberships`` of the days.
+    readings
+        The days' readings: ``snapshot_id, number``.
+
+    Returns
+    -------
+    DataFrame
+        By the contract of ``ownership``. While a group is empty or does not show who holds what, the
+        partitions that it took before or after have rows, as NOBODY or UNKNOWN.
+    """
+    from pyspark.sql import functions as sf
+
+    stretches = _numbered(memberships, readings).repartition(*_GROUP)
+    cells = _shown_or_around(stretches).select(
+        *_GROUP, *STRETCH_COLUMNS, "error", "group_state", "num_members", sf.inline("cells")
+    )
+    instance = sf.col("group_instance_id")
+    in_state = sf.concat(sf.lit("the group is "), sf.coalesce("group_state", sf.lit("in no state")))
+    told = cells.withColumns(
+        {
+            "owner_key": sf.when(instance.isNotNull(), sf.concat(sf.lit("i:"), instance)).otherwise(
+                sf.concat(sf.lit("m:"), "member_id")
+            ),
+            "reason": sf.when(sf.col("state") == UNKNOWN, sf.coalesce("error", in_state))
+            .when((sf.col("state") == NOBODY) & (sf.col("num_members") == 0), in_state)
+            .when(sf.col("state") == NOBODY, sf.lit("no member holds it")),
+        }
+    )
+    return conform(join_stretches(told, key=_KEY, content=_CONTENT), OWNERSHIP)
+
+
+def _numbered(memberships: DataFrame, readings: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    for edge in ("first", "last"):
+        numbers = readings.select(
+            sf.col("snapshot_id").alias(f"{edge}_snapshot_id"), sf.col("number").alias(f"{edge}_number")
+        )
+        memberships = memberships.join(sf.broadcast(numbers), f"{edge}_snapshot_id")
+    return memberships
+
+
+def _shown_or_around(stretches: DataFrame) -> DataFrame:
+    """Add ``cells``: what a stretch shows, or the partitions of the nearest ones that show something."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    in_order = Window.partitionBy(*_GROUP).orderBy("first_number")
+    shows = sf.col("is_known") & (sf.col("num_members") > 0)
+    shown = stretches.withColumn("cells", sf.when(shows, sf.flatten(_cells_by_topic())))
+    before = sf.last("cells", ignorenulls=True).over(
+        in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    after = sf.first("cells", ignorenulls=True).over(
+        in_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    )
+    none = sf.array().cast(_HOLDERS)
+    nearest = sf.concat(sf.coalesce(before, none), sf.coalesce(after, none))
+    state = sf.when(sf.col("is_known"), sf.lit(NOBODY)).otherwise(sf.lit(UNKNOWN))
+    blank = sf.array_distinct(
+        sf.transform(
+            nearest,
+            lambda cell: _cell(cell["topic_id"], cell["topic"], cell["partition"], state=state),
+        )
+    )
+    return shown.withColumn("nearest", sf.when(~shows, blank)).withColumn(
+        "cells", sf.coalesce("cells", "nearest")
+    )
+
+
+def _cells_by_topic() -> Column:
+    """For each topic its cells: one a holder, and one for each partition that is taken and not held."""
+    from pyspark.sql import functions as sf
+
+    members = sf.col("members")
+    taken = sf.flatten(
+        sf.transform(members, lambda member: sf.coalesce(member["subscription"], _none("string")))
+    )
+
+    def of_topic(topic: Column) -> Column:
+        held = sf.transform(members, lambda member: _held(member, topic["topic"]))
+        all_held = sf.array_sort(sf.flatten(held))
+        # A partition held twice is a fault and rare: only then is it worth counting.
+        twice = sf.filter(all_held, lambda number, at: (at > 0) & (number == sf.get(all_held, at - 1)))
+        cells = sf.transform(
+            members,
+            lambda member: sf.transform(
+                _held(member, topic["topic"]),
+                lambda number: _cell(
+                    topic["topic_id"],
+                    topic["topic"],
+                    number,
+                    state=sf.lit(OWNED),
+                    member=member,
+                    num_owners=sf.lit(1) + sf.size(sf.filter(twice, lambda other: other == number)),
+                ),
+            ),
+        )
+        numbers = sf.when(
+            (topic["num_partitions"] > 0) & sf.array_contains(taken, topic["topic"]),
+            sf.sequence(sf.lit(0), topic["num_partitions"] - 1),
+        ).otherwise(_none("int"))
+        free = sf.transform(
+            sf.array_except(numbers, all_held),
+            lambda number: _cell(topic["topic_id"], topic["topic"], number, state=sf.lit(NOBODY)),
+        )
+        return sf.concat(sf.flatten(cells), free)
+
+    return sf.transform("topics", of_topic)
+
+
+def _held(member: Column, topic: Column) -> Column:
+    from pyspark.sql import functions as sf
+
+    none = sf.array().cast("array<struct<topic: string, partitions: array<int>>>")
+    of_topic = sf.filter(sf.coalesce(member["assignment"], none), lambda held: held["topic"] == topic)
+    return sf.array_distinct(sf.flatten(sf.transform(of_topic, lambda held: held["partitions"])))
+
+
+def _cell(
+    topic_id: Column,
+    topic: Column,
+    partition: Column,
+    *,
+    state: Column,
+    member: Column | None = None,
+    num_owners: Column | None = None,
+) -> Column:
+    from pyspark.sql import functions as sf
+
+    names = ("member_id", "group_instance_id", "client_id", "client_host")
+    nothing = sf.lit(None).cast("string")
+    return sf.struct(
+        topic_id.alias("topic_id"),
+        topic.alias("topic"),
+        partition.alias("partition"),
+        state.alias("state"),
+        *((nothing if member is None else member[name]).alias(name) for name in names),
+        (sf.lit(0) if num_owners is None else num_owners).alias("num_owners"),
+    )
+
+
+def _none(kind: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.array().cast(f"array<{kind}>")

@@ -1,0 +1,237 @@
+"""All policies over all readings of a period: one Arrow call a group, partitions as columns all the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import LagStatus
+from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
+from spark_jobs.runtime.delta_lake import conform
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+
+    from evenlag.policy.candidates import ComparedPolicy
+    from evenlag.policy.settings import Pauses, Policy
+    from spark_jobs.simulation.simulate_group import Moments
+    from spark_jobs.simulation.snapshot_scores import MomentScores
+
+# What one Arrow call answers: moments scored (none for a period in one go) and replays, told apart by `kind`.
+MOMENT: Final = "moment"
+REPLAY: Final = "replay"
+
+
+# Of one name in both tables, in one a number, in the other a list over time.
+_CLASHING: Final = frozenset(
+    column.name
+    for column in COMPARISONS.columns
+    if any(other.name == column.name and other.type != column.type for other in REPLAYS.columns)
+)
+
+
+def _compared_table() -> Table:
+    shared = {column.name: column for table in (COMPARISONS, REPLAYS) for column in table.columns}
+    renamed = [
+        Column(f"moment_{column.name}", column.type, column.doc)
+        for column in COMPARISONS.columns
+        if column.name in _CLASHING
+    ]
+    kind = Column("kind", "STRING", "moment or replay")
+    return Table("compared", "what comparing answers", ("kind",), (*shared.values(), *renamed, kind))
+
+
+COMPARED: Final = _compared_table()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonContext:
+    """What all groups of a comparison share; it travels to the executors and holds no secret.
+
+    Attributes
+    ----------
+    policy
+        Whose rules hold for the groups.
+    cluster, day
+        Where the rows go; of a period in one go the first day.
+    compared
+        What is compared.
+    pauses
+        Of the replays.
+    snapshot_ids, slots, at_ms
+        The readings of the period in order: id, slot, and when the end offsets were read.
+    comparison_id
+        Hash of all that the result follows from.
+    scores_moments
+        Whether readings are scored one by one too.
+    """
+
+    policy: Policy
+    cluster: str
+    day: date
+    compared: tuple[ComparedPolicy, ...]
+    pauses: Pauses
+    snapshot_ids: tuple[str, ...]
+    slots: tuple[datetime, ...]
+    at_ms: tuple[int, ...]
+    comparison_id: str
+    scores_moments: bool = True
+
+
+def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonContext) -> DataFrame:
+    """Compare the policies for every group.
+
+    Parameters
+    ----------
+    lag, members
+        Rows of the period's readings.
+    context
+        What all groups share.
+
+    Returns
+    -------
+    DataFrame
+        By ``COMPARED``; :func:`select_moments` and :func:`select_replays` take it apart.
+    """
+    from pyspark.sql import functions as sf
+
+    partitions = lag.where(sf.col("status") != LagStatus.NOT_SUBSCRIBED).select(
+        "group_id",
+        "snapshot_id",
+        "topic_id",
+        "topic",
+        "partition",
+        "owner_member_id",
+        "lag_records",
+        "end_offset",
+        "time_lag_ms",
+    )
+    people = members.select(
+        "group_id",
+        "snapshot_id",
+        "group_state",
+        "group_type",
+        "assignor",
+        "member_id",
+        "group_instance_id",
+        "subscription",
+        "error",
+    )
+
+    def compare(lag_rows: pa.Table, member_rows: pa.Table) -> pa.Table:
+        return compare_one_group(lag_rows, member_rows, context)
+
+    return (
+        partitions.groupBy("group_id")
+        .cogroup(people.groupBy("group_id"))
+        .applyInArrow(compare, schema=COMPARED.ddl)
+    )
+
+
+def select_moments(compared: DataFrame) -> DataFrame:
+    """The rows of ``comparisons``."""
+    from pyspark.sql import functions as sf
+
+    rows = compared.where(sf.col("kind") == MOMENT)
+    return conform(rows.withColumns({name: sf.col(f"moment_{name}") for name in _CLASHING}), COMPARISONS)
+
+
+def select_replays(compared: DataFrame, table: Table = REPLAYS) -> DataFrame:
+    """The rows of ``replays`` or of ``continuous_replays``."""
+    from pyspark.sql import functions as sf
+
+    return conform(compared.where(sf.col("kind") == REPLAY), table)
+
+
+def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonContext) -> pa.Table:
+    """Compare the policies for one group; what cannot be told has a reason in its place."""
+    import numpy as np
+    import pyarrow as pa
+
+    from evenlag.lake.arrow_schema import arrow_schema
+    from spark_jobs.simulation.arrow_input import read_groups
+    from spark_jobs.simulation.history import build_history
+    from spark_jobs.simulation.simulate_group import replay_group, score_group
+
+    schema = arrow_schema(COMPARED)
+    group_id = (lag if lag.num_rows else members)["group_id"][0].as_py()
+    at_s = np.array(context.at_ms, dtype=np.float64) / 1000.0
+    seen, shown = read_groups(lag, members, context.snapshot_ids, at_s)
+    history = build_history(seen)
+    rule = context.policy.group_settings(context.cluster, group_id)
+    shared = {
+        "cluster": context.cluster,
+        "day": context.day,
+        "group_id": group_id,
+        "comparison_id": context.comparison_id,
+    }
+    replays = replay_group(history, rule, context.compared, context.pauses)
+    parts = [pa.Table.from_pylist([shared | {"kind": REPLAY} | row for row in replays], schema=schema)]
+    if context.scores_moments:
+        parts += [
+            _moment_table(moments, shown[moments.places], shared, context)
+            for moments in score_group(history, rule, context.compared)
+        ]
+    return pa.concat_tables(parts)
+
+
+def _moment_table(
+    moments: Moments, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
+) -> pa.Table:
+    """One row a reading."""
+    import pyarrow as pa
+
+    from evenlag.lake.arrow_schema import arrow_schema
+
+    schema = arrow_schema(COMPARED)
+    ids, slots = (pa.array(values).take(pa.array(places)) for values in (context.snapshot_ids, context.slots))
+    columns: dict[str, Any] = {"snapshot_id": ids, "slot": slots}
+    if moments.group_size is not None:
+        columns["num_members"], columns["num_partitions"] = moments.group_size
+    if moments.scores is not None:
+        columns |= _score_columns(moments.scores) | {"num_unknown_partitions": moments.unknown}
+    columns |= shared | {
+        "kind": MOMENT,
+        "policy": moments.candidate.policy,
+        "assignor": moments.candidate.assignor,
+        "settings": moments.candidate.settings,
+        "reason": moments.reason,
+    }
+    arrays = [_column(columns.get(field.name), field.type, len(places)) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _score_columns(scores: MomentScores) -> dict[str, Any]:
+    import numpy as np
+
+    return {
+        "num_unassigned_partitions": scores.unassigned,
+        "moves": scores.moves,
+        "min_member_partitions": scores.min_count,
+        "max_member_partitions": scores.max_count,
+        "count_gap": scores.count_gap,
+        "balance_score": scores.balance_score,
+        "moment_max_member_lag_records": np.rint(scores.max_lag).astype(np.int64),
+        "mean_member_lag_records": scores.mean_lag,
+        "lag_skew": scores.skew,
+        "lower_bound_records": scores.bound,
+        "optimality_gap": scores.optimality_gap,
+        "gain": scores.gain,
+    }
+
+
+def _column(value: Any, kind: pa.DataType, length: int) -> pa.Array:
+    """A column of a constant, of an array, or of nulls."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(value, np.ndarray):
+        return pa.array(value).cast(kind)
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return value.cast(kind)
+    return pa.repeat(pa.scalar(value, kind), length)
