@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assignor_core.assignors.base import COOPERATIVE
-from assignor_core.model import Group
+from assignor_core.group import Group
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assignor_core.assignors.base import Assignor
-    from assignor_core.model import Assignment, UnknownClaim
+    from assignor_core.group import Assignment
+    from assignor_core.members import UnknownClaim
 
 __all__ = ["Settled", "Step", "cooperative_step", "next_round", "settle"]
 
@@ -65,7 +66,8 @@ def cooperative_step(group: Group, target: Assignment) -> Step:
 
     Examples
     --------
-    >>> from assignor_core.model import Group, Member
+    >>> from assignor_core.group import Group
+    >>> from assignor_core.members import Member
     >>> members = [Member("a", ("t",), owned=(("t", 0), ("t", 1))), Member("b", ("t",))]
     >>> step = cooperative_step(Group.from_members({"t": 2}, members), np.array([0, 1], dtype=np.int32))
     >>> step.assignment.tolist(), step.follow_up

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._classes import classes_of, give_out
+from assignor_core.algorithms.partition_classes import classes_of, give_out
 from assignor_core.assignors.base import COOPERATIVE, EAGER
 from assignor_core.assignors.sticky import even_one_class
 from assignor_core.errors import ProblemError, SubscriptionsDifferError
 
 if TYPE_CHECKING:
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["ConstrainedCooperativeStickyAssignor"]
 
@@ -33,7 +33,7 @@ class ConstrainedCooperativeStickyAssignor:
     Notes
     -----
     KIP-615. O(P + M log M). Counts and the number of moves are known before any partition is looked at:
-    see `_levels.even_out`.
+    see `algorithms.levels.even_out`.
     """
 
     name: ClassVar[str] = "constrained-cooperative-sticky"

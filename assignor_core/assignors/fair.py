@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._chains import balance
-from assignor_core.assignors._classes import Classes, classes_of, give_out
-from assignor_core.assignors._levels import fill
+from assignor_core.algorithms.chains import balance
+from assignor_core.algorithms.levels import fill
+from assignor_core.algorithms.partition_classes import Classes, classes_of, give_out
 from assignor_core.assignors.base import COOPERATIVE, EAGER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["FairAssignor", "FairestStickyAssignor"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._kafka_order import subscribers_by_topic
+from assignor_core.algorithms.kafka_order import subscribers_by_topic
 from assignor_core.assignors.base import EAGER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["LagAwareAssignor"]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from assignor_core.assignors._classes import classes_of
-from assignor_core.assignors._load_search import LoadSearch
-from assignor_core.assignors._load_start import place_free
+from assignor_core.algorithms.load_search import LoadSearch
+from assignor_core.algorithms.load_start import place_free
+from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.assignors.base import COOPERATIVE, EAGER
 from assignor_core.errors import ProblemError
 from assignor_core.metrics import count_moves
@@ -18,8 +18,8 @@ from assignor_core.verify import largest_count_gap
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.assignors._classes import Classes
-    from assignor_core.model import Assignment, Group
+    from assignor_core.algorithms.partition_classes import Classes
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["LagAwareStickyAssignor", "LoadPlan"]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._kafka_order import kafka_order, subscribers_by_topic
+from assignor_core.algorithms.kafka_order import kafka_order, subscribers_by_topic
 from assignor_core.assignors.base import EAGER
 
 if TYPE_CHECKING:
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["RoundRobinAssignor"]
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.assignors._chains import balance
-from assignor_core.assignors._classes import classes_of, give_out, split_by_racks
-from assignor_core.assignors._levels import even_out
+from assignor_core.algorithms.chains import balance
+from assignor_core.algorithms.levels import even_out
+from assignor_core.algorithms.partition_classes import classes_of, give_out, split_by_racks
 from assignor_core.errors import ProblemError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.assignors._classes import Classes
-    from assignor_core.model import Assignment, Group
+    from assignor_core.algorithms.partition_classes import Classes
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["StickyAssignor", "even_one_class"]
 
@@ -41,8 +41,8 @@ class StickyAssignor:
     -----
     KIP-54 and KIP-341, conflicting claims by generation (KAFKA-12984); in two phases KIP-429. With equal
     subscriptions (KAFKA-9987) counts follow by arithmetic, O(P + M log M). Otherwise an exact flow over
-    classes of topics, see `_chains`. Kafka's own general algorithm moves single partitions, not along
-    chains, and can end less even. With racks given, rack matches come after evenness and before moves.
+    classes of topics, see `algorithms.chains`. Kafka's own general algorithm moves single partitions, not
+    along chains, and can end less even. With racks given, rack matches come after evenness and before moves.
     """
 
     name: str

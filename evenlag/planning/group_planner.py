@@ -13,9 +13,9 @@ import numpy as np
 
 from assignor_core.assignors import get_assignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
+from assignor_core.group import Group
 from assignor_core.hint import HintPayload, fingerprint, member_key
 from assignor_core.metrics import Metrics, count_moves, measure
-from assignor_core.model import Group
 from assignor_core.verify import find_violations, largest_count_gap
 from evenlag.enums import Load
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.model import Group, utf16_key
+from assignor_core.group import Group
+from assignor_core.members import utf16_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +82,7 @@ class Structure:
     Attributes
     ----------
     group
-        Without owners and lags; see :meth:`~assignor_core.model.Group.with_state`.
+        Without owners and lags; see :meth:`~assignor_core.group.Group.with_state`.
     rows
         int64 [P_e]: its rows as rows of the history.
     member

@@ -17,7 +17,7 @@ from evenlag.policy.candidates import OBSERVED
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
     from evenlag.policy.candidates import CandidateSettings, ComparedPolicy
     from evenlag.policy.settings import Pauses
     from spark_jobs.simulation.history import History, Structure

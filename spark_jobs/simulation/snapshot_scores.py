@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.assignors._classes import classes_of
+from assignor_core.algorithms.partition_classes import classes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 _NEVER = np.iinfo(np.int64).max // 2
 

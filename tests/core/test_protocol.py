@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assignor_core.assignors import COOPERATIVE, assignor_names, get_assignor
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves
-from assignor_core.model import Group, Member
 from assignor_core.protocol import cooperative_step, next_round, settle
 from assignor_core.verify import check_assignment
 from tests.core.strategies import groups

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from assignor_core.assignors import get_assignor
 from assignor_core.errors import ProblemError
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves, measure, member_counts
-from assignor_core.model import Group, Member
 from assignor_core.protocol import cooperative_step
 from assignor_core.verify import check_assignment, has_improving_chain
 from tests.core.strategies import follow_up, groups, optimum, random_group

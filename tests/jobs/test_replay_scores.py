@@ -7,8 +7,8 @@ import pytest
 
 from assignor_core.assignors import get_assignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
+from assignor_core.group import Group
 from assignor_core.metrics import count_moves, measure
-from assignor_core.model import Group
 from assignor_core.verify import largest_count_gap
 from evenlag.planning.group_planner import relative_gain
 from spark_jobs.simulation.snapshot_scores import score_moments

@@ -10,8 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.assignors._classes import Classes
-    from assignor_core.model import Assignment, Group
+    from assignor_core.algorithms.partition_classes import Classes
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["LoadSearch", "Step"]
 
