@@ -118,19 +118,27 @@ class Settled:
 def settle(group: Group, assignor: Assignor, target: Assignment) -> Settled:
     """Run the rounds of a rebalance until nothing is withheld any more.
 
-    An assignor that plans once (`lag-aware-sticky`) has its target completed; any other is asked again in
-    each round, as a group's leader does. An eager one is settled at once.
+    The target of an assignor with `plans_once` is completed; any other is asked again in each round, as a
+    group's leader does. An eager one is settled at once.
+
+    Parameters
+    ----------
+    group
+        The group with its claims.
+    assignor
+        The assignor of the group.
+    target
+        int32 [P], its first answer; not changed.
     """
     if COOPERATIVE not in assignor.protocols:
         return Settled(target, 1)
-    planned_once = getattr(assignor, "plans_once", False)
     current, wanted = group, target
     for rounds in range(1, _MAX_ROUNDS + 1):
         step = cooperative_step(current, wanted)
         if not step.follow_up:
             return Settled(step.assignment, rounds)
         current = next_round(current, step.assignment)
-        wanted = target if planned_once else assignor.assign(current)
+        wanted = target if assignor.plans_once else assignor.assign(current)
     return Settled(step.assignment, _MAX_ROUNDS)
 
 

@@ -170,7 +170,7 @@ def test_kip_615_fills_steals_until_filled_and_hands_out() -> None:
 
 def test_constrained_names_who_differs() -> None:
     members = [Member("a", ("t",)), Member("b", ("t", "u"))]
-    with pytest.raises(SubscriptionsDifferError, match="'a' and 'b' only one takes 'u'"):
+    with pytest.raises(SubscriptionsDifferError, match="'a' and 'b' only one subscribes to 'u'"):
         assign("constrained-cooperative-sticky", {"t": 1, "u": 1}, members)
 
 
