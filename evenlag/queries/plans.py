@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.cli.console import moment
-from evenlag.enums import PlanEvent
+from evenlag.enums import PlanEvent, RequestState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -147,7 +147,7 @@ def _row(
     )
     outcome = outcome or {}
     status, reason = (event["event"], event["reason"]) if event else (None, None)
-    is_open = status == "PROPOSED" and request is not None
+    is_open = status == PlanEvent.PROPOSED and request is not None
     return {
         **plan,
         "metrics_before": before,
@@ -178,6 +178,6 @@ def known_measures(
 
 
 def _request_reason(request: dict[str, Any]) -> str:
-    if request["state"] == "ASKED":
+    if request["state"] == RequestState.ASKED:
         return f"waits for a person, until {moment(request['answer_by'])}"
     return f"stays in shadow: {request['reason']}"
