@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag.enums import MEMBERLESS_STATES, REBALANCING_STATES, GroupType
 from evenlag.lake.tables import MEMBERSHIPS
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.intervals import merge_intervals
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import MEMBERLESS_STATES, GroupState, LagStatus, Outcome
 from evenlag.lake.tables import OUTCOMES
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.member_assignments import explode_assignments
 
 if TYPE_CHECKING:

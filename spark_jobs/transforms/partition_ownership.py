@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag.enums import OwnershipState
 from evenlag.lake.tables import OWNERSHIP
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.intervals import INTERVAL_COLUMNS, merge_intervals
 
 if TYPE_CHECKING:
