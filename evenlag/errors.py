@@ -66,6 +66,10 @@ class SchemaError(LakeError):
     exit_code = 2
 
 
+class OldLakeError(SchemaError):
+    """Raised when a development version wrote the lake: this version neither reads nor migrates it."""
+
+
 class LakeSchemeError(LakeError):
     """Raised when a lake is at an address of a kind that no reader here knows."""
 

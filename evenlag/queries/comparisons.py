@@ -203,7 +203,7 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What was measured on the group-days; a comparison of an older release has nothing of it."""
+    """Lag that was measured on the group-days, beside what the model computed."""
     return {
         "measured_mean_lag_records": _mean(_known(rows, "measured_mean_lag_records")),
         "measured_max_lag_records": max(_known(rows, "measured_max_lag_records"), default=None),

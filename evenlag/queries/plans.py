@@ -128,7 +128,7 @@ def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def event_order(event: dict[str, Any]) -> int:
     """Where an event stands in a plan's life."""
     name = event["event"]
-    return PlanEvent(name).rank if name in PlanEvent else -1
+    return PlanEvent(name).rank if name in PlanEvent.__members__ else -1
 
 
 def _row(
@@ -137,14 +137,7 @@ def _row(
     outcome: dict[str, Any] | None,
     request: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    num_unknown = plan["num_unknown_lags"]
-    if num_unknown is None:
-        # Heads of an older evenlag count unknown rates among them, where the load is made of rates.
-        num_unknown = plan["num_unknown_partitions"]
-    before, after = (
-        known_measures(plan[name], num_unknown, plan["num_partitions"])
-        for name in ("metrics_before", "metrics_after")
-    )
+    before, after = (plan[name] or {} for name in ("metrics_before", "metrics_after"))
     outcome = outcome or {}
     status, reason = (event["event"], event["reason"]) if event else (None, None)
     is_open = status == "PROPOSED" and request is not None
@@ -152,7 +145,6 @@ def _row(
         **plan,
         "metrics_before": before,
         "metrics_after": after,
-        "num_unknown_lags": num_unknown,
         "status": status,
         "reason": _request_reason(request) if is_open and request is not None else reason,
         "answer_by": request["answer_by"] if is_open and request is not None else None,
@@ -163,18 +155,6 @@ def _row(
         "num_unknown_partitions_actual": outcome.get("num_unknown_partitions"),
         "adherence": outcome.get("adherence"),
     }
-
-
-def known_measures(
-    measures: dict[str, Any] | None, num_unknown: int | None, num_partitions: int | None
-) -> dict[str, Any]:
-    """Leave out of a plan's measures what unknown lag makes meaningless: an older evenlag wrote it, too."""
-    known = dict(measures or {})
-    if num_unknown:
-        known |= dict.fromkeys(("mean_member_lag_records", "lag_skew"))
-    if num_unknown and num_unknown == num_partitions:
-        known["max_member_lag_records"] = None
-    return known
 
 
 def _request_reason(request: dict[str, Any]) -> str:
