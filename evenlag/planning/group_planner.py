@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evenlag.planning.group_batch import GroupBundle
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.policy.group_settings import GroupSettings
 
 # Which of a group's settings an assignor takes; the others are held to them by the gates alone.
 _ASSIGNOR_SETTINGS: Final = {

@@ -13,7 +13,7 @@ from evenlag.policy.portable_settings import plain_values
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.policy.group_settings import GroupSettings
 
 OBSERVED: Final = "observed"
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
@@ -142,7 +142,7 @@ def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
     """Refuse a value that is out of its range; what a group's rule has cannot make it a valid one."""
     from pydantic import ValidationError
 
-    from evenlag.policy.settings import GateLimits, GroupSettings
+    from evenlag.policy.group_settings import GateLimits, GroupSettings
 
     given = dict(changes)
     if given.pop("effort", 0) < 0:

@@ -35,8 +35,8 @@ from evenlag.publishing.live_lag import LiveGain, read_live_gains
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import GroupSettings
 
 _LOG = logging.getLogger(__name__)
 

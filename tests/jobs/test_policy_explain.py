@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from evenlag.cli.app import app
 from evenlag.enums import Load
 from evenlag.policy.explain import explain_group
+from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.loader import parse_policy
-from evenlag.policy.settings import GroupSettings
 from tests.jobs.test_policy import POLICY
 
 if TYPE_CHECKING:

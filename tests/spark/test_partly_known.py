@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
-from evenlag.policy.settings import BackOff, GroupSettings
+from evenlag.policy.group_settings import BackOff, GroupSettings
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
