@@ -122,7 +122,9 @@ def test_commands_end_with_the_message_and_exit_code_2(old: Path, command: tuple
 
 
 def test_doctor_reports_it(old: Path) -> None:
-    (check,) = (one for one in lake_checks(LakeReader(str(old)), None, write=False) if one.name == "readable")
+    (check,) = (
+        one for one in lake_checks(LakeReader(str(old)), None, probe_writes=False) if one.name == "readable"
+    )
     with pytest.raises(OldLakeError):
         check.look()
     answer = CliRunner().invoke(app, ["doctor", "--lake", str(old), "--only", "lake.readable", "--json"])
