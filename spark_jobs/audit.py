@@ -29,7 +29,8 @@ from evenlag.lake.tables import (
 from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.cached_frames import KeptFrames
-from spark_jobs.runtime.delta_lake import Lake, conform
+from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.parallel import run_side_by_side
 from spark_jobs.runtime.session import build_session
 from spark_jobs.transforms.group_memberships import build_memberships

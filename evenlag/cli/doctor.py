@@ -55,9 +55,7 @@ def doctor(
     strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
     probe_writes: Annotated[
         bool,
-        typer.Option(
-            "--probe-writes", help="Also write to the hint topic and the lake, and undo it at once."
-        ),
+        typer.Option("--probe-writes", help="Also write to the hint topic and the lake, and undo it."),
     ] = False,
     airflow_url: Annotated[
         str | None,

@@ -187,7 +187,7 @@ def _check_transactional_id(view: KafkaView) -> list[Finding]:
     except kafka.errors.TransactionalIdNotFoundError:
         pass
     return [
-        ok(f"the transactional id {name} may be described; whether it may be written, --probe-writes tests")
+        ok(f"the transactional id {name} may be described; --probe-writes tests whether it may be written")
     ]
 
 

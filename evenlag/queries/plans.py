@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.cli.console import moment
 from evenlag.enums import PlanEvent
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from evenlag.lake.reader import Filter, LakeReader
+
+_RANK: Final = {event.value: event.rank for event in PlanEvent}
 
 
 def plan_rows(
@@ -127,8 +129,7 @@ def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def event_order(event: dict[str, Any]) -> int:
     """Where an event stands in a plan's life."""
-    name = event["event"]
-    return PlanEvent(name).rank if name in PlanEvent.__members__ else -1
+    return _RANK.get(event["event"], -1)
 
 
 def _row(

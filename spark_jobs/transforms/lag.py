@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import LAG
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.member_assignments import held_partitions
 
 if TYPE_CHECKING:

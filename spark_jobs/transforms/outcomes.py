@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.tables import OUTCOMES
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.member_assignments import held_partitions
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import OWNERSHIP
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.intervals import STRETCH_COLUMNS, join_stretches
 
 if TYPE_CHECKING:

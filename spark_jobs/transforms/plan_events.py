@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.tables import PLAN_EVENTS
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.tables import PLAN_EVALUATIONS
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.outcomes import actual_lag
 
 if TYPE_CHECKING:

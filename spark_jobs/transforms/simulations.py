@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 
 if TYPE_CHECKING:
     from datetime import date, datetime
