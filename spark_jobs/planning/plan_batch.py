@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from evenlag.planning.eligibility import GroupReading
     from evenlag.planning.group_batch import GroupBundle
     from evenlag.planning.group_planner import GroupPlan
-    from evenlag.policy.settings import GroupSettings, Policy
+    from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.settings import Policy
 
 _LOG = logging.getLogger(__name__)
 
