@@ -1,4 +1,4 @@
-"""All policies over all readings of a period: one Arrow call a group, partitions as columns all the way."""
+"""All policies over all snapshots of a period: one Arrow call a group, partitions as columns all the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -64,11 +64,11 @@ class ComparisonContext:
     pauses
         Of the replays.
     snapshot_ids, slots, at_ms
-        The readings of the period in order: id, slot, and when the end offsets were read.
+        The snapshots of the period in order: id, slot, and when the end offsets were read.
     comparison_id
         Hash of all that the result follows from.
     scores_moments
-        Whether readings are scored one by one too.
+        Whether snapshots are scored one by one too.
     """
 
     policy: Policy
@@ -89,7 +89,7 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
     Parameters
     ----------
     lag, members
-        Rows of the period's readings.
+        Rows of the period's snapshots.
     context
         What all groups share.
 
@@ -183,7 +183,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
 def _moment_table(
     moments: Moments, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
 ) -> pa.Table:
-    """One row a reading."""
+    """One row a snapshot."""
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema

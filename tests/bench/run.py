@@ -25,7 +25,7 @@ from assignor_core.group import Group
 from assignor_core.metrics import count_moves
 from tests.bench.draw import draw
 from tests.bench.plan import Case, all_cases
-from tests.integration.oracle.kafka_oracle import Oracle, class_path_or_reason
+from tests.support.oracle.kafka_oracle import Oracle, class_path_or_reason
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "speed.json"
 _REPEATS = 5
