@@ -102,6 +102,12 @@ class GroupType(StrEnum):
     CONSUMER = "consumer"
 
 
+# Types of groups that hints reach.
+HINTABLE_TYPES: Final = (GroupType.CLASSIC, GroupType.CONSUMER)
+# The assignor that a group must have selected to follow hints: the consumers' or the brokers' plug-in.
+EVENLAG_ASSIGNOR: Final = "evenlag"
+
+
 class PlanEvent(StrEnum):
     """Events in the life of a plan, as ``plan_events`` and ``control_events`` record them."""
 

@@ -163,7 +163,7 @@ def _join(stretches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _assignors(reader: LakeReader, period: AuditedPeriod) -> Iterator[dict[str, Any]]:
     """Groups that may be hinted, by the policy of the reading, and have selected another assignor."""
-    from evenlag.publishing.gates import EVENLAG_ASSIGNOR, HINTABLE_TYPES
+    from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES
 
     wanted = _may_be_hinted(reader, period)
     others: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evenlag.publishing.gates import CLASSIC, CONSUMER, EVENLAG_ASSIGNOR, HINTABLE_TYPES
+from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType
 
 if TYPE_CHECKING:
     from evenlag.planning.group_batch import GroupBundle
@@ -63,7 +63,7 @@ def planning_obstacle(group: GroupReading) -> str | None:
     if group.error is not None:
         return f"the group could not be read: {group.error}"
     if not group.num_shown:
-        if group.type != CLASSIC:
+        if group.type != GroupType.CLASSIC:
             return f"the group speaks the {group.type} protocol and does not show its members"
         return (
             "the group has no members: its application is not running, or takes partitions by assign() and "
@@ -80,6 +80,6 @@ def hint_obstacle(group: GroupReading) -> str | None:
         needed = " or ".join(HINTABLE_TYPES)
         return f"cannot be hinted: the group speaks the {group.type} protocol, hints need {needed}"
     if group.assignor != EVENLAG_ASSIGNOR:
-        told = _BROKER_ASSIGNS if group.type == CONSUMER else _CLIENT_ASSIGNS
+        told = _BROKER_ASSIGNS if group.type == GroupType.CONSUMER else _CLIENT_ASSIGNS
         return told.format(assignor=group.assignor)
     return None

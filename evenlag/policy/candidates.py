@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import DEFAULT_ASSIGNOR, Load
 from evenlag.errors import PolicyError
+from evenlag.policy.gate_contract import GateSetting, RuleSetting
+from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.portable_settings import plain_values
 
 if TYPE_CHECKING:
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
     from evenlag.policy.settings import GroupSettings
 
 OBSERVED: Final = "observed"
+# Limits of the gates that a simulation applies.
+_LIMITS: Final = tuple(
+    gate.limit for gate in SIMULATED_GATES if isinstance(gate.limit, RuleSetting | GateSetting)
+)
+_GATE_LIMITS: Final = tuple(limit.name for limit in _LIMITS if isinstance(limit, GateSetting))
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
-    "max_moves": int,
-    "count_slack": int,
-    "min_gain": float,
-    "cooldown_s": int,
+    **{limit.name: limit.kind for limit in _LIMITS},
     "load": str,
     "effort": int,
 }
@@ -57,8 +61,8 @@ class ComparedPolicy:
         """The settings in effect for a group whose rule is given; the values were checked with the name."""
         changed = dict(self.changes)
         effort = changed.pop("effort", 0)
-        if "cooldown_s" in changed:
-            changed["gates"] = rule.gates.changed(cooldown_s=changed.pop("cooldown_s"))
+        if limits := _take_gate_limits(changed):
+            changed["gates"] = rule.gates.changed(**limits)
         if "load" in changed:
             changed["load"] = Load(changed["load"])
         if self.assignor != DEFAULT_ASSIGNOR:
@@ -86,10 +90,12 @@ class CandidateSettings:
         """What matters to a comparison, as text: equal settings, equal text."""
         told: dict[str, Any] = {
             "assignor": self.rule.assignor,
-            "max_moves": self.rule.max_moves,
-            "count_slack": self.rule.count_slack,
-            "min_gain": self.rule.min_gain,
-            "cooldown_s": self.rule.gates.cooldown_s,
+            **{
+                limit.name: getattr(
+                    self.rule.gates if isinstance(limit, GateSetting) else self.rule, limit.name
+                )
+                for limit in _LIMITS
+            },
         }
         if self.rule.assignor == DEFAULT_ASSIGNOR:
             capacities = plain_values(self.rule.capacities)
@@ -138,6 +144,11 @@ def parse_policy_name(text: str) -> ComparedPolicy:
     return ComparedPolicy(f"{assignor}:{told}" if told else assignor, assignor, ordered)
 
 
+def _take_gate_limits(changes: dict[str, Any]) -> dict[str, Any]:
+    """Remove the settings that belong into a rule's ``gates``, and return them."""
+    return {name: changes.pop(name) for name in _GATE_LIMITS if name in changes}
+
+
 def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
     """Refuse a value that is out of its range; what a group's rule has cannot make it a valid one."""
     from pydantic import ValidationError
@@ -148,8 +159,8 @@ def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
     if given.pop("effort", 0) < 0:
         raise PolicyError(f"{name}: effort cannot be negative: {changes['effort']}")
     try:
-        if "cooldown_s" in given:
-            given["gates"] = GateLimits(cooldown_s=given.pop("cooldown_s"))
+        if limits := _take_gate_limits(given):
+            given["gates"] = GateLimits(**limits)
         GroupSettings(**given, assignor=assignor)
     except ValidationError as error:
         first = error.errors()[0]

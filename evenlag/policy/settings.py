@@ -7,7 +7,7 @@ Each value has its default, unit and range here. Nothing in these objects is sec
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -30,6 +31,7 @@ from evenlag.enums import (
     matches_pattern,
 )
 from evenlag.policy.bootstrap_servers import check_server
+from evenlag.policy.gates import GATE_SETTINGS
 from evenlag.policy.portable_settings import CommonMethods, GroupMethods, unpack
 from evenlag.policy.secrets import SecretRef
 from evenlag.policy.setting_types import KafkaSetting, cron_expression, known_assignor, one_or_many, path_text
@@ -153,15 +155,38 @@ class ClusterSettings(_Settings):
         return self
 
 
-class GateLimits(_Settings):
-    """Limits of the gates; a plan beyond one of them is set aside."""
+if TYPE_CHECKING:
 
-    max_snapshot_age_s: int = Field(
-        default=900, ge=1, le=86_400, description="how old the reading may be when it is decided upon"
+    class _GateSettings(_Settings):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    # The entries of GATES declare these settings.
+    _GateSettings = create_model(
+        "_GateSettings",
+        __base__=_Settings,
+        **{
+            limit.name: (
+                limit.kind,
+                Field(
+                    default=limit.default,
+                    description=limit.description,
+                    ge=limit.ge,
+                    gt=limit.gt,
+                    le=limit.le,
+                    lt=limit.lt,
+                ),
+            )
+            for limit in GATE_SETTINGS
+        },
     )
-    cooldown_s: int = Field(default=600, ge=0, le=604_800, description="rest after a hint of the group")
+
+
+class GateLimits(_GateSettings):
+    """Limits of the gates; a plan beyond one of them is rejected."""
+
     min_breaches: int = Field(
-        default=1, ge=1, le=1_000, description="readings in a row that ask for a change before it is proposed"
+        default=1, ge=1, le=1_000, description="consecutive snapshots that must require a change for a plan"
     )
 
 

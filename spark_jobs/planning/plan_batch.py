@@ -11,9 +11,8 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import Mode
+from evenlag.enums import GroupType, Mode
 from evenlag.planning.eligibility import hint_obstacle, planning_obstacle, read_groups
-from evenlag.publishing.gates import CONSUMER
 from spark_jobs.planning.plan_output import planned_table
 
 if TYPE_CHECKING:
@@ -204,7 +203,7 @@ class _Answer:
             kafka_cluster_id=self.context.kafka_cluster_id,
             group_id=group_id,
             snapshot_id=self.context.snapshot_id,
-            is_for_brokers=reading.type == CONSUMER,
+            is_for_brokers=reading.type == GroupType.CONSUMER,
         )
         if plan.is_change:
             self._propose(number, group_id, plan, rule, reading)
