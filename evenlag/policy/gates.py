@@ -146,7 +146,9 @@ GATES: Final = (
         comparison=Comparison.EQUAL,
         limit=Fixed(GroupState.STABLE.value),
         message="the group is {observed}, not {allowed}",
-        example=Example("the group was rebalancing in the snapshot", "PreparingRebalance", "Stable"),
+        example=Example(
+            "the group was rebalancing in the snapshot", GroupState.PREPARING_REBALANCE, GroupState.STABLE
+        ),
         not_simulated="a rebalancing group is never planned",
     ),
     Gate(

@@ -47,7 +47,7 @@ rule itself, because the planner uses them too, or no settings.
 _EXAMPLES: Final = """\
 ## A failing plan for each gate
 
-Each row is a plan of a test (`tests/integration/test_modes_and_gates.py`) on a real broker, Spark, Delta
+Each row is a plan of a test (`tests/end_to_end/test_modes_and_gates.py`) on a real broker, Spark, Delta
 and Great Expectations: groups in all four modes and one for each gate, at the same time.
 """
 _NOTES: Final = """\

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from assignor_core.metrics import count_moves
+from assignor_core.objective import relative_gain
 from assignor_core.verify import largest_count_gap
-from evenlag.planning.group_planner import relative_gain
 from evenlag.policy.gates import SIMULATED_GATES
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 # Known before a plan is made. A gate with no other input is evaluated first and may spare the planning.
 EARLY_INPUTS: Final = frozenset({"since_last_hint_s"})
