@@ -241,7 +241,7 @@ def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _gates(scope: Scope) -> tuple[GateSummary, ...]:
     from evenlag.lake.tables import GATE_RESULTS
-    from evenlag.publishing.gates import GATES
+    from evenlag.policy.gates import GATES
 
     columns = ["gate", "passed", "message", "snapshot_id"]
     rows = scope.reader.read(GATE_RESULTS, columns=columns, filters=scope.filters()).to_pylist()
