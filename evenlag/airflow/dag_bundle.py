@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parents[1]
@@ -12,10 +11,3 @@ def bundle_root() -> Path:
     """Return the folder that holds ``dags`` and ``sandbox``."""
     bundled = _HERE / "_bundled"
     return bundled if bundled.is_dir() else _HERE.parent
-
-
-def add_bundle_to_path() -> None:
-    """Make ``sandbox`` importable: the wheel keeps so common a name out of site-packages."""
-    root = str(bundle_root())
-    if root not in sys.path:
-        sys.path.insert(0, root)

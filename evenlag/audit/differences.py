@@ -19,8 +19,8 @@ from evenlag.audit.owners import (
     overlapping,
     readings_around,
 )
-from evenlag.cli.console import moment
-from evenlag.cli.options import NothingThereError
+from evenlag.errors import NothingThereError
+from evenlag.formatting import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

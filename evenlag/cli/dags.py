@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from pathlib import Path  # Typer reads the annotations
 from typing import Annotated, Final
 
 import typer
@@ -11,7 +11,8 @@ import typer
 from evenlag.airflow.dag_bundle import bundle_root
 from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
-from evenlag.cli.options import JsonOption, UsageError
+from evenlag.cli.options import JsonOption
+from evenlag.errors import UsageError
 
 app = typer.Typer(help="The DAG files for Airflow.", no_args_is_help=True)
 

@@ -9,7 +9,7 @@ from evenlag.audit.adherence import hint_finder, read_hints
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
 from evenlag.audit.rebalances import find_rebalances
-from evenlag.cli.options import NothingThereError
+from evenlag.errors import NothingThereError
 from evenlag.report.model import HINT_EVENTS, Mark, Stretch, Timeline
 from evenlag.report.read_events import published_plans
 

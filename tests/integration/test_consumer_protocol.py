@@ -25,7 +25,8 @@ from evenlag.publishing.gates import GATES
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from sandbox.workload import Workload
-from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 from tests.hints import wait_until
 from tests.plugin.node import HINTS, MASTER
 
