@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import PolicyError
-from evenlag.policy.candidates import parse_policy_name
+from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.entry_point import Job, JobWork, run_job
@@ -48,7 +48,7 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     loaded.cluster_settings(arguments.cluster)
     names = tuple(arguments.assignor or ())
     for name in names:
-        parse_policy_name(name)
+        parse_candidate(name)
     request = Request(arguments.cluster, arguments.day, last, names, arguments.continuous, arguments.force)
 
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:

@@ -1,13 +1,33 @@
-"""Where the DAG files and the sandbox are: beside the sources, or as data in the wheel."""
+"""Location of the DAG files and the sandbox: next to the sources, or as data in the wheel."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
-_HERE = Path(__file__).resolve().parents[1]
+# Airflow asks for unique top-level names in its DAG folder, and `dags` is a common one.
+PACKAGE: Final = "evenlag_dags"
+_HERE: Final = Path(__file__).resolve().parents[1]
 
 
 def bundle_root() -> Path:
-    """Return the folder that holds ``dags`` and ``sandbox``."""
+    """Return the folder that contains ``dags`` and ``sandbox``."""
     bundled = _HERE / "_bundled"
     return bundled if bundled.is_dir() else _HERE.parent
+
+
+def dag_texts() -> dict[str, str]:
+    """Return the DAG files as they are installed, their imports rewritten to :data:`PACKAGE`.
+
+    Returns
+    -------
+    dict
+        Text by path below the package, sorted.
+    """
+    root = bundle_root() / "dags"
+    return {
+        str(file.relative_to(root)): file.read_text(encoding="utf-8").replace(
+            "from dags.", f"from {PACKAGE}."
+        )
+        for file in sorted(root.rglob("*.py"))
+    }

@@ -193,7 +193,7 @@ def run(
 ) -> None:
     """Compare policies over past days, by Spark on this machine; no broker is contacted."""
     from evenlag.cli.job_runner import job_runner, required_result, shown_progress
-    from evenlag.policy.candidates import parse_policy_name
+    from evenlag.policy.candidates import parse_candidate
 
     loaded = find_policy(config)
     if loaded is None:
@@ -201,7 +201,7 @@ def run(
     name = cluster or only_cluster(loaded.policy.clusters)
     loaded.cluster_settings(name)
     for text in assignor or ():
-        parse_policy_name(text)
+        parse_candidate(text)
     first = day or _yesterday()
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")

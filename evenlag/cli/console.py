@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from evenlag.enums import LagStatus, PlanEvent
 from evenlag.formatting import NOTHING
 
 if TYPE_CHECKING:
@@ -32,18 +33,18 @@ _LEAST_TEXT: Final = 9
 # Of a column beside its text: padding on both sides and a line.
 _AROUND: Final = 3
 
-_STYLE_BY_STATUS = {
-    "APPLIED": "green",
-    "APPROVED": "green",
-    "PUBLISHED": "cyan",
-    "PROPOSED": "dim",
-    "REJECTED": "yellow",
-    "IGNORED": "yellow",
-    "EXPIRED": "yellow",
-    "WITHDRAWN": "yellow",
-    "OK": "green",
-    "UNKNOWN": "red",
-    "DATA_LOSS": "red",
+_STYLE_BY_STATUS: Final[dict[str, str]] = {
+    PlanEvent.APPLIED: "green",
+    PlanEvent.APPROVED: "green",
+    PlanEvent.PUBLISHED: "cyan",
+    PlanEvent.PROPOSED: "dim",
+    PlanEvent.REJECTED: "yellow",
+    PlanEvent.IGNORED: "yellow",
+    PlanEvent.EXPIRED: "yellow",
+    PlanEvent.WITHDRAWN: "yellow",
+    LagStatus.OK: "green",
+    LagStatus.UNKNOWN: "red",
+    LagStatus.DATA_LOSS: "red",
 }
 
 

@@ -13,6 +13,7 @@ import typer
 
 from evenlag.airflow.dag_bundle import bundle_root
 from evenlag.cli import option_types
+from evenlag.enums import GroupType
 from evenlag.errors import JobError
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ _NEEDED: Final = {
 class DemoProtocol(StrEnum):
     """The group protocol of the demo's consumers."""
 
-    CLASSIC = "classic"
-    CONSUMER = "consumer"
+    CLASSIC = GroupType.CLASSIC
+    CONSUMER = GroupType.CONSUMER
 
 
 def demo(

@@ -10,6 +10,7 @@ from evenlag.cli import option_types
 from evenlag.cli.console import console, fit, print_json, status_text, table
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, LimitOption
 from evenlag.context import find_cluster, find_lake
+from evenlag.enums import LagStatus
 from evenlag.errors import NothingThereError
 from evenlag.formatting import at_least, at_least_duration, did_you_mean, duration, moment, number
 from evenlag.queries.lag import group_rows, member_rows, sum_up
@@ -157,7 +158,7 @@ def _show_group(
         shown.add_row(
             row["topic"],
             number(row["partition"]),
-            row["owner_member_id"] or ("not known" if row["status"] == "UNKNOWN" else "nobody"),
+            row["owner_member_id"] or ("not known" if row["status"] == LagStatus.UNKNOWN else "nobody"),
             status_text(row["status"]),
             number(row["lag_records"]),
             number(row["arrival_rate_records_per_s"], digits=1),

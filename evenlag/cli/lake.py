@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KB = 1024
 _MB = 1024 * 1024
-_STEPS = tuple(MaintenanceStep)
+_STEPS = tuple(step.value for step in MaintenanceStep)
 _STEP_NAMES = f"{', '.join(_STEPS[:-1])} or {_STEPS[-1]}"
 
 

@@ -27,7 +27,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from evenlag.policy.candidates import ComparedPolicy, parse_policy_name
+from evenlag.policy.candidates import Candidate, parse_candidate
 from evenlag.policy.settings import ComparisonSettings
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.transforms.simulations import (
@@ -109,7 +109,7 @@ def run_compare(
     """
     loaded.cluster_settings(request.cluster)
     settings = loaded.policy.comparison or ComparisonSettings()
-    compared = tuple(dict.fromkeys(parse_policy_name(name) for name in request.names or settings.policies))
+    compared = tuple(dict.fromkeys(parse_candidate(name) for name in request.names or settings.policies))
     days = [request.first + timedelta(days=i) for i in range((request.last - request.first).days + 1)]
     done: dict[str, list[str]] = {"compared": [], "skipped": [], "empty": [], "thinned": []}
     parts = [days] if request.is_continuous else [[day] for day in days]
@@ -132,7 +132,7 @@ def _compare_days(
     lake: Lake,
     loaded: LoadedPolicy,
     request: Request,
-    compared: tuple[ComparedPolicy, ...],
+    compared: tuple[Candidate, ...],
     days: list[date],
 ) -> str:
     readings = _readings(lake, request.cluster, days)
@@ -234,7 +234,7 @@ def _is_done(lake: Lake, table: Table, context: ComparisonContext) -> bool:
 
 def _comparison_id(
     loaded: LoadedPolicy,
-    compared: tuple[ComparedPolicy, ...],
+    compared: tuple[Candidate, ...],
     readings: list[Row],
     pauses: dict[str, float],
 ) -> str:
