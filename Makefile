@@ -91,6 +91,10 @@ types: $(STAMP) ## mypy --strict
 contracts: $(STAMP) ## import-linter: dependencies point one way
 	@$(BIN)/lint-imports --no-cache
 
+.PHONY: structure
+structure: $(STAMP) ## Print the figures of the structure: rooms and arrows of spark_jobs, cycles, sizes
+	@$(BIN)/python -m tests.structure
+
 .PHONY: format
 format: $(STAMP) ## Format the code and fix what can be fixed by itself
 	@$(BIN)/ruff format .

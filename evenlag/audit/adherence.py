@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from evenlag.audit.period import AuditedPeriod
     from evenlag.audit.rebalances import FindHint, Stretch
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 FOLLOWED: Final = "FOLLOWED"
 PARTLY: Final = "PARTLY"

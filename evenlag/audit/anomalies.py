@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from evenlag.audit.period import AuditedPeriod
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 OWNED_BY_NOBODY: Final = "OWNED_BY_NOBODY"
 OWNED_BY_TWO: Final = "OWNED_BY_TWO"

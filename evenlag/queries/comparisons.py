@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import date
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 OBSERVED: Final = "observed"
 # What people see: the replay of what really ran, and what was measured of it without any model.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.report.member_names import Names
-    from evenlag.report.read_report import Scope
+    from evenlag.report.scope import Scope
 
 # The plan that tells most is one that was followed; then one that was published, then any.
 _RANK_BY_STATUS = {"APPLIED": 0, "IGNORED": 1, "EXPIRED": 1, "PUBLISHED": 2, "WITHDRAWN": 3, "APPROVED": 3}

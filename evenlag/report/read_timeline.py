@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from evenlag.report.member_names import Names
-    from evenlag.report.read_report import Scope
+    from evenlag.report.scope import Scope
 
 MAX_PARTITIONS: Final = 40
 # More bars than that are a page of many megabytes in which nothing can be made out.
