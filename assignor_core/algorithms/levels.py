@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cut", "even_out", "fill"]
+if TYPE_CHECKING:
+    from assignor_core.algorithms.partition_classes import Classes
+
+__all__ = ["cut", "even_one_class", "even_out", "fill"]
 
 Counts = NDArray[np.int64]
 
@@ -55,6 +60,16 @@ def even_out(counts: Counts, free: int, count_slack: int) -> tuple[Counts, Count
     given = counts - cut(counts, low)
     got = fill(counts, free + low) - counts
     return given, got
+
+
+def even_one_class(classes: Classes, count_slack: int) -> NDArray[np.int64]:
+    """Return the counts wanted, int64 [1, M], for one class: by arithmetic alone."""
+    members = np.flatnonzero(classes.eligible[0])
+    owned = classes.owned[0, members]
+    given, got = even_out(owned, int(classes.size[0] - owned.sum()), count_slack)
+    wanted = classes.owned.copy()
+    wanted[0, members] += got - given
+    return wanted
 
 
 def _gap(counts: Counts, free: int, moves: int) -> int:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.assignors._chains import fill_free
-from assignor_core.assignors._classes import give_out
+from assignor_core.algorithms.chains import fill_free
+from assignor_core.algorithms.partition_classes import give_out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.assignors._classes import Classes
-    from assignor_core.model import Assignment, Group
+    from assignor_core.algorithms.partition_classes import Classes
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["place_free"]
 

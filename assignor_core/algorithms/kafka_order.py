@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.model import utf16_key
+from assignor_core.members import utf16_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 __all__ = ["kafka_order", "subscribers_by_topic"]
 

@@ -1,76 +1,34 @@
-"""A consumer group as arrays: who is in it, what they take, what they hold, how far behind it is.
+"""A consumer group as arrays: its members, what they subscribe to and own, and the lag of each partition.
 
-Objects live at the edges only. Inside, a partition is a row number (topic-major: all of the first topic,
-then the second), a member an index, and an assignment one ``int32`` array, row → member index, -1 for
-none. Members stand in the order of their ids and topics in that of their names, both compared as
-Kafka compares strings, so a smaller index is an earlier id and no tie is ever broken by hash order.
+A partition is a row number (topic-major: all of the first topic, then the second), a member an index, and
+an assignment one ``int32`` array, row → member index, -1 for none. Members are ordered by their ids and
+topics by their names, both compared as Kafka compares strings, so a smaller index is an earlier id and no
+tie is ever broken by hash order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from assignor_core.group_arrays import arrays_from_columns, arrays_from_members
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Assignment", "Group", "Member", "UnknownClaim", "utf16_key"]
+    from assignor_core.members import Member, UnknownClaim
+
+__all__ = ["Assignment", "Group"]
 
 Assignment: TypeAlias = NDArray[np.int32]
 """Row → member index, -1 for none."""
 
 _V = TypeVar("_V")
-# What of a group's cache follows from its members and subscriptions alone.
+# Cached values that depend on members and subscriptions alone.
 _STRUCTURAL = ("subscribed", "has_equal_subscriptions")
-
-
-def utf16_key(text: str) -> bytes:
-    """Return a sort key that orders strings as Java does, by UTF-16 code units.
-
-    Examples
-    --------
-    >>> sorted([chr(0x1F600), chr(0xFFEE)], key=utf16_key) == [chr(0x1F600), chr(0xFFEE)]
-    True
-    """
-    return text.encode("utf-16-be", "surrogatepass")
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One member of a group, as it stands in a join request or in a problem file.
-
-    Attributes
-    ----------
-    member_id, instance_id
-        Kafka's member id, and the static one if it has one.
-    topics
-        The names it subscribes to; a topic that nobody knows is no error.
-    rack
-        Where it runs, for rack-aware assignors.
-    owned, generation
-        The (topic, partition) pairs that it says it holds, and the generation it says so from (-1: none).
-        A claim on what does not exist (any more) is no error.
-    """
-
-    member_id: str
-    topics: tuple[str, ...]
-    instance_id: str | None = None
-    rack: str | None = None
-    owned: tuple[tuple[str, int], ...] = ()
-    generation: int = -1
-
-
-class UnknownClaim(NamedTuple):
-    """A claim on a topic that the group has no partition count of, so no row either."""
-
-    member: int
-    topic: str
-    partition: int
-    generation: int
-    subscribed: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,12 +48,12 @@ class Group:
     row_topic, row_partition
         int32 [P].
     subscription_start, subscription_topic
-        int64 [M + 1] and int32 [S]: what a member takes, ascending, as compressed rows.
+        int64 [M + 1] and int32 [S]: the topics of each member, ascending, as compressed rows.
     claim_row, claim_member, claim_generation
-        int64, int32, int64 [C]: every claim on a row, conflicting ones too, in order of row.
+        int64, int32, int64 [C]: every claim on a row, conflicting ones too, ordered by row.
     owner
-        int32 [P]: who claims the row from the newest generation, subscribed or not; -1 if nobody does, or
-        two do.
+        int32 [P]: the member that claims the row in the newest generation, subscribed or not; -1 if none
+        does, or two do.
     lag
         int64 [P], records, none negative.
     member_rack, row_racks
@@ -147,17 +105,16 @@ class Group:
         Raises
         ------
         ProblemError
-            If a number is out of its range or a member stands twice.
+            If a number is out of its range or a member id is repeated.
 
         Examples
         --------
+        >>> from assignor_core.members import Member
         >>> group = Group.from_members({"t": 2}, [Member("b", ("t",)), Member("a", ("t", "gone"))])
         >>> group.member_ids, group.num_partitions, group.owner.tolist()
         (('a', 'b'), 2, [-1, -1])
         """
-        from assignor_core.group_arrays import group_from_members
-
-        return group_from_members(topics, members, lags, racks)
+        return cls(*arrays_from_members(topics, members, lags, racks))
 
     @classmethod
     def from_arrays(
@@ -174,8 +131,8 @@ class Group:
         """Build a group from columns, without a loop over partitions.
 
         Rows are numbered topic by topic in the order given. Topics and members that are not given in
-        the order of `utf16_key` are renumbered; give them in that order to have the rows of the result
-        (`row_topic`, `row_partition`) stand as yours do.
+        the order of `utf16_key` are renumbered; give them in that order to keep your order of rows in
+        the result (`row_topic`, `row_partition`).
 
         Parameters
         ----------
@@ -193,19 +150,18 @@ class Group:
         Raises
         ------
         ProblemError
-            If an index or a number is out of its range, lengths differ, or an id stands twice.
+            If an index or a number is out of its range, lengths differ, or an id is repeated.
 
         Examples
         --------
+        >>> import numpy as np
         >>> pairs = np.array([0, 1]), np.array([0, 0])
         >>> held = np.array([2]), np.array([1]), np.array([5])
         >>> Group.from_arrays(topics=["t"], num_partitions=np.array([3]), member_ids=["a", "b"],
         ...                   subscriptions=pairs, claims=held).owner.tolist()
         [-1, -1, 1]
         """
-        from assignor_core.group_arrays import group_from_arrays
-
-        return group_from_arrays(
+        columns = arrays_from_columns(
             topics=topics,
             num_partitions=num_partitions,
             member_ids=member_ids,
@@ -214,6 +170,7 @@ class Group:
             claims=claims,
             lags=lags,
         )
+        return cls(*columns)
 
     @property
     def num_members(self) -> int:
@@ -232,30 +189,30 @@ class Group:
 
     @property
     def subscribed(self) -> NDArray[np.bool_]:
-        """Who takes what: bool [M, T]."""
+        """Which member subscribes to which topic: bool [M, T]."""
         return self._cached("subscribed", self._build_subscribed)
 
     @property
     def live_owner(self) -> NDArray[np.int32]:
-        """As `owner`, but -1 where the owner does not take the topic (any more): int32 [P]."""
+        """As `owner`, but -1 where the owner does not subscribe to the topic (any more): int32 [P]."""
         return self._cached("live_owner", self._build_live_owner)
 
     @property
     def has_equal_subscriptions(self) -> bool:
-        """Whether all members take the same topics, of those that exist."""
+        """Whether all members subscribe to the same topics, of those that exist."""
         return self._cached("has_equal_subscriptions", self._build_equal)
 
     def with_state(self, owner: NDArray[np.int32], lag: NDArray[np.int64]) -> Group:
         """Return the same members, topics and subscriptions with other owners and lags.
 
-        What follows from the subscriptions alone is not worked out again: for many readings of one group.
+        Values that depend on the subscriptions alone stay cached: for many snapshots of one group.
 
         Parameters
         ----------
         owner
-            [P], row → member index, -1 for nobody; all of one generation.
+            [P], row → member index, -1 for none; all of one generation.
         lag
-            [P], records, none negative. Neither is copied nor may be changed afterwards.
+            [P], records, none negative. Neither array is copied, and neither may be changed afterwards.
         """
         rows = np.flatnonzero(owner >= 0)
         kept = {name: self._cache[name] for name in _STRUCTURAL if name in self._cache}
@@ -270,8 +227,10 @@ class Group:
             _cache=kept,
         )
 
-    def takes(self, members: NDArray[np.integer[Any]], topics: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-        """Return, pair by pair, whether the member takes the topic; -1 as a member takes nothing."""
+    def subscribes(
+        self, members: NDArray[np.integer[Any]], topics: NDArray[np.integer[Any]]
+    ) -> NDArray[np.bool_]:
+        """Return, pair by pair, whether the member subscribes to the topic; False for member -1."""
         if not self.num_members or not self.num_topics:
             return np.zeros(len(members), dtype=np.bool_)
         if self.has_equal_subscriptions:
@@ -279,7 +238,7 @@ class Group:
         return np.asarray(self.subscribed[members, topics] & (members >= 0), dtype=np.bool_)
 
     def subscribed_by_first(self) -> NDArray[np.bool_]:
-        """Return what the first member takes: bool [T]."""
+        """Return the topics of the first member: bool [T]."""
         mask = np.zeros(self.num_topics, dtype=np.bool_)
         if self.num_members:
             mask[self.subscription_topic[: self.subscription_start[1]]] = True
@@ -314,7 +273,7 @@ class Group:
     def _build_live_owner(self) -> NDArray[np.int32]:
         if self.has_equal_subscriptions and self.subscribed_by_first().all():
             return self.owner
-        live = np.where(self.takes(self.owner, self.row_topic), self.owner, np.int32(-1))
+        live = np.where(self.subscribes(self.owner, self.row_topic), self.owner, np.int32(-1))
         live.flags.writeable = False
         return live
 

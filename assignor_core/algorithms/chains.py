@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.assignors._flow import FAR, JUMP, Flow, find_circles
-from assignor_core.assignors._levels import cut, fill
+from assignor_core.algorithms.flow import FAR, JUMP, Flow, find_circles
+from assignor_core.algorithms.levels import cut, fill
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
