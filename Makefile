@@ -46,7 +46,7 @@ demo: $(STAMP) ## Run the main job end to end on a real broker, with Airflow, an
 
 .PHONY: airflow
 airflow: $(STAMP) ## Start the sandbox's broker, a workload and the Airflow page; Ctrl-C stops all
-	@$(BIN)/python -m sandbox.demo_airflow
+	@$(BIN)/python -m sandbox.demo.airflow
 
 .PHONY: test
 test: $(STAMP) ## Run all tests, with the real broker, Spark and Delta
@@ -64,7 +64,7 @@ chaos: $(STAMP) ## Let faults loose on consumers, on Spark and on Airflow, and j
 
 .PHONY: plugin
 plugin: $(STAMP) ## Build the brokers' plug-in, a jar under dist/
-	@$(BIN)/python -m sandbox.broker_plugin
+	@$(BIN)/python -m sandbox.kafka.broker_plugin
 
 .PHONY: bench
 bench: $(STAMP) ## Time the assignors beside Kafka's own, and plans and planning (an hour)

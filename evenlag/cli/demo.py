@@ -65,7 +65,7 @@ def demo(
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
     add_bundle_to_path()
     from sandbox.command_in_process import run_in_process
-    from sandbox.demo import run_demo
+    from sandbox.demo.run import run_demo
 
     status = run_demo(folder, protocol=protocol.value, keep_going=keep_going, run=run_in_process)
     raise typer.Exit(status)

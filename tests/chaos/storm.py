@@ -12,8 +12,8 @@ from kafka.errors import KafkaError
 
 from assignor_core.hint import STOP_KEY, HintPayload, derive_group_key, encode_hint, hint_key
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
-from sandbox.topic_admin import create_topic, read_offsets
-from sandbox.workload import Workload
+from sandbox.kafka.topic_admin import create_topic, read_offsets
+from sandbox.workload.workload import Workload
 from tests.chaos.verdict import Verdict, judge
 from tests.support.hints import HOUR_MS, Cluster, now_ms
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 _SESSION_MS = 3000
 _MAX_PARTITIONS = 24

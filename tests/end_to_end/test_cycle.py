@@ -36,7 +36,7 @@ from evenlag.lake.tables import (
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from sandbox.workload import Workload
+from sandbox.workload.workload import Workload
 from spark_jobs.cycle import run_decide, run_observe
 from spark_jobs.runtime.delta_lake import Lake
 from tests.soak.probes import kept_plans
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 # Whole cycles: seconds each, but minutes on a machine that has other work.
 pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]

@@ -27,8 +27,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sandbox.broker import Broker
 from sandbox.jars import broker_classpath
+from sandbox.kafka.broker import Broker
 from spark_jobs.runtime.session import build_session
 from tests.truth import record_brokers, record_hints, record_names
 from tests.truth.record_archive import pack

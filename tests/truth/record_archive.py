@@ -8,7 +8,7 @@ import tarfile
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from sandbox.journal import read_journal
+from sandbox.workload.journal import read_journal
 from tests.recorded.period import JOURNAL_EVENTS
 from tests.truth.record_stage import LAKE
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
-    from sandbox.workload import Workload
+    from sandbox.kafka.broker import Broker
+    from sandbox.workload.workload import Workload
 
 NAME: Final = "brokers"
 CLUSTER: Final = "two-brokers"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sandbox.topic_admin import create_hint_topic, create_topic
+from sandbox.kafka.topic_admin import create_hint_topic, create_topic
 from tests.truth.record_stage import Stage
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 NAME: Final = "hints"
 CLUSTER, MIRROR = "north", "Mirror.2_b"

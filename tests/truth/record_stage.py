@@ -16,7 +16,7 @@ from evenlag.policy.loader import parse_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.revocation import withdraw_hint
-from sandbox.workload import Workload
+from sandbox.workload.workload import Workload
 from spark_jobs.audit import audit_assignments
 from spark_jobs.compare import Request, run_compare
 from spark_jobs.cycle import run_decide, run_observe

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox.journal import read_journal
 from sandbox.truth.delta_files import read_rows, table_names
+from sandbox.workload.journal import read_journal
 from tests.truth import record_hints, record_names
 from tests.truth.recorded_lakes import FOLDER, RecordedLake, names
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
     from tests.evenlag.cli.conftest import Evenlag
 
 pytestmark = pytest.mark.broker

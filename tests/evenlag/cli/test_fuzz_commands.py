@@ -159,7 +159,7 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "evenlag.publishing.revocation.resume",
             "evenlag.publishing.publish.publish_hints",
             "evenlag.publishing.approvals.decide",
-            "sandbox.demo.run_demo",
+            "sandbox.demo.run.run_demo",
         ):
             patch.setattr(place, _reach)
         patch.setattr(socket.socket, "connect", _no_connection)

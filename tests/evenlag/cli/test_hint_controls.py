@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
     from tests.evenlag.cli.conftest import Evenlag
 
 pytestmark = pytest.mark.broker

@@ -12,13 +12,13 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
 from assignor_core.hint import HintPayload, encode_hint, hint_key
-from sandbox.workload import Workload
+from sandbox.workload.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
     from tests.evenlag.cli.conftest import Evenlag
 
 pytestmark = pytest.mark.broker
