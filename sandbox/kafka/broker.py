@@ -8,8 +8,6 @@ ports, so clients find it again as they would a broker that came back.
 from __future__ import annotations
 
 import base64
-import contextlib
-import logging
 import os
 import secrets
 import time
@@ -20,11 +18,12 @@ from typing import TYPE_CHECKING, Self
 
 from sandbox.jars import broker_classpath, java_command
 from sandbox.kafka.certificates import write_certificates
+from sandbox.kafka.readiness import probe
 from sandbox.processes import free_ports, kill_process, start_process, stop_process
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0
@@ -306,7 +305,7 @@ class Broker:
         while time.monotonic() < deadline:
             if self._process is not None and (status := self._process.poll()) is not None:
                 raise BrokerError(f"the broker ended with status {status}:\n{self._tail()}")
-            answer = _probe(self.bootstrap_servers)
+            answer = probe(self.bootstrap_servers)
             if answer == self.cluster_id:
                 return
             if isinstance(answer, str):
@@ -320,38 +319,3 @@ class Broker:
     def _tail(self, lines: int = 20) -> str:
         text = self.log_file.read_text(encoding="utf-8", errors="replace")
         return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
-
-
-def _probe(bootstrap_servers: str) -> str | Exception:
-    """Return the cluster's id once it coordinates groups, else what is in the way."""
-    import socket
-
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
-    host, _, port = bootstrap_servers.partition(":")
-    try:
-        # kafka-python's own wait for a first connection is long and loud: knock first.
-        socket.create_connection((host, int(port)), timeout=1.0).close()
-    except OSError as error:
-        return error
-    with _quiet("kafka"), contextlib.ExitStack() as stack:
-        try:
-            admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=5000)
-            stack.callback(admin.close)
-            # The first question for a coordinator makes __consumer_offsets; until it is there it fails.
-            admin.list_group_offsets({"evenlag-sandbox-probe": None})
-            return str(admin.describe_cluster()["cluster_id"])
-        except (KafkaError, OSError) as error:
-            return error
-
-
-@contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

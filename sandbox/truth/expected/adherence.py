@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from sandbox.truth.expected.churn import find_rebalances, read_hints, share
+from sandbox.truth.expected.churn import find_rebalances
+from sandbox.truth.expected.hints import read_hints, share
 from sandbox.truth.expected.owners import rests_on
 from sandbox.truth.expected.plans import SHORT_ID
 from sandbox.truth.forms import between, moment, percent
@@ -15,7 +16,7 @@ from sandbox.truth.session import compare_exports
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sandbox.truth.expected.churn import Hint
+    from sandbox.truth.expected.hints import Hint
     from sandbox.truth.lake_rows import Row
     from sandbox.truth.session import Session
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sandbox.kafka.broker import Broker
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.broker
 

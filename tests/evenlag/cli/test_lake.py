@@ -13,7 +13,7 @@ from tests.support.spark_tables import unset_properties
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 
 def test_tables_tells_sizes_and_what_is_not_as_it_should_be(

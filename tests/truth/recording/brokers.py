@@ -11,7 +11,7 @@ from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.groups import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
 from tests.support.two_brokers import SecondBroker, StallingProxy
-from tests.truth.record_stage import Stage
+from tests.truth.recording.stage import Stage
 
 if TYPE_CHECKING:
     from pathlib import Path

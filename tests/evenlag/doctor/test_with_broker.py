@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sandbox.kafka.broker import Broker
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.broker
 KAFKA_AREAS = ("brokers", "permissions", "topics", "groups")

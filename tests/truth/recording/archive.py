@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.workload.journal import read_journal
 from tests.recorded.period import JOURNAL_EVENTS
-from tests.truth.record_stage import LAKE
+from tests.truth.recording.stage import LAKE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.truth.record_stage import Stage
+    from tests.truth.recording.stage import Stage
 
 # Locks are of the machine that wrote.
 _LEFT_OUT: Final = frozenset({".locks"})

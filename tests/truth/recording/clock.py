@@ -1,6 +1,6 @@
 """A clock that a recording sets: it is midnight when the script wants it.
 
-A library that is preloaded (``record_clock.c``) shifts the wall clock of Python processes: the driver, which
+A library that is preloaded (``clock.c``) shifts the wall clock of Python processes: the driver, which
 notes when it reads, and the consumers, which note what they own. JVMs (Spark, the brokers) keep the machine's
 clock; no column of a table comes from it. The shift is a day at most: no broker's retention sees it.
 """

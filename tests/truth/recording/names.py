@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from tests.truth.record_clock import last_midnight, set_clock, wait_until
-from tests.truth.record_stage import SESSION_S, Stage
+from tests.truth.recording.clock import last_midnight, set_clock, wait_until
+from tests.truth.recording.stage import SESSION_S, Stage
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sandbox.kafka.broker import Broker
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.broker
 

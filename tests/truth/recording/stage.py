@@ -23,7 +23,7 @@ from spark_jobs.cycle import run_decide, run_observe
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.collect_snapshot import collect_offsets
 from spark_jobs.steps.compute_lag import compute_lag
-from tests.truth.record_clock import shifted_children
+from tests.truth.recording.clock import shifted_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.kafka.topic_admin import create_hint_topic, create_topic
-from tests.truth.record_stage import Stage
+from tests.truth.recording.stage import Stage
 
 if TYPE_CHECKING:
     from pathlib import Path
