@@ -96,6 +96,10 @@ class GroupType(StrEnum):
     CONSUMER = "consumer"
 
 
+# Types of groups that hints reach.
+HINTABLE_TYPES: Final = (GroupType.CLASSIC, GroupType.CONSUMER)
+
+
 class PlanEvent(StrEnum):
     """Events in the life of a plan, as ``plan_events`` and ``control_events`` record them."""
 

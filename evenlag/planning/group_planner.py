@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evenlag.planning.group_batch import GroupBatch
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.policy.group_settings import GroupSettings
 
 
 @dataclass(frozen=True, slots=True)

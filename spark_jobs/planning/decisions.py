@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from evenlag.enums import DecisionKind
     from evenlag.planning.eligibility import GroupSummary
     from evenlag.planning.group_planner import GroupPlan
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.policy.group_settings import GroupSettings
 
 _METRICS: Final = (
     "max_member_lag_records",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from evenlag.planning.group_batch import GroupBatch
     from evenlag.planning.group_planner import GroupPlan
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.policy.group_settings import GroupSettings
     from spark_jobs.planning.context import PlanContext
 
 _LOG = logging.getLogger(__name__)

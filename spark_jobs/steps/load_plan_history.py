@@ -16,7 +16,8 @@ from spark_jobs.transforms.plan_history import count_breaches, find_backing_off
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.policy.settings import GroupSettings, Policy
+    from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
 
 
