@@ -6,14 +6,15 @@ import io
 import json
 import sys
 from contextlib import nullcontext
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from pathlib import Path  # Typer reads the annotations
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, number, print_error, table
-from evenlag.cli.options import UsageError
+from evenlag.cli.console import console, print_error, table
+from evenlag.errors import UsageError
+from evenlag.formatting import number
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
