@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 DEFAULT_ASSIGNOR: Final = "lag-aware-sticky"
+# The name on the wire of the assignor that follows hints, in clients and on brokers.
+EVENLAG_ASSIGNOR: Final = "evenlag"
 
 
 class Mode(StrEnum):
@@ -96,8 +98,6 @@ class GroupType(StrEnum):
 
 # Types of groups that hints reach.
 HINTABLE_TYPES: Final = (GroupType.CLASSIC, GroupType.CONSUMER)
-# The assignor that a group must have selected to follow hints: the consumers' or the brokers' plug-in.
-EVENLAG_ASSIGNOR: Final = "evenlag"
 
 
 class PlanEvent(StrEnum):

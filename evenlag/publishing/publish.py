@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from evenlag.enums import Mode
+    from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import GroupSettings
 
 _LOG = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.gates import GATES
 from evenlag.policy.json_schema import render_schema
 from evenlag.policy.portable_settings import plain_values
-from evenlag.policy.settings import GateLimits, GroupSettings
+from evenlag.policy.group_settings import GateLimits, GroupSettings
 from evenlag.publishing.gates_reference import render_gates
 from spark_jobs.simulation.gates import passes_gates
 from spark_jobs.steps.expectations import judge_plans
@@ -63,7 +63,7 @@ from assignor_core.group import Group
 from assignor_core.members import Member
 from assignor_core.verify import find_violations
 from evenlag.policy.candidates import parse_candidate
-from evenlag.policy.settings import GroupSettings
+from evenlag.policy.group_settings import GroupSettings
 
 NAME = "first-subscriber"
 assert NAME in assignor_names()

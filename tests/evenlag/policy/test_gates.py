@@ -19,7 +19,7 @@ from evenlag.policy.gate_contract import (
     is_unknown,
 )
 from evenlag.policy.gates import GATE_SETTINGS, GATES, ROUTINE_GATES
-from evenlag.policy.settings import GateLimits, GroupSettings
+from evenlag.policy.group_settings import GateLimits, GroupSettings
 from spark_jobs.transforms.gate_inputs import COMPUTED_INPUTS, METRIC_PREFIXES, gate_inputs
 
 MEASURES = {

@@ -12,8 +12,8 @@ from assignor_core.group import Group
 from assignor_core.members import Member
 from evenlag.policy.gate_contract import Comparison
 from evenlag.policy.gates import SIMULATED_GATES
+from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.portable_settings import plain_values
-from evenlag.policy.settings import GroupSettings
 from spark_jobs.simulation import gates
 from spark_jobs.simulation.gates import EARLY_INPUTS, PLAN_INPUTS, SimulatedPlan, may_plan, passes_gates
 

@@ -12,7 +12,7 @@ import pytest
 from evenlag.errors import QualityCheckError
 from evenlag.policy.gate_contract import Comparison, Gate
 from evenlag.policy.gates import GATES
-from evenlag.policy.settings import GroupSettings
+from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.steps.expectations import judge_plans
 
 GOOD: dict[str, Any] = {
