@@ -142,7 +142,7 @@ def test_every_command_that_asks_answers(ask: Ask, recorded: RecordedLake, tmp_p
         ("policy", "explain", group, "--cluster", CLUSTER, "--config", policy),
         ("policy", "schema"),
         ("lake", "status", *where),
-        ("assign", "problem.json"),
+        ("assign", "--assignor", "lag-aware-sticky", "problem.json"),
         ("--help",),
         ("--version",),
     )
