@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import JobError
 from evenlag.lake.tables import GATE_RESULTS, RUNS
-from evenlag.publishing.gates import GATES
+from evenlag.policy.gates import GATES
 from spark_jobs.steps.expectations import import_great_expectations
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.tables import LAG, SNAPSHOTS
 from evenlag.logging_setup import WorkerLog, log_fields
-from spark_jobs.planning.plan_batch import PlanContext
+from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.parallel import run_side_by_side
 from spark_jobs.runtime.progress import ReportProgress, no_progress

@@ -49,9 +49,9 @@ NO_LAKE = [
     (("report", "--output", "no/x.html"), "the folder 'no' does not exist"),
     (("report", "--output", "."), "is a folder"),
     (("doctor", "--airflow-url", "localhost"), "'localhost' is no URL"),
-    (("doctor", "--fresh", "--only", "lake"), "--fresh goes without --only"),
-    (("assign", "--min-gain", "nan", "-"), "--min-gain"),
-    (("assign", "--max-moves", "-1", "-"), "--max-moves"),
+    (("doctor", "--freshness-only", "--only", "lake"), "--freshness-only cannot be combined with --only"),
+    (("assign", "--set", "min_gain=nan", "-"), "min_gain must be from 0 to below 1"),
+    (("assign", "--set", "max_moves=-1", "-"), "max_moves must be from 0"),
     (("policy", "check", "x" * 300), "it is too long"),
 ]
 
