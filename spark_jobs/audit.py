@@ -34,7 +34,7 @@ from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.parallel import run_side_by_side
 from spark_jobs.runtime.session import build_session
 from spark_jobs.transforms.group_memberships import build_memberships
-from spark_jobs.transforms.intervals import number_readings
+from spark_jobs.transforms.intervals import number_snapshots
 from spark_jobs.transforms.partition_ownership import build_ownership
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
     days = {row.day: row.input_hash for row in changed}
     slot_days = {slot_day for row in changed for slot_day in row.slot_days}
     input_hash = sf.create_map(*(sf.lit(value) for pair in days.items() for value in pair))
-    readings = number_readings(
+    readings = number_snapshots(
         markers.where(sf.col("day").isin(*days)).withColumn(
             "input_hash", sf.element_at(input_hash, sf.col("day"))
         )

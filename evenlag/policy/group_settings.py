@@ -10,17 +10,17 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from assignor_core.objective import Load
 from evenlag.enums import (
     DEFAULT_ASSIGNOR,
     IsolationLevel,
-    Load,
     Mode,
     ResetPolicy,
     check_pattern,
     matches_pattern,
 )
 from evenlag.policy.portable_settings import GroupMethods, unpack
-from evenlag.policy.setting_types import SettingsModel, known_assignor, one_or_many
+from evenlag.policy.setting_types import SettingsModel, known_assignor, one_or_many, uses_load
 
 
 class GateLimits(SettingsModel):
@@ -79,13 +79,9 @@ class GroupSettings(GroupMethods, SettingsModel):
 
     @model_validator(mode="after")
     def _load_has_its_assignor(self) -> Self:
-        if self.assignor == DEFAULT_ASSIGNOR:
-            return self
         for name, is_set in (("load", self.load is not Load.LAG), ("capacities", bool(self.capacities))):
-            if is_set:
-                raise ValueError(
-                    f"{name} goes with the assignor {DEFAULT_ASSIGNOR}: {self.assignor} knows nothing of it"
-                )
+            if is_set and not uses_load(self.assignor):
+                raise ValueError(f"{name} has no effect: the assignor {self.assignor} does not use the load")
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

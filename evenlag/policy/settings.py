@@ -19,10 +19,10 @@ from evenlag.policy.setting_types import SettingsModel, cron_expression, path_te
 
 def _known_comparison(name: str) -> str:
     from evenlag.errors import PolicyError
-    from evenlag.policy.candidates import parse_policy_name
+    from evenlag.policy.candidates import parse_candidate
 
     try:
-        return parse_policy_name(name).name
+        return parse_candidate(name).name
     except PolicyError as error:
         raise ValueError(str(error)) from error
 

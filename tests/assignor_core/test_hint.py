@@ -182,7 +182,7 @@ def test_ranges_that_encode_would_not_write_are_refused(text: str) -> None:
 
 
 def test_partition_for_two_members_is_refused() -> None:
-    with pytest.raises(HintFormatError, match="stands twice"):
+    with pytest.raises(HintFormatError, match="is repeated"):
         make_payload(assignment={"m:a": {TOPIC: [1]}, "m:b": {TOPIC: [1]}}).encode()
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from assignor_core.errors import ProblemError
-from assignor_core.model import Group, Member, UnknownClaim
+from assignor_core.group import Group
+from assignor_core.members import Member, UnknownClaim
 
 
 def test_rows_topics_and_members_are_in_kafkas_order() -> None:
@@ -93,7 +94,7 @@ def test_nothing_at_all_is_a_group_too() -> None:
         ({"t": -1}, [], {}, "-1 partitions"),
         ({"t": "3"}, [], {}, "'3' is no number"),
         ({"t": 2**31}, [], {}, "more than"),
-        ({"t": 1}, [Member("a", ()), Member("a", ())], {}, "member 'a' stands twice"),
+        ({"t": 1}, [Member("a", ()), Member("a", ())], {}, "member 'a' is repeated"),
         ({"t": 1}, [], {"t": [1, 2]}, "2 lags for 1"),
         ({"t": 1}, [], {"t": [-5]}, "negative: -5"),
         ({"t": 1}, [], {"t": ["x"]}, "whole numbers"),
@@ -108,7 +109,7 @@ def test_bad_problem_says_what_and_where(topics: Any, members: Any, lags: Any, m
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"member_ids": ["a", "a"]}, "stands twice"),
+        ({"member_ids": ["a", "a"]}, "is repeated"),
         ({"num_partitions": np.array([1, 2])}, "lengths differ"),
         ({"subscriptions": (np.array([1]), np.array([0]))}, "subscription's member is out of range"),
         ({"subscriptions": (np.array([0]), np.array([-1]))}, "subscription's topic is out of range"),

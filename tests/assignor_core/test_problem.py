@@ -86,7 +86,7 @@ def test_plan_made_once_is_completed_without_a_new_budget() -> None:
         ({"members": [{"id": 7}]}, r"members\[0\].id: text is wanted"),
         ({"members": [{"id": "a", "topics": "t"}]}, r"members\[0\].topics: a list is wanted"),
         ({"members": [{"id": "a", "owned": [["t", "0"]]}]}, r"members\[0\].owned\[0\]\[1\]: a whole number"),
-        ({"members": [{"id": "a"}, {"id": "a"}]}, "member 'a' stands twice"),
+        ({"members": [{"id": "a"}, {"id": "a"}]}, "member 'a' is repeated"),
         ({"lags": {"t0": [1, -1]}}, r"lags.t0\[1\]: a whole number from 0 to"),
         ({"lags": {"t0": [2**63]}}, r"lags.t0\[0\]: a whole number"),
         ({"lags": {"t0": 3}}, "lags.t0: a list is wanted"),

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assignor_core.assignors import COOPERATIVE, assignor_names, get_assignor
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves
-from assignor_core.model import Group, Member
 from assignor_core.protocol import cooperative_step, next_round, settle
 from assignor_core.verify import check_assignment
 from tests.support.strategies import groups
@@ -74,7 +75,7 @@ def test_every_cooperative_assignor_settles_in_one_follow_up(
         check_assignment(group, settled.assignment)
         # The last round came to rest: everybody holds what it was handed, and nothing moves any more.
         after = next_round(group, settled.assignment)
-        if not getattr(assignor, "plans_once", False):
+        if not assignor.plans_once:
             assert count_moves(after, assignor.assign(after)) == 0
 
 

@@ -17,7 +17,7 @@ from assignor_core.simulator import Choice, Outcome, SimGroup, SimMember, choice
 if TYPE_CHECKING:
     import numpy as np
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 OLD = ("range",)
 NEW = ("cooperative-sticky", "range")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from assignor_core.errors import InvalidAssignmentError
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves, drain_time_s, measure, member_lags
-from assignor_core.model import Group, Member
 from assignor_core.verify import check_assignment, find_violations, has_improving_chain
 
 MEMBERS = [

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from assignor_core.assignors import get_assignor
+from assignor_core.group import Group
 from assignor_core.metrics import count_moves
-from assignor_core.model import Group
 from tests.bench.draw import draw
 from tests.bench.plan import Case, all_cases
 from tests.support.oracle.kafka_oracle import Oracle, class_path_or_reason

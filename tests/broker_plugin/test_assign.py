@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from assignor_core.group import Group
 from assignor_core.hint import Hint, fingerprint
 from assignor_core.hint_payload import topic_id_text
-from assignor_core.model import Group, Member
+from assignor_core.members import Member
 from evenlag.consumer.cache import HintView
 from evenlag.consumer.events import Reason
 from evenlag.consumer.target_selection import choose_target

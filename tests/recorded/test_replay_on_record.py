@@ -1,4 +1,4 @@
-"""The model against reality: the period recorded from a real broker, replayed as it really ran."""
+"""The model against reality: the period recorded from a real broker, simulated as it really ran."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
-from evenlag.policy.candidates import parse_policy_name
+from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.loader import parse_policy
 from evenlag.policy.settings import Pauses
 from spark_jobs.transforms.simulations import REPLAY, ComparisonContext, compare_one_group
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAUSES = Pauses(eager_s=0.6, moved_s=0.7, stall_s=0.15)
 
 
-def replayed(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def simulated(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The group's replays by policy."""
     import pyarrow.compute as pc
 
@@ -33,7 +33,7 @@ def replayed(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         policy=policy,
         cluster=CLUSTER,
         day=snapshots["day"][0].as_py(),
-        compared=tuple(parse_policy_name(name) for name in names),
+        compared=tuple(parse_candidate(name) for name in names),
         pauses=PAUSES,
         snapshot_ids=tuple(snapshots["snapshot_id"].to_pylist()),
         slots=tuple(snapshots["slot"].to_pylist()),
@@ -52,8 +52,8 @@ def replayed(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def test_replaying_what_really_ran_comes_near_to_the_lag_that_was_really_seen(
     group: str, median: float, p95: float
 ) -> None:
-    """From the first reading alone, over joins, leaves, bounces, hints and a killed member."""
-    observed = replayed(group, ["range"])["observed"]
+    """From the first snapshot alone, over joins, leaves, bounces, hints and a killed member."""
+    observed = simulated(group, ["range"])["observed"]
     assert observed["reason"] is None
     assert observed["num_snapshots"] > 40
     assert observed["median_error"] < median
@@ -61,7 +61,7 @@ def test_replaying_what_really_ran_comes_near_to_the_lag_that_was_really_seen(
 
 
 def test_what_was_measured_is_kept_beside_it_by_the_time_at_which_ends_were_read() -> None:
-    observed = replayed(BILLING, ["range"])["observed"]
+    observed = simulated(BILLING, ["range"])["observed"]
     read_at = {row["snapshot_id"]: row["end_read_at"] for row in read_table(SNAPSHOTS).to_pylist()}
     totals: dict[str, int] = {}
     unknown = 0
@@ -84,7 +84,7 @@ def test_what_was_measured_is_kept_beside_it_by_the_time_at_which_ends_were_read
 
 
 def test_a_policy_by_lag_would_have_kept_the_hot_group_s_lag_lower() -> None:
-    rows = replayed(BILLING, ["cooperative-sticky", "lag-aware-sticky"])
+    rows = simulated(BILLING, ["cooperative-sticky", "lag-aware-sticky"])
     means = {name: row["mean_lag_records"] for name, row in rows.items()}
     # Hints moved it on the way, so what really ran lies between the two.
     assert means["lag-aware-sticky"] < means["observed"] < means["cooperative-sticky"]

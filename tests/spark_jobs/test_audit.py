@@ -19,7 +19,7 @@ from evenlag.lake.tables import (
 from spark_jobs.audit import audit_assignments
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.transforms.group_memberships import build_memberships
-from spark_jobs.transforms.intervals import number_readings
+from spark_jobs.transforms.intervals import number_snapshots
 from spark_jobs.transforms.partition_ownership import build_ownership
 from tests.support.lakes.audit_histories import expected_ownership, make_readings
 from tests.support.lakes.snapshots import NOW, frame
@@ -152,7 +152,7 @@ def test_groups_of_other_kinds_show_what_they_show(spark: SparkSession) -> None:
         for topic in ("t", "u")
         for partition in range(3)
     ]
-    readings = number_readings(
+    readings = number_snapshots(
         frame(
             spark,
             AUDITED_SNAPSHOTS,

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from assignor_core.model import Group, Member
+from assignor_core.group import Group
+from assignor_core.members import Member
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

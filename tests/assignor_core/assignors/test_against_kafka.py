@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from assignor_core.assignors import get_assignor
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves, member_counts
-from assignor_core.model import Group, Member
 from assignor_core.verify import check_assignment, find_violations
 from tests.support.oracle.kafka_oracle import Oracle, class_path_or_reason
 

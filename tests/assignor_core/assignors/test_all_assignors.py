@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from assignor_core.assignors import assignor_names, get_assignor
 from assignor_core.errors import SubscriptionsDifferError
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves, measure, member_counts
-from assignor_core.model import Group, Member
 from assignor_core.verify import check_assignment, has_improving_chain
 from tests.support.strategies import groups
 
@@ -169,7 +170,7 @@ def test_kip_615_fills_steals_until_filled_and_hands_out() -> None:
 
 def test_constrained_names_who_differs() -> None:
     members = [Member("a", ("t",)), Member("b", ("t", "u"))]
-    with pytest.raises(SubscriptionsDifferError, match="'a' and 'b' only one takes 'u'"):
+    with pytest.raises(SubscriptionsDifferError, match="'a' and 'b' only one subscribes to 'u'"):
         assign("constrained-cooperative-sticky", {"t": 1, "u": 1}, members)
 
 

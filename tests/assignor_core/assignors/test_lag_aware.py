@@ -9,8 +9,9 @@ from hypothesis import given, settings
 
 from assignor_core.assignors import assignor_names, get_assignor
 from assignor_core.errors import UnknownAssignorError
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import member_lags
-from assignor_core.model import Group, Member
 from assignor_core.verify import check_assignment
 from tests.support.strategies import groups
 

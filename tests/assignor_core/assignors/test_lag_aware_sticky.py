@@ -11,8 +11,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from assignor_core.assignors import get_assignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.errors import ProblemError
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves, member_counts, member_lags
-from assignor_core.model import Group, Member
 from assignor_core.verify import check_assignment, largest_count_gap
 from tests.support.strategies import follow_up, groups
 

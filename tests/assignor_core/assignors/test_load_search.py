@@ -8,15 +8,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignor_core.assignors._classes import classes_of
-from assignor_core.assignors._load_search import LoadSearch
-from assignor_core.assignors._load_start import place_free
+from assignor_core.algorithms.load_search import LoadSearch
+from assignor_core.algorithms.load_start import place_free
+from assignor_core.algorithms.partition_classes import classes_of
 from tests.support.strategies import groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 
 def every_step(search: LoadSearch, group: Group, giver: int) -> Iterator[tuple[int, int, int]]:

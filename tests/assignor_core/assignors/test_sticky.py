@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from assignor_core.assignors import get_assignor
 from assignor_core.errors import ProblemError
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves, measure, member_counts
-from assignor_core.model import Group, Member
 from assignor_core.protocol import cooperative_step
 from assignor_core.verify import check_assignment, has_improving_chain
 from tests.support.strategies import follow_up, groups, optimum, random_group
@@ -139,5 +140,5 @@ def test_newer_generation_wins_a_conflict() -> None:
 
 
 def test_negative_slack_is_refused() -> None:
-    with pytest.raises(ProblemError, match="negative: -1"):
+    with pytest.raises(ProblemError, match="count_slack must be at least 0: -1"):
         get_assignor("sticky", count_slack=-1)

@@ -52,7 +52,7 @@ def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
             _replay("orders", "range", 2_000),
             _replay("orders", "lag-aware-sticky", 2_500),
             _replay("audit", "observed", 77_000),
-            {"group_id": "audit", "policy": "range", "reason": "a replay needs two readings at the least"},
+            {"group_id": "audit", "policy": "range", "reason": "a simulation needs at least two snapshots"},
         ]
         write_rows(lake, REPLAYS, rows)
         write_rows(lake, COMPARISONS, [{"group_id": "orders", "policy": "range", "optimality_gap": 0.25}])
@@ -97,7 +97,7 @@ def test_people_see_the_best_marked_the_error_of_the_model_and_what_is_missing(
     shown = evenlag("compare", "--lake", compared, "--export", tmp_path / "policies.csv").stdout
     assert "best" in next(line for line in shown.splitlines() if " lag-aware-sticky " in line)
     assert "off by 3.0 % of the lag seen" in shown
-    assert "a replay needs two readings" in shown
+    assert "a simulation needs at least two snapshots" in shown
     lines = (tmp_path / "policies.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("group_id,policy")
     assert len(lines) == 4

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from assignor_core.group import Group
 from assignor_core.hint import HintPayload, encode_hint, fingerprint
-from assignor_core.model import Group, Member
+from assignor_core.members import Member
 from evenlag.consumer.cache import HintCache, HintView
 from evenlag.consumer.events import Reason
 from evenlag.consumer.target_selection import choose_target, group_fingerprint, place_free

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from assignor_core.objective import Load
 from evenlag.cli.app import app
-from evenlag.enums import Load
 from evenlag.policy.explain import explain_group
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.loader import parse_policy

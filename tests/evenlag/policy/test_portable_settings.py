@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evenlag.enums import Mode
-from evenlag.policy.candidates import parse_policy_name
+from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.loader import parse_policy
 from evenlag.policy.portable_settings import PortableSettings
 
@@ -80,7 +80,7 @@ def test_portable_settings_stay_as_they_are_and_carry_no_cluster() -> None:
 
 def test_an_executor_without_pydantic_works_by_the_same_settings() -> None:
     policy = parse_policy(POLICY, environ={}).policy
-    compared = parse_policy_name("lag-aware-sticky:cooldown_s=5,load=rate,effort=3")
+    compared = parse_candidate("lag-aware-sticky:cooldown_s=5,load=rate,effort=3")
     rule = policy.group_settings("orders", "billing-eu")
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT.format(modules=EXECUTOR_MODULES)],

@@ -234,7 +234,7 @@ def marks(report: Report) -> list[tuple[str, datetime]]:
 def test_owners_are_drawn_up_to_the_last_snapshot(root: str) -> None:
     timeline = told(root).timeline
     assert timeline is not None
-    bars = {(each.partition, each.owner): (each.start, each.end, each.is_open) for each in timeline.stretches}
+    bars = {(each.partition, each.owner): (each.start, each.end, each.is_open) for each in timeline.intervals}
     end = after(FIFTH, 13)
     assert bars == {
         ("t-0", "pod-m-1"): (after(FIRST, 10), end, True),
@@ -305,7 +305,7 @@ def test_what_came_after_the_end_is_left_out(root: str, end: datetime) -> None:
     assert report.change.after_at is None
     assert {each.at for each in report.replayed} == {(after(FIRST, 11), after(SECOND, 11))}
     assert report.timeline is not None
-    assert {each.end for each in report.timeline.stretches} == {after(SECOND, 13)}
+    assert {each.end for each in report.timeline.intervals} == {after(SECOND, 13)}
 
 
 def test_a_day_that_goes_on_after_the_end_is_not_compared(root: str) -> None:

@@ -83,7 +83,7 @@ def test_the_timeline_has_every_stretch_and_mark(report: Report) -> None:
     timeline = report.timeline
     assert timeline is not None
     assert timeline.partitions == tuple(f"orders-{number}" for number in range(8))
-    for each in timeline.stretches:
+    for each in timeline.intervals:
         number = int(each.partition.rpartition("-")[2])
         reading = round((each.start - slot(0)) / (slot(1) - slot(0)))
         member = owner(number, reading)

@@ -155,7 +155,7 @@ def test_a_group_that_cannot_be_planned_says_why() -> None:
     cases = [
         (nobody, "the group has no members: its application is not running, or takes partitions by assign()"),
         (consumer, "the group speaks the consumer protocol and does not show its members"),
-        (members(topics=None, group_state="PreparingRebalance"), "the group is PreparingRebalance: what its"),
+        (members(topics=None, group_state="PreparingRebalance"), "the group is PreparingRebalance: the subs"),
         (members(error="not authorised"), "the group could not be read: not authorised"),
     ]
     for member_rows, reason in cases:

@@ -12,21 +12,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from evenlag.policy.settings import Pauses
-from spark_jobs.simulation.metrics import measure_lanes, p95_over_time, time_lags_s, time_weights_s
-from spark_jobs.simulation.scenarios import ObservedLane
-from spark_jobs.simulation.simulator import replay
-from tests.support.lakes.replay_histories import history_of, reading
+from spark_jobs.simulation.metrics import measure_scenarios, p95_over_time, time_lags_s, time_weights_s
+from spark_jobs.simulation.scenarios import ObservedScenario
+from spark_jobs.simulation.simulator import simulate
+from tests.support.lakes.replay_histories import history_of, snapshot
 
 if TYPE_CHECKING:
     from spark_jobs.simulation.history import History
-    from spark_jobs.simulation.metrics import LaneMeasures
+    from spark_jobs.simulation.metrics import ScenarioMetrics
 
 AT_S = (0.0, 15.0, 136.0)
 
 
-def measured(history: History, capacity: list[float], pauses: Pauses | None = None) -> LaneMeasures:
-    lane = ObservedLane(history, pauses or Pauses(eager_s=0, moved_s=0, stall_s=0))
-    return measure_lanes(history, replay(history, [lane], np.array(capacity)))
+def measured(history: History, capacity: list[float], pauses: Pauses | None = None) -> ScenarioMetrics:
+    scenario = ObservedScenario(history, pauses or Pauses(eager_s=0, moved_s=0, stall_s=0))
+    return measure_scenarios(history, simulate(history, [scenario], np.array(capacity)))
 
 
 def one_partition(
@@ -36,7 +36,7 @@ def one_partition(
         [[end] for end in ends],
         [[lag] for lag in lags],
         [["a"]] * len(ends),
-        [reading("a")] * len(ends),
+        [snapshot("a")] * len(ends),
         age_s=age_s,
         at_s=AT_S,
     )
@@ -61,7 +61,7 @@ def test_a_drain_that_goes_over_several_intervals_counts_all_of_them() -> None:
 
 def test_a_time_lag_counts_for_the_time_that_it_was_there() -> None:
     history = history_of(
-        [[0.0]] * 4, [[5.0]] * 4, [["a"]] * 4, [reading("a")] * 4, at_s=[0.0, 1.0, 2.0, 100.0]
+        [[0.0]] * 4, [[5.0]] * 4, [["a"]] * 4, [snapshot("a")] * 4, at_s=[0.0, 1.0, 2.0, 100.0]
     )
     weights = time_weights_s(history)
     assert weights[:, 0].tolist() == pytest.approx([0.5, 1.0, 49.5, 49.0])
@@ -81,7 +81,7 @@ def test_an_age_that_is_known_only_when_the_lag_is_known_counts_from_there() -> 
     """At 15 s 400 wait, the oldest for 20 s; 300 of them came after the first snapshot."""
     ends: list[float | None] = [0.0, 300.0, 300.0]
     lags: list[float | None] = [None, 400.0, 400.0]
-    owners, groups = [["a"]] * 3, [reading("a")] * 3
+    owners, groups = [["a"]] * 3, [snapshot("a")] * 3
     backlog = np.array([[[0.0]], [[400.0]], [[150.0]]])
     for age_s, oldest_s in ((20.0, 20.0), (None, 15.0)):
         columns = [[end] for end in ends], [[lag] for lag in lags]
@@ -136,7 +136,7 @@ def history_from(case: Case) -> History:
     )
     lags = [case.backlog, [5_000.0] * len(case.backlog), *([[1.0] * len(case.backlog)] * 2)]
     at_s = np.concatenate([[0.0], np.cumsum(case.gaps_s)])
-    groups = [reading("a", "b")] * len(case.owners)
+    groups = [snapshot("a", "b")] * len(case.owners)
     return history_of(ends.tolist(), lags, case.owners, groups, age_s=case.age_s, at_s=at_s.tolist())
 
 

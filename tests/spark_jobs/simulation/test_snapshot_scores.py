@@ -1,4 +1,4 @@
-"""Scores of many readings at once are those of the core, one by one."""
+"""Scores of many snapshots at once are those of the core, one by one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 
 from assignor_core.assignors import get_assignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
+from assignor_core.group import Group
 from assignor_core.metrics import count_moves, measure
-from assignor_core.model import Group
+from assignor_core.objective import relative_gain
 from assignor_core.verify import largest_count_gap
-from evenlag.planning.group_planner import relative_gain
 from spark_jobs.simulation.snapshot_scores import score_moments
 
 

@@ -1,4 +1,4 @@
-"""Small histories for tests of the replay: readings every five minutes, one topic, members by name."""
+"""Small histories for tests of the simulation: snapshots every five minutes, one topic, members by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.simulation.history import History, Reading, Readings, build_history
+from spark_jobs.simulation.history import GroupSnapshots, History, SnapshotMembers, build_history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,25 +15,27 @@ STEP_S = 300.0
 START_S = 1_772_323_200.0
 
 
-def reading(*members: str, obstacle: str | None = None, assignor: str = "cooperative-sticky") -> Reading:
+def snapshot(
+    *members: str, blocker: str | None = None, assignor: str = "cooperative-sticky"
+) -> SnapshotMembers:
     """Members of the topic ``t``; ``name@instance`` is a static one."""
     people = []
     for member in members:
         name, _, instance = member.partition("@")
         people.append((name, instance or None, ("t",)))
-    return Reading(tuple(people), assignor, obstacle)
+    return SnapshotMembers(tuple(people), assignor, blocker)
 
 
 def history_of(
     ends: Sequence[Sequence[float | None]],
     lags: Sequence[Sequence[float | None]],
     owners: Sequence[Sequence[str | None]],
-    groups: Sequence[Reading],
+    groups: Sequence[SnapshotMembers],
     *,
     age_s: float | None = None,
     at_s: Sequence[float] | None = None,
 ) -> History:
-    """Build a history from readings x partitions; an owner ``-`` says that the partition is not there.
+    """Build a history from snapshots x partitions; an owner ``-`` says that the partition is not there.
 
     Parameters
     ----------
@@ -52,8 +54,8 @@ def history_of(
         )
 
     return build_history(
-        Readings(
-            reading=place,
+        GroupSnapshots(
+            snapshot=place,
             topic=np.zeros(len(cells), dtype=np.int64),
             topic_id=np.zeros(len(cells), dtype=np.int64),
             partition=partition,

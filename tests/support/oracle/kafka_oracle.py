@@ -15,7 +15,7 @@ from sandbox import jars
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 __all__ = ["Answer", "Oracle", "class_path_or_reason", "write_problem"]
 
