@@ -16,15 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError, SnapshotNotFoundError
+from evenlag.lake.snapshot_ids import floor_to_ms, slot_ms
 from evenlag.lake.tables import LAG, SNAPSHOTS
 from evenlag.logging_setup import WorkerLog, log_fields, set_up_logging
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from spark_jobs.planning.plan_batch import PlanContext
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.session import build_session, is_large_snapshot, sized_session
-from spark_jobs.steps.collect_snapshot import collect_offsets, floor_to_ms, slot_ms
+from spark_jobs.steps.collect_snapshot import collect_offsets
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.plan_groups import plan_assignments
@@ -88,10 +89,10 @@ def run_observe(
     snapshot_id = collected.snapshot_id
     with log_fields(snapshot_id=snapshot_id):
         report("observe: computing lag", 0, 1)
-        with KeptFrames() as kept:
-            lives = kept.keep(read_lives(lake, cluster))
-            with KeptFrames() as until_settled:
-                pending, _ = run_side_by_side(
+        with CachedFrames() as kept:
+            lives = kept.cache(read_lives(lake, cluster))
+            with CachedFrames() as until_settled:
+                pending, _ = run_in_parallel(
                     partial(find_pending, lake, cluster, lives, until_settled),
                     partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
                 )
@@ -135,7 +136,7 @@ def run_decide(
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
-    (context, num_rows), _ = run_side_by_side(
+    (context, num_rows), _ = run_in_parallel(
         partial(_plan_context, lake, loaded, cluster, slot, run_id),
         partial(keep_policy, lake, cluster, slot, loaded),
     )

@@ -15,6 +15,7 @@ from evenlag.cli.console import console, print_json
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption  # noqa: TC001  # Typer reads them
 from evenlag.cli.plans import plan_table
 from evenlag.enums import ResetPolicy  # noqa: TC001  # Typer reads it
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.queries.plans import plan_rows
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ def run(
         publish=publish,
         reset_policy=reset_policy.value if reset_policy else None,
     )
-    slot = datetime.now(UTC)
-    slot = slot.replace(microsecond=slot.microsecond // 1000 * 1000)
+    slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with _progress() as report:
         answer = _cycle(target, slot, run_id, publish=publish, report=report)
