@@ -21,7 +21,8 @@ from evenlag.kafka.arrow_rows import (
 )
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.committed_offsets import read_commits
-from evenlag.kafka.groups import Listed, describe_groups, find_coordinators, list_groups
+from evenlag.kafka.coordinators import find_coordinators
+from evenlag.kafka.groups import GroupListing, describe_groups, list_groups
 from evenlag.kafka.log_offsets import read_ends, read_log_starts
 from evenlag.kafka.rate_limit import ReadingLimits, RequestBudget
 from evenlag.kafka.topic_metadata import read_metadata
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.kafka.topic_metadata import Partitions
-    from evenlag.policy.pseudonymize import Hider
+    from evenlag.policy.pseudonymize import Pseudonymizer
 
     Progress = Callable[[str, int, int], None]
 
@@ -40,7 +41,7 @@ NUM_STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ClusterInventory:
     """What there is to be read, and whom to ask.
 
     Attributes
@@ -64,7 +65,7 @@ class Survey:
     kafka_cluster_id: str
     started_at: datetime
     partitions: Partitions
-    listed: Mapping[str, Listed]
+    listed: Mapping[str, GroupListing]
     coordinators: Mapping[str, int | str]
     problems: tuple[Problem, ...]
     broken: Mapping[int, str]
@@ -96,7 +97,7 @@ class ClusterReading:
         Requests that were sent.
     """
 
-    survey: Survey
+    survey: ClusterInventory
     offsets: pa.Table
     commits: pa.Table
     members: pa.Table
@@ -126,7 +127,7 @@ class ClusterReader:
         coordinates: these are there still, but nobody knows how far they are behind.
     budget
         What requests are taken from; None: one of ``limits.requests_per_s``.
-    hider
+    pseudonymizer
         Hides what the policy says of members; None: nothing.
     """
 
@@ -138,16 +139,16 @@ class ClusterReader:
         limits: ReadingLimits | None = None,
         known_groups: Callable[[], Sequence[str]] = tuple,
         budget: RequestBudget | None = None,
-        hider: Hider | None = None,
+        pseudonymizer: Pseudonymizer | None = None,
     ) -> None:
         limits = limits or ReadingLimits()
         self._ignored = ignored_topics
         self._known_groups = known_groups
-        self._hider = hider
+        self._pseudonymizer = pseudonymizer
         self._budget = budget or RequestBudget(limits.requests_per_s)
         self._calls = BrokerCalls.within(client, limits, budget=self._budget)
 
-    def survey(self) -> Survey:
+    def survey(self) -> ClusterInventory:
         """Look what there is to be read.
 
         Raises
@@ -165,7 +166,7 @@ class ClusterReader:
             *(Problem("broker", self._calls.name_of(node), error) for node, error in sorted(silent.items())),
             *find_problems("topic", metadata.failed.keys(), metadata.failed.values()),
         ]
-        return Survey(
+        return ClusterInventory(
             kafka_cluster_id=metadata.cluster_id,
             started_at=started_at,
             partitions=metadata.partitions,
@@ -175,7 +176,9 @@ class ClusterReader:
             broken=dict(self._calls.broken),
         )
 
-    def read(self, *, survey: Survey | None = None, progress: Progress | None = None) -> ClusterReading:
+    def read(
+        self, *, survey: ClusterInventory | None = None, progress: Progress | None = None
+    ) -> ClusterReading:
         """Read everything in the order that makes lag safe.
 
         Parameters
@@ -196,7 +199,9 @@ class ClusterReader:
         partitions = found.partitions
         report("observe: reading Kafka", 1, NUM_STEPS)
         described = describe_groups(self._calls, found.listed, found.coordinators)
-        members = member_rows(described if self._hider is None else self._hider.hide(described))
+        members = member_rows(
+            described if self._pseudonymizer is None else self._pseudonymizer.apply(described)
+        )
         report("observe: reading Kafka", 2, NUM_STEPS)
         starts = read_log_starts(self._calls, partitions)
         times = {"started_at": found.started_at, "log_start_read_at": _now()}
@@ -226,13 +231,13 @@ class ClusterReader:
         )
 
     def _add_unlisted(
-        self, listed: dict[str, Listed], coordinators: dict[str, int | str], silent: Mapping[int, str]
+        self, listed: dict[str, GroupListing], coordinators: dict[str, int | str], silent: Mapping[int, str]
     ) -> None:
         """Add groups that were there before and are coordinated by a broker that does not list them."""
         missing = sorted(set(self._known_groups()) - listed.keys())
         for group_id, node in find_coordinators(self._calls, missing).items():
             if isinstance(node, int) and node in silent:
-                listed[group_id] = Listed(None, "classic", "consumer", error=silent[node])
+                listed[group_id] = GroupListing(None, "classic", "consumer", error=silent[node])
                 coordinators[group_id] = silent[node]
 
 

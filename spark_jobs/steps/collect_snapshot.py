@@ -20,16 +20,16 @@ from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, kafka_client_settings, reading_limits
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
-from evenlag.policy.pseudonymize import Hider
+from evenlag.policy.pseudonymize import Pseudonymizer
 from evenlag.publishing.hint_topic import read_max_bytes
 from spark_jobs.runtime.parallel import run_side_by_side
-from spark_jobs.steps.distributed_read import Errand, read_spread
+from spark_jobs.steps.distributed_read import ReadTaskSpec, read_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from evenlag.kafka.arrow_rows import Problem
-    from evenlag.kafka.cluster_reader import ClusterReading, Survey
+    from evenlag.kafka.cluster_reader import ClusterInventory, ClusterReading
     from evenlag.policy.settings import ClusterSettings
     from spark_jobs.runtime.delta_lake import Lake
 
@@ -113,7 +113,7 @@ def collect_offsets(
         _LOG.info("slot %s of %s has its snapshot %s", slot.isoformat(), name, found)
         return Collected(found, is_new=False)
     # Before anything is asked: without its key nothing may be written.
-    hider = Hider.of(cluster.privacy)
+    pseudonymizer = Pseudonymizer.of(cluster.privacy)
     ignored, limits = frozenset({cluster.hint_topic}), reading_limits(cluster)
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
@@ -123,7 +123,7 @@ def collect_offsets(
             ignored_topics=ignored,
             limits=limits,
             known_groups=partial(_known_groups, lake, name),
-            hider=hider,
+            pseudonymizer=pseudonymizer,
         )
         survey = reader.survey()
         is_spread = survey.expected_rows >= cluster.reading.spread_from_rows
@@ -134,7 +134,7 @@ def collect_offsets(
         spread = read_spread(
             lake,
             survey,
-            Errand(kafka_client_settings(cluster), limits, head, hider=hider),
+            ReadTaskSpec(kafka_client_settings(cluster), limits, head, pseudonymizer=pseudonymizer),
             connections_per_broker=cluster.reading.connections_per_broker,
             progress=progress,
         )
@@ -211,7 +211,7 @@ def _write_marker(
     head: Mapping[str, Any],
     slot: datetime,
     run_id: str,
-    survey: Survey,
+    survey: ClusterInventory,
     seen: _Seen,
     hint_topic_max_bytes: int | None,
 ) -> None:

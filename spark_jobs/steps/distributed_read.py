@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from evenlag.kafka.cluster_reader import Progress, Survey
-    from evenlag.policy.pseudonymize import Hider
+    from evenlag.kafka.cluster_reader import ClusterInventory, Progress
+    from evenlag.policy.pseudonymize import Pseudonymizer
     from spark_jobs.runtime.delta_lake import Lake
 
 # Below these a share is not worth a connection of its own.
@@ -50,7 +50,7 @@ _MAX_REASONS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class ReadTaskSpec:
     """What an executor needs to read for us; it travels in a task's closure and nowhere else.
 
     Attributes
@@ -63,7 +63,7 @@ class Errand:
         The snapshot's columns.
     broken
         Brokers that are left alone, and why.
-    hider
+    pseudonymizer
         Hides what the policy says of members; None: nothing.
     open_client
         Makes an admin client of the settings.
@@ -73,7 +73,7 @@ class Errand:
     limits: ReadingLimits
     head: Mapping[str, Any]
     broken: Mapping[int, str] = field(default_factory=dict)
-    hider: Hider | None = None
+    pseudonymizer: Pseudonymizer | None = None
     open_client: Callable[[Mapping[str, Any]], AbstractContextManager[Any]] = open_admin_client
 
     @contextmanager
@@ -104,7 +104,9 @@ class SpreadReading:
     problems: list[Problem]
 
 
-def deal(owner: NDArray[np.int64], num_tasks: int, max_shares: int, min_size: int) -> list[NDArray[np.int64]]:
+def partition_work(
+    owner: NDArray[np.int64], num_tasks: int, max_shares: int, min_size: int
+) -> list[NDArray[np.int64]]:
     """Share rows out to tasks so that few tasks ask the same broker, and all have about as much to ask.
 
     Parameters
@@ -126,7 +128,8 @@ def deal(owner: NDArray[np.int64], num_tasks: int, max_shares: int, min_size: in
 
     Examples
     --------
-    >>> [rows.tolist() for rows in deal(np.array([1, 1, 2, 1]), num_tasks=2, max_shares=1, min_size=1)]
+    >>> brokers = np.array([1, 1, 2, 1])
+    >>> [rows.tolist() for rows in partition_work(brokers, num_tasks=2, max_shares=1, min_size=1)]
     [[0, 1, 3], [2]]
     """
     shares: list[NDArray[np.int64]] = []
@@ -144,8 +147,8 @@ def deal(owner: NDArray[np.int64], num_tasks: int, max_shares: int, min_size: in
 
 def read_spread(
     lake: Lake,
-    survey: Survey,
-    errand: Errand,
+    survey: ClusterInventory,
+    errand: ReadTaskSpec,
     *,
     connections_per_broker: int,
     progress: Progress | None = None,
@@ -185,25 +188,27 @@ def read_spread(
     report("observe: reading Kafka", 4, NUM_STEPS)
     spread.read_ends(starts)
     times["end_read_at"] = _now()
-    num_unread, problems = spread.look_back()
+    num_unread, problems = spread.verify_written_rows()
     times["finished_at"] = _now()
     report("observe: reading Kafka", NUM_STEPS, NUM_STEPS)
     return SpreadReading(times, num_unread, [*survey.problems, *problems])
 
 
 class _Spread:
-    def __init__(self, lake: Lake, survey: Survey, errand: Errand, max_shares: int) -> None:
+    def __init__(self, lake: Lake, survey: ClusterInventory, errand: ReadTaskSpec, max_shares: int) -> None:
         self._lake = lake
         self._survey = survey
         self._errand = replace(errand, broken=survey.broken)
         num_tasks = lake.spark.sparkContext.defaultParallelism
-        self._rows = deal(survey.partitions.leader.astype(np.int64), num_tasks, max_shares, _MIN_PARTITIONS)
+        self._rows = partition_work(
+            survey.partitions.leader.astype(np.int64), num_tasks, max_shares, _MIN_PARTITIONS
+        )
         self._group_ids = sorted(survey.listed)
         nodes = [survey.coordinators.get(group_id, "") for group_id in self._group_ids]
         owner = np.array([node if isinstance(node, int) else -1 for node in nodes], dtype=np.int64)
         self._groups = [
             [self._group_ids[number] for number in numbers.tolist()]
-            for numbers in deal(owner, num_tasks, max_shares, _MIN_GROUPS)
+            for numbers in partition_work(owner, num_tasks, max_shares, _MIN_GROUPS)
         ]
 
     def read_members(self) -> None:
@@ -220,7 +225,7 @@ class _Spread:
             listed, coordinators = shares[task]
             with errand.calls(num_tasks) as calls:
                 described = describe_groups(calls, listed, coordinators)
-            rows = described if errand.hider is None else errand.hider.hide(described)
+            rows = described if errand.pseudonymizer is None else errand.pseudonymizer.apply(described)
             return with_head(member_rows(rows), MEMBERS, errand.head)
 
         self._write(MEMBERS, read, num_tasks)
@@ -281,7 +286,7 @@ class _Spread:
 
         self._write(OFFSETS, read, num_tasks)
 
-    def look_back(self) -> tuple[int, list[Problem]]:
+    def verify_written_rows(self) -> tuple[int, list[Problem]]:
         """Count what was written and sum up its errors: what tasks tell beside their rows may come twice."""
         from pyspark.sql import functions as sf
 

@@ -12,7 +12,7 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.groups import find_coordinators
+from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, ReadingLimits, RequestBudget
 from evenlag.policy.settings import ClusterSettings
 from sandbox.broker import Broker

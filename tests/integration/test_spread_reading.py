@@ -22,7 +22,7 @@ from evenlag.policy.settings import ClusterSettings
 from spark_jobs.steps import collect_snapshot as collecting
 from spark_jobs.steps import distributed_read
 from spark_jobs.steps.collect_snapshot import collect_offsets
-from spark_jobs.steps.distributed_read import Errand, read_spread
+from spark_jobs.steps.distributed_read import ReadTaskSpec, read_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -148,7 +148,7 @@ def test_a_task_that_dies_is_read_again_and_nothing_is_there_twice(
     limits = reading_limits(cluster)
     with admin_client(cluster) as client:
         survey = ClusterReader(client, limits=limits).survey()
-    errand = Errand(
+    errand = ReadTaskSpec(
         kafka_client_settings(cluster),
         limits,
         {"cluster": "c", "day": SLOT.date(), "snapshot_id": "20261121T130500000Z-00000000"},
