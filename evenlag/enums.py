@@ -49,14 +49,6 @@ class Disclosure(StrEnum):
     DROP = "drop"
 
 
-class Load(StrEnum):
-    """What adds up to a member's load, and is evened out."""
-
-    LAG = "lag"
-    RATE = "rate"
-    MIX = "mix"
-
-
 class LagStatus(StrEnum):
     """Qualifies the lag of one partition in the ``lag`` table."""
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from assignor_core.hint import HintPayload
+from assignor_core.objective import relative_gain
 from evenlag.enums import IsolationLevel, ResetPolicy
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.log_offsets import read_ends, read_log_starts
 from evenlag.kafka.topic_metadata import partitions_of, read_topics
-from evenlag.planning.group_planner import relative_gain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

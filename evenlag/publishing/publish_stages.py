@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from assignor_core.hint import encode_hint, hint_key
-from evenlag.enums import GroupState, GroupType, Load, PlanEvent
+from assignor_core.objective import Load
+from evenlag.enums import GroupState, GroupType, PlanEvent
 from evenlag.kafka.connection import reading_limits
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.lake.reader import LakeReader
