@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evenlag.kafka.arrow_rows import Problem, find_problems, problem_rows
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
-from spark_jobs.steps.distributed_read import partition_work
+from spark_jobs.steps.read_tasks import partition_work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
