@@ -33,11 +33,10 @@ from evenlag.publishing.hint_topic import (
     read_hint_topic,
     read_max_bytes,
 )
+from evenlag.publishing.publish_checks import ExpiredPlan, expire_stale
 from evenlag.publishing.publish_stages import (
-    ExpiredPlan,
     PublishedPlan,
     encode_hints,
-    expire_stale,
     read_last_sequences,
     reconcile_published,
 )
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from evenlag.enums import Mode
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.publishing.publish_stages import Plan
+    from evenlag.publishing.publish_checks import Plan
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.errors import FencedPublisherError
-from evenlag.publishing import publish, publish_stages
+from evenlag.publishing import publish, publish_checks
 from evenlag.publishing.publish import PublishReport, publish_hints
 from tests.support.live_plan import LiveGroup
 
@@ -112,7 +112,7 @@ def test_a_stuck_run_that_wakes_up_is_fenced_and_tells_nothing(
     group: LiveGroup, monkeypatch: pytest.MonkeyPatch, step: str, *, does_change: bool
 ) -> None:
     plan_id = new_plan(group)
-    stuck = Stuck(group, monkeypatch, publish_stages, step)
+    stuck = Stuck(group, monkeypatch, publish_checks, step)
     assert publish_group(group).published == [(group.group_id, plan_id, 1)]
     if does_change:
         # What it would judge by now is the group that follows the other run's hint.
