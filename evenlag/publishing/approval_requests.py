@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
 
 # No request is open for longer: the largest approval_timeout_s, and one day for the slot's day.
