@@ -1,30 +1,54 @@
-"""Where groups are built: from objects, or from columns."""
+"""The arrays of a group: built from objects, or from columns.
+
+Returns arrays and not a `Group`, so that `assignor_core.group` can import it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from assignor_core.errors import ProblemError
-from assignor_core.model import Group, UnknownClaim, utf16_key
+from assignor_core.members import UnknownClaim, utf16_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from assignor_core.model import Member
+    from assignor_core.members import Member
 
-__all__ = ["group_from_arrays", "group_from_members"]
+__all__ = ["GroupArrays", "arrays_from_columns", "arrays_from_members"]
 
 _MAX_PARTITIONS = 2**31 - 1
 # Sums of lags over a group are int64 too; half of its range leaves room for any of them.
 _MAX_LAG_SUM_RECORDS = 2**62
 
 
-def group_from_arrays(
+class GroupArrays(NamedTuple):
+    """The fields of a `Group`, in the order of its constructor; see there for shapes and units."""
+
+    member_ids: tuple[str, ...]
+    instance_ids: tuple[str | None, ...]
+    topics: tuple[str, ...]
+    topic_start: NDArray[np.int64]
+    row_topic: NDArray[np.int32]
+    row_partition: NDArray[np.int32]
+    subscription_start: NDArray[np.int64]
+    subscription_topic: NDArray[np.int32]
+    claim_row: NDArray[np.int64]
+    claim_member: NDArray[np.int32]
+    claim_generation: NDArray[np.int64]
+    owner: NDArray[np.int32]
+    lag: NDArray[np.int64]
+    member_rack: NDArray[np.int32] | None
+    row_racks: NDArray[np.bool_] | None
+    unknown_claims: tuple[UnknownClaim, ...]
+
+
+def arrays_from_columns(
     *,
     topics: Sequence[str],
     num_partitions: NDArray[np.integer[Any]],
@@ -33,8 +57,14 @@ def group_from_arrays(
     instance_ids: Sequence[str | None] | None,
     claims: tuple[NDArray[np.integer[Any]], ...] | None,
     lags: NDArray[np.integer[Any]] | None,
-) -> Group:
-    """See `Group.from_arrays`."""
+) -> GroupArrays:
+    """Return the arrays of a group from columns; see `Group.from_arrays`.
+
+    Raises
+    ------
+    ProblemError
+        If an index or a number is out of its range, lengths differ, or an id is repeated.
+    """
     counts = np.asarray(num_partitions, dtype=np.int64)
     instances = [None] * len(member_ids) if instance_ids is None else list(instance_ids)
     if len(counts) != len(topics) or len(instances) != len(member_ids):
@@ -68,13 +98,19 @@ def group_from_arrays(
     )
 
 
-def group_from_members(
+def arrays_from_members(
     topics: Mapping[str, int],
     members: Sequence[Member],
     lags: Mapping[str, Sequence[int]] | None,
     racks: Mapping[str, Sequence[Sequence[str]]] | None,
-) -> Group:
-    """See `Group.from_members`."""
+) -> GroupArrays:
+    """Return the arrays of a group from objects; see `Group.from_members`.
+
+    Raises
+    ------
+    ProblemError
+        If a number is out of its range or a member id is repeated.
+    """
     names = sorted(topics, key=utf16_key)
     _order([member.member_id for member in members], "member")
     ordered = sorted(members, key=lambda member: utf16_key(member.member_id))
@@ -109,9 +145,9 @@ def group_from_members(
 
 def _order(ids: Sequence[str], what: str) -> NDArray[np.int64]:
     if len(set(ids)) != len(ids):
-        twice = Counter(ids).most_common(1)[0][0]
-        raise ProblemError(f"{what} {twice!r} stands twice")
-    # Plain comparison is the same as UTF-16's without surrogates in play, and several times faster.
+        repeated = Counter(ids).most_common(1)[0][0]
+        raise ProblemError(f"{what} {repeated!r} is repeated")
+    # For ASCII a plain comparison gives the same order, several times faster.
     plain = all(map(str.isascii, ids))
     keys: list[Any] = list(ids) if plain else [utf16_key(i) for i in ids]
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
@@ -189,21 +225,21 @@ def _member_claims(
 ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]], tuple[UnknownClaim, ...]]:
     starts = start.tolist()
     rows: list[int] = []
-    holders: list[int] = []
+    claimants: list[int] = []
     unknown: list[UnknownClaim] = []
     for index, member in enumerate(members):
         for topic, partition in dict.fromkeys(member.owned):
             number = topic_index.get(topic)
             if number is None:
-                taken = topic in member.topics
-                unknown.append(UnknownClaim(index, topic, partition, member.generation, taken))
+                subscribed = topic in member.topics
+                unknown.append(UnknownClaim(index, topic, partition, member.generation, subscribed))
             elif 0 <= partition < starts[number + 1] - starts[number]:
                 rows.append(starts[number] + partition)
-                holders.append(index)
-    holder = np.array(holders, dtype=np.int32)
+                claimants.append(index)
+    claimant = np.array(claimants, dtype=np.int32)
     generations = np.array([member.generation for member in members], dtype=np.int64)
     row = np.array(rows, dtype=np.int64)
-    return (row, holder, generations[holder] if len(holder) else row), tuple(unknown)
+    return (row, claimant, generations[claimant] if len(claimant) else row), tuple(unknown)
 
 
 def _racks(
@@ -214,7 +250,7 @@ def _racks(
 ) -> tuple[NDArray[np.int32] | None, NDArray[np.bool_] | None]:
     if not racks or all(member.rack is None for member in members):
         return None, None
-    # Racks without a member count too: Kafka looks whether all partitions are in the same ones.
+    # Racks without a member count too: Kafka checks whether all partitions are in the same racks.
     found = {rack for name in names for replicas in racks.get(name, ()) for rack in replicas}
     known = sorted(found | {member.rack for member in members if member.rack is not None}, key=utf16_key)
     number = {rack: index for index, rack in enumerate(known)}
@@ -239,7 +275,7 @@ def _assemble(
     member_rack: NDArray[np.int32] | None = None,
     row_racks: NDArray[np.bool_] | None = None,
     unknown_claims: tuple[UnknownClaim, ...] = (),
-) -> Group:
+) -> GroupArrays:
     start = _starts(counts)
     total = int(start[-1])
     keys = pairs[0] * len(topics) + pairs[1]
@@ -265,7 +301,7 @@ def _assemble(
     }
     for array in arrays.values():
         array.flags.writeable = False
-    return Group(
+    return GroupArrays(
         member_ids=member_ids,
         instance_ids=instance_ids,
         topics=topics,
@@ -288,6 +324,6 @@ def _owners(
     top = generation == newest[row]
     row, member = row[top], member[top]
     owner[row] = member
-    # Who wrote last stands there; anybody else with a claim as new makes it nobody's.
+    # The last writer remains; another member with an equally new claim leaves the row without an owner.
     owner[row[owner[row] != member]] = -1
     return owner

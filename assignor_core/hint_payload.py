@@ -44,7 +44,7 @@ def parse_json(data: bytes, what: str) -> object:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key is repeated in one object")
     return content
 
 
@@ -126,7 +126,7 @@ class HintPayload:
         Raises
         ------
         HintFormatError
-            If a value is out of its range or a partition stands twice.
+            If a value is out of its range or a partition is repeated.
         """
         content: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
         if self.member_ids is not None:
@@ -203,7 +203,7 @@ def _encode_ranges(partitions: Iterable[int]) -> str:
             last = number
             continue
         if number == last:
-            raise HintFormatError(f"partition {number} stands twice")
+            raise HintFormatError(f"partition {number} is repeated")
         if last >= 0:
             texts.append(str(first) if first == last else f"{first}-{last}")
         first = last = number
@@ -250,5 +250,5 @@ def _check_disjoint(assignment: Mapping[str, Mapping[str, Sequence[int]]]) -> No
             taken.update(partitions)
             if len(taken) != before + len(partitions):
                 raise HintFormatError(
-                    f"a partition of topic {topic} stands twice, the second time at {key!r:.80}"
+                    f"a partition of topic {topic} is repeated, the second time at {key!r:.80}"
                 )

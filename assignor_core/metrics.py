@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["Metrics", "count_moves", "drain_time_s", "measure", "member_counts", "member_lags"]
 
@@ -68,7 +68,8 @@ def measure(group: Group, assignment: Assignment) -> Metrics:
 
     Examples
     --------
-    >>> from assignor_core.model import Group, Member
+    >>> from assignor_core.group import Group
+    >>> from assignor_core.members import Member
     >>> members = [Member("a", ("t",)), Member("b", ("t",))]
     >>> group = Group.from_members({"t": 3}, members, lags={"t": [9, 1, 2]})
     >>> measure(group, np.array([0, 1, 1], dtype=np.int32)).lag_skew

@@ -12,14 +12,15 @@ import numpy as np
 
 from assignor_core.assignors import COOPERATIVE, get_assignor
 from assignor_core.errors import ProblemError
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.metrics import count_moves, measure
-from assignor_core.model import Group, Member
 from assignor_core.protocol import cooperative_step, settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from assignor_core.model import Assignment
+    from assignor_core.group import Assignment
 
 __all__ = ["Problem", "parse_problem", "read_problem", "solve"]
 
@@ -159,7 +160,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r:.60} stands twice in one object")
+            raise ValueError(f"the key {key!r:.60} is repeated in one object")
         found[key] = value
     return found
 

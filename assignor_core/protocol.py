@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assignor_core.assignors.base import COOPERATIVE
-from assignor_core.model import Group
+from assignor_core.group import Group
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assignor_core.assignors.base import Assignor
-    from assignor_core.model import Assignment, UnknownClaim
+    from assignor_core.group import Assignment
+    from assignor_core.members import UnknownClaim
 
 __all__ = ["Settled", "Step", "cooperative_step", "next_round", "settle"]
 
@@ -65,7 +66,8 @@ def cooperative_step(group: Group, target: Assignment) -> Step:
 
     Examples
     --------
-    >>> from assignor_core.model import Group, Member
+    >>> from assignor_core.group import Group
+    >>> from assignor_core.members import Member
     >>> members = [Member("a", ("t",), owned=(("t", 0), ("t", 1))), Member("b", ("t",))]
     >>> step = cooperative_step(Group.from_members({"t": 2}, members), np.array([0, 1], dtype=np.int32))
     >>> step.assignment.tolist(), step.follow_up
@@ -116,19 +118,27 @@ class Settled:
 def settle(group: Group, assignor: Assignor, target: Assignment) -> Settled:
     """Run the rounds of a rebalance until nothing is withheld any more.
 
-    An assignor that plans once (`lag-aware-sticky`) has its target completed; any other is asked again in
-    each round, as a group's leader does. An eager one is settled at once.
+    The target of an assignor with `plans_once` is completed; any other is asked again in each round, as a
+    group's leader does. An eager one is settled at once.
+
+    Parameters
+    ----------
+    group
+        The group with its claims.
+    assignor
+        The assignor of the group.
+    target
+        int32 [P], its first answer; not changed.
     """
     if COOPERATIVE not in assignor.protocols:
         return Settled(target, 1)
-    planned_once = getattr(assignor, "plans_once", False)
     current, wanted = group, target
     for rounds in range(1, _MAX_ROUNDS + 1):
         step = cooperative_step(current, wanted)
         if not step.follow_up:
             return Settled(step.assignment, rounds)
         current = next_round(current, step.assignment)
-        wanted = target if planned_once else assignor.assign(current)
+        wanted = target if assignor.plans_once else assignor.assign(current)
     return Settled(step.assignment, _MAX_ROUNDS)
 
 

@@ -22,7 +22,8 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from assignor_core.assignors import COOPERATIVE, EAGER, get_assignor
-from assignor_core.model import Group, Member
+from assignor_core.group import Group
+from assignor_core.members import Member
 from assignor_core.protocol import cooperative_step
 from assignor_core.selection import possible_selections, protocol_of
 

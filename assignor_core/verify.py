@@ -13,7 +13,7 @@ from assignor_core.metrics import count_moves, member_counts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["Violation", "check_assignment", "find_violations", "has_improving_chain", "largest_count_gap"]
 
@@ -73,7 +73,7 @@ def find_violations(
         return (Violation("MEMBER_RANGE", len(bad), what),)
     found: list[Violation] = []
     placed = np.flatnonzero(assignment >= 0)
-    alien = placed[~group.takes(assignment[placed], group.row_topic[placed])]
+    alien = placed[~group.subscribes(assignment[placed], group.row_topic[placed])]
     if len(alien):
         what = f"{len(alien)} partitions are with members that do not take them: {_rows(group, alien)}"
         found.append(Violation("NOT_SUBSCRIBED", len(alien), what))

@@ -1,4 +1,4 @@
-"""Entry point of the `evenlag` command; says which extra is missing instead of failing with a traceback."""
+"""Entry point of the `evenlag` command. Reports a missing extra without a traceback."""
 
 from __future__ import annotations
 

@@ -49,14 +49,6 @@ class Disclosure(StrEnum):
     DROP = "drop"
 
 
-class Load(StrEnum):
-    """What adds up to a member's load, and is evened out."""
-
-    LAG = "lag"
-    RATE = "rate"
-    MIX = "mix"
-
-
 class LagStatus(StrEnum):
     """Qualifies the lag of one partition in the ``lag`` table."""
 
@@ -67,6 +59,39 @@ class LagStatus(StrEnum):
     UNKNOWN = "UNKNOWN"
     NOT_SUBSCRIBED = "NOT_SUBSCRIBED"
     NO_MEMBERS = "NO_MEMBERS"
+
+
+class GroupState(StrEnum):
+    """State of a consumer group, as the broker's group coordinator names it.
+
+    The classic protocol has ``PreparingRebalance`` and ``CompletingRebalance``, the consumer protocol
+    (KIP-848) ``Assigning`` and ``Reconciling``. A group that does not exist is ``Dead``.
+    """
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    DEAD = "Dead"
+
+    @property
+    def has_no_members(self) -> bool:
+        """Whether a group in this state has no members."""
+        return self in MEMBERLESS_STATES
+
+
+MEMBERLESS_STATES: Final = (GroupState.EMPTY, GroupState.DEAD)
+# Members of a classic group report no assignment while it rebalances.
+REBALANCING_STATES: Final = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+
+
+class GroupType(StrEnum):
+    """Type of a group, as ListGroups reports it. The same names say which protocol a member speaks."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 class PlanEvent(StrEnum):
@@ -100,6 +125,55 @@ _EVENT_RANK: Final = {
     PlanEvent.EXPIRED: 3,
     PlanEvent.WITHDRAWN: 4,
 }
+
+
+class Outcome(StrEnum):
+    """What became of a published plan, as ``outcomes`` and ``plan_evaluations`` record it."""
+
+    APPLIED = "APPLIED"
+    IGNORED = "IGNORED"
+    EXPIRED = "EXPIRED"
+    WITHDRAWN = "WITHDRAWN"
+
+
+class DecisionKind(StrEnum):
+    """Result of planning one group, as ``decisions`` records it."""
+
+    PROPOSED = "PROPOSED"
+    BREACH = "BREACH"
+    NO_CHANGE = "NO_CHANGE"
+    NOT_PLANNED = "NOT_PLANNED"
+    FAILED = "FAILED"
+
+
+class RequestState(StrEnum):
+    """State of an approval request, as ``approval_requests`` records it."""
+
+    ASKED = "ASKED"
+    SHADOWED = "SHADOWED"
+
+
+class ControlAction(StrEnum):
+    """Operator command on a cluster's hints, as ``control_actions`` records it."""
+
+    WITHDRAW = "WITHDRAW"
+    STOP_ALL = "STOP_ALL"
+    RESUME = "RESUME"
+
+
+class AlertState(StrEnum):
+    """State of an alert, as ``alerts`` records it."""
+
+    RAISED = "RAISED"
+    CLEARED = "CLEARED"
+
+
+class OwnershipState(StrEnum):
+    """Whether a partition had an owner, as ``ownership`` records it."""
+
+    OWNED = "OWNED"
+    NOBODY = "NOBODY"
+    UNKNOWN = "UNKNOWN"
 
 
 def matches_pattern(pattern: str, name: str) -> bool:

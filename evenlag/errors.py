@@ -1,18 +1,18 @@
-"""Errors of the jobs, by what the caller can do about them."""
+"""Errors, by what the caller can do about them."""
 
 from __future__ import annotations
 
 
 class JobError(Exception):
-    """Root of all errors a job raises on purpose.
+    """Base class of all expected errors.
 
     Attributes
     ----------
     retriable
-        True when the same call may succeed later without anybody changing anything.
+        Whether the same call may succeed later without any change.
     exit_code
-        What a command ends with: 2 for a mistake of the caller, 3 for a system that does not answer,
-        4 for data that is not there.
+        Exit code of a command: 2 for wrong usage or configuration, 3 for an unavailable system, 4 for
+        missing data.
     """
 
     retriable: bool = False
@@ -20,13 +20,13 @@ class JobError(Exception):
 
 
 class PolicyError(JobError):
-    """Raised when the policy file or an environment override is not valid; the message names the place."""
+    """Raised when the policy file or an environment override is invalid; the message locates the fault."""
 
     exit_code = 2
 
 
 class SecretError(PolicyError):
-    """Raised when a secret that the policy refers to is not there; never carries the secret."""
+    """Raised when a secret that the policy refers to does not exist; never contains the secret."""
 
 
 class KafkaUnreachableError(JobError):
@@ -43,31 +43,31 @@ class KafkaAuthenticationError(JobError):
 
 
 class ClusterMismatchError(JobError):
-    """Raised when a broker answers with another cluster id than the lake has for this cluster's name."""
+    """Raised when a broker reports another cluster id than the lake has for this cluster name."""
 
     exit_code = 2
 
 
 class LakeError(JobError):
-    """Raised when a table cannot be read or written: storage comes back more often than not."""
+    """Raised when a table cannot be read or written. Retriable: most storage faults are temporary."""
 
     retriable = True
     exit_code = 3
 
 
 class LakeConflictError(LakeError):
-    """Raised when another writer's commit came in between; nothing was written."""
+    """Raised when another writer committed at the same time; nothing was written."""
 
 
 class SchemaError(LakeError):
-    """Raised when a table in the lake, or rows for it, are not what its contract says."""
+    """Raised when a table in the lake, or rows for it, do not match its contract."""
 
     retriable = False
     exit_code = 2
 
 
 class LakeSchemeError(LakeError):
-    """Raised when a lake is at an address of a kind that no reader here knows."""
+    """Raised when the URI scheme of a lake is not supported."""
 
     retriable = False
     exit_code = 2
@@ -80,17 +80,17 @@ class SnapshotNotFoundError(JobError):
 
 
 class QualityCheckError(JobError):
-    """Raised when the checking itself broke, as opposed to a plan that failed a check."""
+    """Raised when a data quality check could not run, as opposed to a plan that failed a check."""
 
 
 class PublishError(JobError):
-    """Raised when hints could not be written; nothing of the transaction is visible then."""
+    """Raised when hints could not be written; the transaction was aborted."""
 
     retriable = True
     exit_code = 3
 
 
 class FencedPublisherError(PublishError):
-    """Raised when another publisher of the same cluster has taken over; this one must stop."""
+    """Raised when another publisher of the same cluster has fenced this one, which must stop."""
 
     retriable = False

@@ -1,8 +1,8 @@
-"""How jobs, tasks, the publisher and the command log: text for people or a line of JSON, with run and plan.
+"""Logging of jobs, tasks, the publisher and the command: text or one line of JSON, with run and plan.
 
-Modules log as ever, by ``logging.getLogger(__name__)``. Whoever begins a piece of work says what it is about
-with :func:`log_fields`, and every record within carries it, whichever module or library wrote it. Airflow
-logs through structlog: there the same fields stand in its own records.
+Modules use ``logging.getLogger(__name__)``. The code that starts an operation sets its context with
+:func:`log_fields`; every record in this scope contains these fields, whichever module or library logs it.
+Airflow logs through structlog: its records get the same fields.
 """
 
 from __future__ import annotations
@@ -30,29 +30,34 @@ FORMAT_VARIABLE: Final = "EVENLAG_LOG_FORMAT"
 TEXT: Final = "text"
 JSON: Final = "json"
 
-# What a record may be about, in the order in which it is told; docs/operations.md says what each is.
+# Context fields of a record, in output order; documented in docs/operations.md.
 FIELDS: Final = ("run_id", "cluster", "step", "slot", "snapshot_id", "group_id", "plan_id")
-# Airflow names the run in the environment of its tasks, and so of the drivers that they submit.
+# Airflow sets it for its tasks; Spark drivers that a task submits inherit it.
 _AIRFLOW_RUN_VARIABLE: Final = "AIRFLOW_CTX_DAG_RUN_ID"
-# Every connection it makes, and every retry, at INFO; py4j every call.
-_TALKATIVE: Final = ("kafka", "py4j")
+# kafka logs every connection and retry at INFO, py4j every call.
+_VERBOSE_LOGGERS: Final = ("kafka", "py4j")
 
 _fields: ContextVar[Mapping[str, str]] = ContextVar("evenlag_log_fields", default={})  # noqa: B039  # never mutated
 
 
 @contextmanager
 def log_fields(**fields: str | None) -> Iterator[None]:
-    """Say what the records within are about; within another one the fields add up.
+    """Add context fields to all log records in this scope. Nested scopes add to the outer ones.
 
     Parameters
     ----------
     **fields
-        Of :data:`FIELDS`; None is left out.
+        Values of :data:`FIELDS`; None is ignored.
+
+    Yields
+    ------
+    None
+        Control, with the fields set.
 
     Raises
     ------
     TypeError
-        For a field that is not documented.
+        For a field that is not in :data:`FIELDS`.
     """
     unknown = set(fields) - set(FIELDS)
     if unknown:
@@ -67,30 +72,36 @@ def log_fields(**fields: str | None) -> Iterator[None]:
 
 
 def present_fields() -> dict[str, str]:
-    """What records are about here, to be handed to another process, in the order of :data:`FIELDS`."""
+    """Return the context fields of this scope, to pass them to another process.
+
+    Returns
+    -------
+    dict
+        Value by field, in the order of :data:`FIELDS`; without fields that are not set.
+    """
     fields = _fields.get()
     return {name: fields[name] for name in FIELDS if name in fields}
 
 
 def airflow_run_id() -> str | None:
-    """The run of Airflow's that this process belongs to; None outside of Airflow."""
+    """Return the id of the Airflow run of this process; None outside of Airflow."""
     return os.environ.get(_AIRFLOW_RUN_VARIABLE) or None
 
 
 def set_up_logging(*, is_command: bool = False) -> None:
-    """Log to standard error as ``EVENLAG_LOG_FORMAT`` says; for a process of ours, at its start.
+    """Log to standard error in the format of ``EVENLAG_LOG_FORMAT``. Call it once when a process starts.
 
-    An exception that nobody catches is a record too. Where somebody has set up logging, theirs holds.
+    Logs uncaught exceptions, too. Does nothing if the root logger already has handlers.
 
     Parameters
     ----------
     is_command
-        A person reads what the command prints: as text, only warnings are logged beside it.
+        Whether the process is an interactive command: in text format it logs warnings and errors only.
 
     Raises
     ------
     PolicyError
-        When the variable names no form.
+        When the variable has an unknown value.
     """
     form = _form()
     _log_to_stderr(form, logging.WARNING if is_command and form == TEXT else logging.INFO)
@@ -98,14 +109,14 @@ def set_up_logging(*, is_command: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLog:
-    """What a Python worker of Spark's needs to log as the driver does; travels in a task's closure.
+    """Logging configuration of the Spark driver for its Python workers; part of a task's closure.
 
     Attributes
     ----------
     form
         ``text`` or ``json``.
     fields
-        What the driver's records were about when the task was made.
+        Context fields of the driver when it created the task.
     """
 
     form: str
@@ -113,20 +124,42 @@ class WorkerLog:
 
     @classmethod
     def of_driver(cls) -> Self:
-        """Take along how the driver logs, and about what."""
+        """Capture the format and the context fields of the driver.
+
+        Returns
+        -------
+        WorkerLog
+            Picklable configuration.
+
+        Raises
+        ------
+        PolicyError
+            When ``EVENLAG_LOG_FORMAT`` has an unknown value.
+        """
         return cls(_form(), present_fields())
 
     @contextmanager
     def about(self, **fields: str | None) -> Iterator[None]:
-        """Log in the worker, about the driver's fields and these; goes to the executor's standard error."""
-        # A worker serves many tasks: what one has set up stays.
+        """Set up logging in a worker, to the executor's standard error.
+
+        Parameters
+        ----------
+        **fields
+            Context fields in addition to the driver's, of :data:`FIELDS`; None is ignored.
+
+        Yields
+        ------
+        None
+            Control, with the fields set.
+        """
+        # A worker runs many tasks: only the first one installs the handler.
         _log_to_stderr(self.form, logging.INFO)
         with log_fields(**{**self.fields, **fields}):
             yield
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``at, level, logger, message``, the fields, ``exception`` if there is one."""
+    """One JSON object per line: ``at, level, logger, message``, the context fields, ``exception`` if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
@@ -148,7 +181,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For people: the moment in UTC, level, logger and message, then the fields in brackets."""
+    """Readable text: time in UTC, level, logger and message, then the context fields in brackets."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -178,7 +211,7 @@ def _log_to_stderr(form: str, level: int) -> None:
     handler.addFilter(_prepare)
     root.addHandler(handler)
     root.setLevel(level)
-    for name in _TALKATIVE:
+    for name in _VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     sys.excepthook = _log_uncaught
 
@@ -191,7 +224,7 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _prepare(record: logging.LogRecord) -> bool:
-    """Blot out secrets, in the exception too: a filter of the handler sees what every library logs."""
+    """Mask secrets in the message and the exception. A handler's filter sees the records of all loggers."""
     record.msg, record.args = redact(record.getMessage()), None
     if record.exc_info and not record.exc_text:
         record.exc_text = logging.Formatter().formatException(record.exc_info)
@@ -203,7 +236,7 @@ def _prepare(record: logging.LogRecord) -> bool:
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, str]:
-    """What a record is about: its own ``extra`` wins over what is said around it."""
+    """Context fields of a record: its own ``extra`` overrides the scope's."""
     around = present_fields()
     told = {name: getattr(record, name, None) or around.get(name) for name in FIELDS}
     return {name: redact(str(value)) for name, value in told.items() if value is not None}
@@ -211,7 +244,7 @@ def _fields_of(record: logging.LogRecord) -> dict[str, str]:
 
 @contextmanager
 def _structlog_fields(fields: Mapping[str, str]) -> Iterator[None]:
-    """Say the same to structlog where it is at work, as in Airflow's tasks; it is not imported for it."""
+    """Bind the fields in structlog, too, if the process has imported it, as Airflow's tasks do."""
     structlog = sys.modules.get("structlog")
     if structlog is None:
         yield

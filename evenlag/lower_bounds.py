@@ -1,4 +1,4 @@
-"""How to write a sum of which some parts are not known: as a lower bound, with how many parts those are."""
+"""Formatting of sums with unknown parts: as a lower bound, with the number of unknown parts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from evenlag.cli.console import NOTHING, duration, number
 
 
 def at_least(value: float | None, num_unknown: int | None) -> str:
-    """Write a number for a column: ``≥`` marks a lower bound, a dash what is not known at all.
+    """Format a number for a table: ``≥`` marks a lower bound, a dash an unknown number.
 
     Parameters
     ----------
     value
-        The sum of what is known.
+        Sum of the known parts; None if there are none.
     num_unknown
-        How many parts are not known; None: not recorded.
+        Number of unknown parts; None if it was not recorded.
+
+    Returns
+    -------
+    str
+        The cell.
 
     Examples
     --------
@@ -24,13 +29,38 @@ def at_least(value: float | None, num_unknown: int | None) -> str:
 
 
 def at_least_duration(milliseconds: float | None, num_unknown: int | None) -> str:
-    """Write a duration likewise."""
+    """Format a duration for a table: ``≥`` marks a lower bound, a dash an unknown duration.
+
+    Parameters
+    ----------
+    milliseconds
+        Maximum of the known parts; None if there are none.
+    num_unknown
+        Number of unknown parts; None if it was not recorded.
+
+    Returns
+    -------
+    str
+        The cell.
+    """
     told = duration(milliseconds)
     return f"≥ {told}" if num_unknown and milliseconds is not None else told
 
 
 def at_least_of(value: float | None, num_unknown: int | None, num_partitions: int | None) -> str:
-    """Write a number in words, with how many partitions are not known.
+    """Format a number for text, with the number of unknown partitions.
+
+    Parameters
+    ----------
+    value
+        Sum of the known partitions; None if there are none.
+    num_unknown, num_partitions
+        Number of unknown partitions, and of all partitions; None if it was not recorded.
+
+    Returns
+    -------
+    str
+        The text.
 
     Examples
     --------
@@ -46,7 +76,21 @@ def at_least_of(value: float | None, num_unknown: int | None, num_partitions: in
 def exact_of(
     value: float | None, num_unknown: int | None, num_partitions: int | None, *, digits: int = 0
 ) -> str:
-    """Write what has no lower bound (a skew, a mean): a dash while any partition is not known.
+    """Format a number without a lower bound (a skew, a mean): a dash if any partition is unknown.
+
+    Parameters
+    ----------
+    value
+        The number; None if it is unknown.
+    num_unknown, num_partitions
+        Number of unknown partitions, and of all partitions; None if it was not recorded.
+    digits
+        Number of decimals.
+
+    Returns
+    -------
+    str
+        The text.
 
     Examples
     --------

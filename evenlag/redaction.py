@@ -1,7 +1,7 @@
-"""The last line of defence: what was read as a secret is blotted out of every log record.
+"""Masking of secret values in log records.
 
-Nothing of ours logs a secret. A library's error may quote what it was given, though.
-:meth:`~evenlag.policy.secrets.SecretRef.resolve` tells each value here as it reads it.
+evenlag does not log secrets, but an error of a library may contain what it was given.
+:meth:`~evenlag.policy.secrets.SecretRef.resolve` registers each value that it reads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BLOT: Final = "***"
-# A shorter one would blot out half of every line; it is no secret either.
+# Masking shorter values would make the log unreadable.
 _MIN_LENGTH: Final = 4
 
 _secrets: set[str] = set()
@@ -23,19 +23,32 @@ _pattern: re.Pattern[str] | None = None
 
 
 def remember_secret(value: str) -> None:
-    """Take note of a secret's value, in the forms in which a message may quote it."""
+    """Register the value of a secret, to be masked in logs.
+
+    Parameters
+    ----------
+    value
+        The value. It is also masked in the forms of ``repr`` and JSON. Shorter ones than four characters are
+        ignored.
+    """
     global _pattern  # noqa: PLW0603  # the process has one set of secrets, as it has one root logger
     if len(value) < _MIN_LENGTH or value in _secrets:
         return
     _secrets.update({value, repr(value)[1:-1], json.dumps(value)[1:-1]})
-    # The longest first: one secret may be the beginning of another.
+    # The longest first: one secret may be the prefix of another.
     _pattern = re.compile("|".join(map(re.escape, sorted(_secrets, key=lambda text: (-len(text), text)))))
     for tell in _told:
         tell(value)
 
 
 def tell_secrets(tell: Callable[[str], object]) -> None:
-    """Have each secret told to somebody else who hides them (Airflow's masker), those known so far too."""
+    """Forward all secrets, registered so far and later, to another masker such as Airflow's.
+
+    Parameters
+    ----------
+    tell
+        Called with each value. A repeated call with the same function forwards the known values again.
+    """
     if tell not in _told:
         _told.append(tell)
     for value in sorted(_secrets):
@@ -43,5 +56,16 @@ def tell_secrets(tell: Callable[[str], object]) -> None:
 
 
 def redact(text: str) -> str:
-    """Blot out every secret that a text quotes."""
+    """Mask all registered secrets in a text.
+
+    Parameters
+    ----------
+    text
+        Any text.
+
+    Returns
+    -------
+    str
+        The text with ``***`` in place of each secret.
+    """
     return text if _pattern is None else _pattern.sub(BLOT, text)

@@ -1,4 +1,4 @@
-"""The jars that Spark needs for Delta, as set-up fetched them."""
+"""Location of the jars that Spark needs for Delta."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def jars_folder() -> Path:
-    """Where set-up keeps the jars: ``$EVENLAG_JARS``, the checkout's ``.cache/jars``, or the user's cache."""
+    """Return the folder of the downloaded jars.
+
+    Returns
+    -------
+    Path
+        ``$EVENLAG_JARS``, else ``.cache/jars`` of the checkout, else the folder in the user's cache.
+    """
     if folder := os.environ.get(JARS_VARIABLE):
         return Path(folder)
     if (_ROOT / "pyproject.toml").is_file():
@@ -20,12 +26,12 @@ def jars_folder() -> Path:
 
 
 def delta_jars() -> list[str]:
-    """Local paths of Delta's jars, as set-up fetched them.
+    """List the local jars of Delta.
 
     Returns
     -------
     list of str
-        Sorted paths under ``spark`` of :func:`jars_folder`; empty when there are none (then the cluster's
-        own class path has to hold Delta).
+        Sorted paths under ``spark`` of :func:`jars_folder`; empty if there are none (then the class path of
+        the Spark cluster must contain Delta).
     """
     return sorted(str(jar) for jar in (jars_folder() / "spark").glob("*.jar"))

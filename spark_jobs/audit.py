@@ -29,11 +29,12 @@ from evenlag.lake.tables import (
 from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.cached_frames import KeptFrames
-from spark_jobs.runtime.delta_lake import Lake, conform
+from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.parallel import run_side_by_side
 from spark_jobs.runtime.session import build_session
 from spark_jobs.transforms.group_memberships import build_memberships
-from spark_jobs.transforms.intervals import number_readings
+from spark_jobs.transforms.intervals import number_snapshots
 from spark_jobs.transforms.partition_ownership import build_ownership
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
     days = {row.day: row.input_hash for row in changed}
     slot_days = {slot_day for row in changed for slot_day in row.slot_days}
     input_hash = sf.create_map(*(sf.lit(value) for pair in days.items() for value in pair))
-    readings = number_readings(
+    readings = number_snapshots(
         markers.where(sf.col("day").isin(*days)).withColumn(
             "input_hash", sf.element_at(input_hash, sf.col("day"))
         )

@@ -33,7 +33,7 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
-from evenlag.policy.candidates import ComparedPolicy, parse_policy_name
+from evenlag.policy.candidates import Candidate, parse_candidate
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.policy.settings import ComparisonSettings
 from spark_jobs.runtime.delta_lake import Lake
@@ -101,7 +101,7 @@ def run_compare(lake: Lake, loaded: LoadedPolicy, request: Request) -> dict[str,
     """
     loaded.cluster_settings(request.cluster)
     settings = loaded.policy.comparison or ComparisonSettings()
-    compared = tuple(dict.fromkeys(parse_policy_name(name) for name in request.names or settings.policies))
+    compared = tuple(dict.fromkeys(parse_candidate(name) for name in request.names or settings.policies))
     days = [request.first + timedelta(days=i) for i in range((request.last - request.first).days + 1)]
     done: dict[str, list[str]] = {"compared": [], "skipped": [], "empty": [], "thinned": []}
     for part in [days] if request.is_continuous else [[day] for day in days]:
@@ -121,7 +121,7 @@ def _compare_days(
     lake: Lake,
     loaded: LoadedPolicy,
     request: Request,
-    compared: tuple[ComparedPolicy, ...],
+    compared: tuple[Candidate, ...],
     days: list[date],
 ) -> str:
     readings = _readings(lake, request.cluster, days)
@@ -223,7 +223,7 @@ def _is_done(lake: Lake, table: Table, context: ComparisonContext) -> bool:
 
 def _comparison_id(
     loaded: LoadedPolicy,
-    compared: tuple[ComparedPolicy, ...],
+    compared: tuple[Candidate, ...],
     readings: list[Row],
     pauses: dict[str, float],
 ) -> str:
@@ -255,7 +255,7 @@ def _run(arguments: argparse.Namespace) -> int:
         loaded.cluster_settings(arguments.cluster)
         names = tuple(arguments.assignor or ())
         for name in names:
-            parse_policy_name(name)
+            parse_candidate(name)
         request = Request(arguments.cluster, arguments.day, last, names, arguments.continuous, arguments.anew)
         spark = build_session(f"evenlag compare {arguments.cluster}", is_large=True)
         try:

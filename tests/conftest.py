@@ -1,10 +1,18 @@
-"""Fixtures shared by all tests, a plugin module for each real part."""
+"""Fixtures shared by all tests, a plugin module for each real part; Hypothesis steady on a busy machine."""
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "busy", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy")
+
 pytest_plugins = [
-    "tests.fixtures_broker",
-    "tests.fixtures_browser",
-    "tests.fixtures_plugin",
-    "tests.fixtures_spark",
+    "tests.support.fixtures.broker",
+    "tests.support.fixtures.browser",
+    "tests.support.fixtures.command_lake",
+    "tests.support.fixtures.plugin",
+    "tests.support.fixtures.spark",
 ]

@@ -18,8 +18,8 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import CONTROL_EVENTS, LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS, TABLES
 from spark_jobs.runtime.delta_lake import Lake
-from tests.spark.snapshots import HEAD, frame
 from tests.support import spark_tables
+from tests.support.lakes.snapshots import HEAD, frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,69 +1,118 @@
-"""The assignors, one algorithm a file, found by Kafka's own names."""
+"""The assignors, one algorithm a file, by Kafka's own names.
+
+To add one, write its module and add its class to the list below: policies, simulations, the command and
+the reference know it from then on.
+"""
 
 from __future__ import annotations
 
 import difflib
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor
+from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor, Parameter
 from assignor_core.assignors.constrained import ConstrainedCooperativeStickyAssignor
 from assignor_core.assignors.fair import FairAssignor, FairestStickyAssignor
 from assignor_core.assignors.lag_aware import LagAwareAssignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.assignors.range import RangeAssignor
 from assignor_core.assignors.round_robin import RoundRobinAssignor
-from assignor_core.assignors.sticky import StickyAssignor
+from assignor_core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from assignor_core.errors import UnknownAssignorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-__all__ = ["COOPERATIVE", "EAGER", "Assignor", "assignor_names", "get_assignor"]
+__all__ = [
+    "COOPERATIVE",
+    "EAGER",
+    "Assignor",
+    "Parameter",
+    "assignor_classes",
+    "assignor_names",
+    "find_assignor",
+    "get_assignor",
+]
 
-_BUILDERS: dict[str, Callable[..., Assignor]] = {
-    "constrained-cooperative-sticky": ConstrainedCooperativeStickyAssignor,
-    "cooperative-sticky": partial(StickyAssignor, "cooperative-sticky", (COOPERATIVE, EAGER)),
-    "fair": FairAssignor,
-    "fairest-sticky": FairestStickyAssignor,
-    "lag-aware": LagAwareAssignor,
-    "lag-aware-sticky": LagAwareStickyAssignor,
-    "range": RangeAssignor,
-    "roundrobin": RoundRobinAssignor,
-    "sticky": partial(StickyAssignor, "sticky", (EAGER,)),
-}
+# The order of the reference.
+_CLASSES: Final[Sequence[type[Assignor]]] = (
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+    CooperativeStickyAssignor,
+    ConstrainedCooperativeStickyAssignor,
+    LagAwareAssignor,
+    LagAwareStickyAssignor,
+    FairAssignor,
+    FairestStickyAssignor,
+)
+_BY_NAME: Final = {assignor.name: assignor for assignor in _CLASSES}
+
+
+def assignor_classes() -> tuple[type[Assignor], ...]:
+    """Return the classes of all assignors, in the order of the reference.
+
+    Examples
+    --------
+    >>> [assignor.name for assignor in assignor_classes() if assignor.uses_lag]
+    ['lag-aware', 'lag-aware-sticky']
+    """
+    return tuple(_CLASSES)
 
 
 def assignor_names() -> tuple[str, ...]:
     """Return the names of all assignors, sorted."""
-    return tuple(sorted(_BUILDERS))
+    return tuple(sorted(_BY_NAME))
 
 
-def get_assignor(name: str, **settings: Any) -> Assignor:
+def find_assignor(name: str) -> type[Assignor]:
+    """Return the class of an assignor, which declares its protocols, its parameters and what it uses.
+
+    Parameters
+    ----------
+    name
+        One of `assignor_names`.
+
+    Raises
+    ------
+    UnknownAssignorError
+        If there is none; the message suggests the nearest name, and lists all.
+
+    Examples
+    --------
+    >>> [parameter.name for parameter in find_assignor("lag-aware-sticky").parameters]
+    ['max_moves', 'count_slack', 'min_gain', 'effort']
+    """
+    found = _BY_NAME.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UnknownAssignorError(f"no assignor {name!r}; {hint}there are: {', '.join(assignor_names())}")
+    return found
+
+
+def get_assignor(name: str, **parameters: Any) -> Assignor:
     """Return the assignor of that name.
 
     Parameters
     ----------
     name
         One of `assignor_names`.
-    settings
-        What that assignor takes, for example ``count_slack`` for the sticky family.
+    parameters
+        Values of its parameters, for example ``count_slack`` for the sticky family; others keep their
+        defaults.
 
     Raises
     ------
     UnknownAssignorError
-        If there is none; the message names the nearest, and all.
+        If there is none; the message suggests the nearest name, and lists all.
+    ProblemError
+        If a value is out of its range.
     TypeError
-        If it does not take such a setting.
+        If the assignor has no such parameter.
 
     Examples
     --------
     >>> get_assignor("cooperative-sticky", count_slack=1).protocols
     ('COOPERATIVE', 'EAGER')
     """
-    builder = _BUILDERS.get(name)
-    if builder is None:
-        near = difflib.get_close_matches(name, _BUILDERS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UnknownAssignorError(f"no assignor {name!r}; {hint}there are: {', '.join(assignor_names())}")
-    return builder(**settings)
+    return find_assignor(name)(**parameters)

@@ -1,4 +1,4 @@
-"""`constrained-cooperative-sticky`: KIP-615, for groups whose members all take the same."""
+"""`constrained-cooperative-sticky`: KIP-615, for groups whose members subscribe to the same topics."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._classes import classes_of, give_out
-from assignor_core.assignors.base import COOPERATIVE, EAGER
-from assignor_core.assignors.sticky import even_one_class
-from assignor_core.errors import ProblemError, SubscriptionsDifferError
+from assignor_core.algorithms.levels import even_one_class
+from assignor_core.algorithms.partition_classes import classes_of, give_out
+from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
+from assignor_core.errors import SubscriptionsDifferError
 
 if TYPE_CHECKING:
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["ConstrainedCooperativeStickyAssignor"]
 
 
 @dataclass(frozen=True, slots=True)
-class ConstrainedCooperativeStickyAssignor:
-    """Even counts by the fewest moves, in linear time, if all members take the same topics.
+class ConstrainedCooperativeStickyAssignor(Assignor):
+    """Even counts by the fewest moves, in linear time, if all members subscribe to the same topics.
 
-    Everybody keeps what it owns up to its share; who has less is filled with what is free, then by
-    stealing from who has more until it is filled; what is left is handed out one each.
+    Each member keeps what it owns up to its share; a member with less gets free partitions, then
+    partitions of members with more; what is left is handed out one each.
 
     Parameters
     ----------
@@ -32,17 +32,14 @@ class ConstrainedCooperativeStickyAssignor:
 
     Notes
     -----
-    KIP-615. O(P + M log M). Counts and the number of moves are known before any partition is looked at:
-    see `_levels.even_out`.
+    KIP-615. O(P + M log M). Counts and the number of moves are known before any partition is assigned: see
+    `algorithms.levels.even_out`.
     """
 
     name: ClassVar[str] = "constrained-cooperative-sticky"
     protocols: ClassVar[tuple[str, ...]] = (COOPERATIVE, EAGER)
+    parameters: ClassVar[tuple[Parameter, ...]] = (COUNT_SLACK,)
     count_slack: int = 0
-
-    def __post_init__(self) -> None:
-        if self.count_slack < 0:
-            raise ProblemError(f"count_slack cannot be negative: {self.count_slack}")
 
     def assign(self, group: Group) -> Assignment:
         """Return the assignment; see the class for its promise.
@@ -50,7 +47,7 @@ class ConstrainedCooperativeStickyAssignor:
         Raises
         ------
         SubscriptionsDifferError
-            If two members do not take the same topics; the message names them.
+            If two members do not subscribe to the same topics; the message names them.
         """
         if group.num_members and not group.has_equal_subscriptions:
             raise SubscriptionsDifferError(_difference(group))
@@ -61,10 +58,10 @@ class ConstrainedCooperativeStickyAssignor:
 
 
 def _difference(group: Group) -> str:
-    takes = group.subscribed
-    other = int(np.flatnonzero((takes != takes[0]).any(axis=1))[0])
-    topic = group.topics[int(np.flatnonzero(takes[other] != takes[0])[0])]
+    subscribed = group.subscribed
+    other = int(np.flatnonzero((subscribed != subscribed[0]).any(axis=1))[0])
+    topic = group.topics[int(np.flatnonzero(subscribed[other] != subscribed[0])[0])]
     return (
         f"constrained-cooperative-sticky needs equal subscriptions: of {group.member_ids[0]!r} and "
-        f"{group.member_ids[other]!r} only one takes {topic!r}; cooperative-sticky takes any"
+        f"{group.member_ids[other]!r} only one subscribes to {topic!r}; cooperative-sticky allows any"
     )

@@ -1,4 +1,4 @@
-"""`fair` and `fairest-sticky`: the two that KIP-54 weighs against its own."""
+"""`fair` and `fairest-sticky`: the two alternatives that KIP-54 discusses."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._chains import balance
-from assignor_core.assignors._classes import Classes, classes_of, give_out
-from assignor_core.assignors._levels import fill
-from assignor_core.assignors.base import COOPERATIVE, EAGER
+from assignor_core.algorithms.chains import balance
+from assignor_core.algorithms.levels import fill
+from assignor_core.algorithms.partition_classes import Classes, classes_of, give_out
+from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["FairAssignor", "FairestStickyAssignor"]
 
 
 @dataclass(frozen=True, slots=True)
-class FairAssignor:
-    """Counts as even as subscriptions allow, from an empty start: what members hold is not looked at.
+class FairAssignor(Assignor):
+    """Counts as even as subscriptions allow, from an empty start: current owners are ignored.
 
     Notes
     -----
-    KIP-49 as KIP-54 tells it. The sum of squared counts is minimal, as with `sticky`.
+    KIP-49 as KIP-54 describes it. The sum of squared counts is minimal, as with `sticky`.
     """
 
     name: ClassVar[str] = "fair"
-    protocols: ClassVar[tuple[str, ...]] = (EAGER,)
 
     def assign(self, group: Group) -> Assignment:
         """Return the assignment; see the class for its promise."""
@@ -41,8 +40,8 @@ class FairAssignor:
 
 
 @dataclass(frozen=True, slots=True)
-class FairestStickyAssignor:
-    """Nothing owned moves; what is free goes where that makes counts as even as they can then be.
+class FairestStickyAssignor(Assignor):
+    """No owned partition moves; free ones are placed so that counts are as even as possible.
 
     Notes
     -----
@@ -66,7 +65,7 @@ class FairestStickyAssignor:
 
 
 def _spread(classes: Classes, held: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many of each class everybody gets beside what it holds: int64 [K, M]."""
+    """Return how many of each class every member gets beside what it owns: int64 [K, M]."""
     if len(classes.size) != 1:
         return balance(classes.owned, classes.eligible, classes.size, held=held)
     takers = np.flatnonzero(classes.eligible[0])

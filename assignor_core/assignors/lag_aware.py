@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._kafka_order import subscribers_by_topic
-from assignor_core.assignors.base import EAGER
+from assignor_core.algorithms.kafka_order import subscribers_by_topic
+from assignor_core.assignors.base import Assignor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["LagAwareAssignor"]
 
@@ -22,8 +22,8 @@ _SHORT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class LagAwareAssignor:
-    """Spread each topic's lag, the largest first (KIP-169).
+class LagAwareAssignor(Assignor):
+    """Each topic's lag spread over its subscribers, the largest partition first (KIP-169).
 
     Topic by topic, partitions by (-lag, number), each to the subscribed member with the least (count in
     this topic, lag in this topic, member id). Within a topic counts differ by one at most. Nothing is
@@ -38,7 +38,7 @@ class LagAwareAssignor:
     """
 
     name: ClassVar[str] = "lag-aware"
-    protocols: ClassVar[tuple[str, ...]] = (EAGER,)
+    uses_lag: ClassVar[bool] = True
 
     def assign(self, group: Group) -> Assignment:
         """Return the assignment; see the class for its promise."""

@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._kafka_order import kafka_order, subscribers_by_topic
-from assignor_core.assignors.base import EAGER
+from assignor_core.algorithms.kafka_order import kafka_order, subscribers_by_topic
+from assignor_core.assignors.base import Assignor
 
 if TYPE_CHECKING:
-    from assignor_core.model import Assignment, Group
+    from assignor_core.group import Assignment, Group
 
 __all__ = ["RoundRobinAssignor"]
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRobinAssignor:
-    """Deal all partitions in turn, topic by topic, to the next member that takes the topic.
+class RoundRobinAssignor(Assignor):
+    """All partitions in turn, each to the next subscriber, to the partition as Kafka's clients assign it.
 
-    Exactly what Kafka 4.x's clients give, to the partition. Not sticky, and with unequal subscriptions not
-    even. O(P + S log S).
+    The same as Kafka 4.x's clients, topic by topic. Not sticky, and not even with unequal subscriptions.
+    O(P + S log S).
     """
 
     name: ClassVar[str] = "roundrobin"
-    protocols: ClassVar[tuple[str, ...]] = (EAGER,)
 
     def assign(self, group: Group) -> Assignment:
         """Return the assignment; see the class for its promise."""

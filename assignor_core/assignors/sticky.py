@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from assignor_core.assignors._chains import balance
-from assignor_core.assignors._classes import classes_of, give_out, split_by_racks
-from assignor_core.assignors._levels import even_out
-from assignor_core.errors import ProblemError
+from assignor_core.algorithms.chains import balance
+from assignor_core.algorithms.levels import even_one_class
+from assignor_core.algorithms.partition_classes import classes_of, give_out, split_by_racks
+from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from assignor_core.algorithms.partition_classes import Classes
+    from assignor_core.group import Assignment, Group
 
-    from assignor_core.assignors._classes import Classes
-    from assignor_core.model import Assignment, Group
-
-__all__ = ["StickyAssignor", "even_one_class"]
+__all__ = ["CooperativeStickyAssignor", "StickyAssignor"]
 
 
 @dataclass(frozen=True, slots=True)
-class StickyAssignor:
-    """The lexicographic optimum of (sum of squared counts, partitions taken from a live owner).
+class StickyAssignor(Assignor):
+    """The most even counts there are, and among these the fewest moves, for any subscriptions.
 
-    Counts are as even as moving along chains of members can make them, then the fewest partitions move.
+    The lexicographic optimum of (sum of squared counts, partitions taken from a live owner): counts are as
+    even as moving along chains of members can make them, then the fewest partitions move.
     It follows that an unchanged group moves nothing, that one follow-up round settles a cooperative group,
-    and that nothing given up comes back. A member never gets a topic it does not take.
+    and that nothing given up comes back. A member never gets a topic it does not subscribe to.
 
     Parameters
     ----------
-    name, protocols
-        On the wire.
     count_slack
         With more than 0, a partition stays where it is as long as counts differ by 1 + `count_slack` at
         most: an ordinary rebalance then does not undo a plan that was made within that slack.
@@ -41,17 +38,13 @@ class StickyAssignor:
     -----
     KIP-54 and KIP-341, conflicting claims by generation (KAFKA-12984); in two phases KIP-429. With equal
     subscriptions (KAFKA-9987) counts follow by arithmetic, O(P + M log M). Otherwise an exact flow over
-    classes of topics, see `_chains`. Kafka's own general algorithm moves single partitions, not along
-    chains, and can end less even. With racks given, rack matches come after evenness and before moves.
+    classes of topics, see `algorithms.chains`. Kafka's own general algorithm moves single partitions, not
+    along chains, and can end less even. With racks given, rack matches come after evenness and before moves.
     """
 
-    name: str
-    protocols: tuple[str, ...]
+    name: ClassVar[str] = "sticky"
+    parameters: ClassVar[tuple[Parameter, ...]] = (COUNT_SLACK,)
     count_slack: int = 0
-
-    def __post_init__(self) -> None:
-        if self.count_slack < 0:
-            raise ProblemError(f"count_slack cannot be negative: {self.count_slack}")
 
     def assign(self, group: Group) -> Assignment:
         """Return the assignment; see the class for its promise."""
@@ -75,11 +68,9 @@ class StickyAssignor:
         return give_out(group, finer, wanted)
 
 
-def even_one_class(classes: Classes, count_slack: int) -> NDArray[np.int64]:
-    """Return the counts wanted, int64 [1, M], for one class: by arithmetic alone."""
-    takers = np.flatnonzero(classes.eligible[0])
-    owned = classes.owned[0, takers]
-    given, got = even_out(owned, int(classes.size[0] - owned.sum()), count_slack)
-    wanted = classes.owned.copy()
-    wanted[0, takers] += got - given
-    return wanted
+@dataclass(frozen=True, slots=True)
+class CooperativeStickyAssignor(StickyAssignor):
+    """The same as `sticky`, under the cooperative protocol: only partitions that move stop."""
+
+    name: ClassVar[str] = "cooperative-sticky"
+    protocols: ClassVar[tuple[str, ...]] = (COOPERATIVE, EAGER)

@@ -1,10 +1,10 @@
-"""The report in Airflow's own page: a plugin that Airflow finds by evenlag's entry point ``airflow.plugins``.
+"""Airflow plugin that serves the report, registered by the entry point ``airflow.plugins``.
 
-Nothing has to be copied: where evenlag is installed for Airflow, the entry *evenlag* stands in its
-navigation. Who may look is Airflow's to say: the report of a cluster is for those who may read its DAG.
+If evenlag is installed in Airflow's environment, its navigation contains the entry *evenlag*. Airflow
+authorizes users: a user who may read the DAG of a cluster may read its report.
 
-Every process of Airflow's loads its plugins, workers too: so this one is light, and the application is
-imported where it is asked for something.
+All Airflow processes load their plugins, including workers, so this module imports little; the application
+is imported on the first request.
 """
 
 from __future__ import annotations
@@ -21,23 +21,29 @@ NAME: Final = "evenlag"
 
 
 class ReportApplication:
-    """Stands for the application until its first request."""
+    """ASGI application that imports the real one on the first request."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Hand a request on."""
+        """Forward a request.
+
+        Parameters
+        ----------
+        scope, receive, send
+            The three arguments of an ASGI application.
+        """
         from evenlag.airflow.server import app
 
         await app(scope, receive, send)
 
 
 def _href() -> str:
-    """The view's address, below the path that Airflow's page has behind a proxy."""
+    """URL path of the view, including the path of Airflow's base URL behind a proxy."""
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path
     return f"{base.rstrip('/')}{PREFIX}/report"
 
 
 class EvenlagPlugin(AirflowPlugin):
-    """Serves the report and puts it into the navigation."""
+    """Serves the report and adds it to Airflow's navigation."""
 
     name = NAME
     # Annotated as Airflow declares them.

@@ -1,4 +1,4 @@
-"""What Airflow's page answers for a report; who may ask is told by whoever calls this."""
+"""Responses of the report view; the caller passes in the authorization check."""
 
 from __future__ import annotations
 
@@ -14,37 +14,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PREFIX: Final = "/evenlag"
-# The exit code of what has not been seen.
+# Exit code of errors about missing data.
 _NOTHING_THERE: Final = 4
 MAX_HOURS: Final = 24.0 * 31
 HEADERS: Final = {
-    # What the page says itself, and that only Airflow's page may frame it.
+    # The policy of the page itself; in addition, only Airflow may embed it.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# Matplotlib keeps settings for the whole process, and a server answers in several threads.
+# Matplotlib's settings are global to the process, and the server is multi-threaded.
 _DRAWING: Final = threading.Lock()
 
 
 def dag_of(cluster: str) -> str:
-    """Name the DAG whose readers may read a cluster's report."""
+    """Return the id of the DAG that authorizes access to a cluster's report."""
     return f"lag_rebalance__{cluster}"
 
 
 def answer(
     may_read: Callable[[str], bool], cluster: str | None, group: str | None, hours: float
 ) -> tuple[int, str]:
-    """Answer for a report: the status and the page.
+    """Build the response to a request for a report.
 
     Parameters
     ----------
     may_read
-        Whether who asks may read a cluster's report. A cluster that is not there and one that may not be
-        read are answered alike.
-    cluster, group, hours
-        What was asked for; the first cluster that may be read, its group that is furthest behind.
+        Whether the user may read the report of a cluster. The response is the same for a cluster that does
+        not exist and for one that the user may not read.
+    cluster
+        Name of the cluster; default: the first one that the user may read.
+    group
+        Group id; default: the group with the largest lag.
+    hours
+        Length of the period in hours.
+
+    Returns
+    -------
+    tuple of int and str
+        HTTP status and the HTML page.
     """
     from evenlag.policy.loader import load_policy
 

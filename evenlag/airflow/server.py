@@ -1,4 +1,4 @@
-"""The report as an application of Airflow's server, behind Airflow's own check of who asks."""
+"""FastAPI application that serves the report in Airflow's API server, with Airflow's authorization."""
 
 from __future__ import annotations
 
@@ -22,7 +22,27 @@ def report(
     group: str | None = None,
     hours: Annotated[float, Query(gt=0, le=MAX_HOURS)] = 24.0,
 ) -> HTMLResponse:
-    """Answer for a report; without a login Airflow's own check refuses."""
+    """Serve a report. Airflow rejects requests without a login.
+
+    Parameters
+    ----------
+    request
+        The HTTP request.
+    user
+        The user that Airflow authenticated.
+    cluster, group, hours
+        See :func:`evenlag.airflow.report_view.answer`.
+
+    Returns
+    -------
+    HTMLResponse
+        The page.
+
+    Raises
+    ------
+    HTTPException
+        When authorization fails for another reason than a missing permission.
+    """
 
     def may_read(name: str) -> bool:
         try:

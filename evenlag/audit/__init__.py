@@ -1,1 +1,1 @@
-"""Answers from the audit's tables, without a JVM: who held what, what changed and why, what was wrong."""
+"""Queries on the audit tables, without a JVM: owners, rebalances and their causes, anomalies."""

@@ -1,4 +1,4 @@
-"""Adherence: whether a group held what a hint said, from which reading to which, and what ended it."""
+"""Adherence: whether a group applied a hint, from which snapshot to which, and why it stopped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.audit.enums import HintVerdict
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.enums import PlanEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,31 +18,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod
-    from evenlag.audit.rebalances import FindHint, Stretch
+    from evenlag.audit.rebalances import FindHint, Interval
     from evenlag.lake.reader import Filter, LakeReader
 
-FOLLOWED: Final = "FOLLOWED"
-PARTLY: Final = "PARTLY"
-NOT_FOLLOWED: Final = "NOT_FOLLOWED"
-NOT_SEEN: Final = "NOT_SEEN"
 LEFT_WHILE_IT_STOOD: Final = "the group held something else while it stood"
 
-# (topic id, partition) → the member key that shall hold it.
+# (topic id, partition) → key of the member that the hint assigns it to.
 Hinted = dict[tuple[str, int], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A hint as it was published.
+    """A published hint.
 
     Attributes
     ----------
     published_at, ended_at
-        From when to when it stood on the topic; the second is None while it does.
+        When the hint was written to the hint topic, and when it was replaced or withdrawn there. ``ended_at``
+        is None while it is the current hint of its group.
     ended_by
-        Why it stands no longer: the newer plan's id, or ``withdrawn``.
+        Id of the plan that replaced it, or ``withdrawn``; None while it is current.
     holders
-        What it says.
+        Member key by topic id and partition.
     """
 
     plan_id: str
@@ -54,13 +53,33 @@ class Hint:
 
 
 def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
-    """Read the hints that stood at any time of a period, oldest first."""
+    """Read the hints that were on the hint topic at any time of a period.
+
+    Parameters
+    ----------
+    reader
+        Reader of the lake. Uses ``plan_events``, ``control_events`` and ``plan_assignments``.
+    period
+        Period, cluster and, optionally, group to read.
+
+    Returns
+    -------
+    list of Hint
+        By publishing time, then group.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
     from evenlag.lake.tables import PLAN_ASSIGNMENTS
 
     filters: list[Filter] = [("cluster", "=", period.cluster)]
     if period.group_id is not None:
         filters.append(("group_id", "=", period.group_id))
-    events = reader.read_events(filters=[*filters, ("event", "in", ["PUBLISHED", "WITHDRAWN"])]).to_pylist()
+    events = reader.read_events(
+        filters=[*filters, ("event", "in", [PlanEvent.PUBLISHED, PlanEvent.WITHDRAWN])]
+    ).to_pylist()
     standing = [
         hint
         for hint in _standing(events)
@@ -82,7 +101,7 @@ def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
 
 
 def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
-    """Hints from their events: each ends with the next of its group, or when it is withdrawn."""
+    """Build hints from their events: a hint ends with the next one of its group, or when it is withdrawn."""
     by_group: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
         by_group[event["group_id"]].append(event)
@@ -90,13 +109,13 @@ def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
     for group_id, of_group in by_group.items():
         in_order = sorted(of_group, key=lambda event: (event["at"], event["sequence"] or 0))
         for place, event in enumerate(in_order):
-            if event["event"] != "PUBLISHED":
+            if event["event"] != PlanEvent.PUBLISHED:
                 continue
             ending = next(
                 (
                     later
                     for later in in_order[place + 1 :]
-                    if later["event"] == "PUBLISHED" or later["plan_id"] == event["plan_id"]
+                    if later["event"] == PlanEvent.PUBLISHED or later["plan_id"] == event["plan_id"]
                 ),
                 None,
             )
@@ -118,16 +137,29 @@ def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
 def _ended_by(ending: Mapping[str, Any] | None) -> str | None:
     if ending is None:
         return None
-    return "withdrawn" if ending["event"] == "WITHDRAWN" else str(ending["plan_id"])
+    return "withdrawn" if ending["event"] == PlanEvent.WITHDRAWN else str(ending["plan_id"])
 
 
 def hint_finder(hints: Iterable[Hint]) -> FindHint:
-    """Make what tells, for two stretches, which hint the group began to follow in between."""
+    """Create the function that finds the hint that a group applied between two intervals.
+
+    Parameters
+    ----------
+    hints
+        Hints of one or more groups (:func:`read_hints`), oldest first.
+
+    Returns
+    -------
+    callable
+        Takes two known intervals of ``memberships`` of one group, the older one first. Returns the id of the
+        newest plan whose hint the second interval matches in full and the first one does not; None when
+        there is none.
+    """
     by_group: dict[str, list[Hint]] = defaultdict(list)
     for hint in hints:
         by_group[hint.group_id].append(hint)
 
-    def find(old: Stretch, new: Stretch) -> str | None:
+    def find(old: Interval, new: Interval) -> str | None:
         for hint in reversed(by_group.get(new["group_id"], [])):
             is_in_time = hint.published_at < new["first_seen_at"] and (
                 hint.ended_at is None or hint.ended_at > old["last_seen_at"]
@@ -139,11 +171,11 @@ def hint_finder(hints: Iterable[Hint]) -> FindHint:
     return find
 
 
-def _share(hint: Hint, stretch: Stretch) -> float:
-    """The share of a hint's partitions that a known stretch shows with their hinted members."""
-    ids = {topic["topic"]: topic["topic_id"] for topic in stretch["topics"]}
+def _share(hint: Hint, interval: Interval) -> float:
+    """Share of a hint's partitions, 0 to 1, that an interval shows at their hinted members."""
+    ids = {topic["topic"]: topic["topic_id"] for topic in interval["topics"]}
     holders: dict[tuple[str | None, int], list[str]] = defaultdict(list)
-    for member in stretch["members"]:
+    for member in interval["members"]:
         for topic in member["assignment"] or ():
             for number in topic["partitions"]:
                 holders[ids.get(topic["topic"]), number].append(member_key(member))
@@ -152,7 +184,18 @@ def _share(hint: Hint, stretch: Stretch) -> float:
 
 
 def member_key(member: Mapping[str, Any]) -> str:
-    """How a hint names a member."""
+    """Return the key by which hints identify a member.
+
+    Parameters
+    ----------
+    member
+        An entry of ``members`` of the table ``memberships``.
+
+    Returns
+    -------
+    str
+        ``i:<group.instance.id>`` for a static member, else ``m:<member.id>``.
+    """
     instance = member["group_instance_id"]
     return f"i:{instance}" if instance is not None else f"m:{member['member_id']}"
 
@@ -160,22 +203,27 @@ def member_key(member: Mapping[str, Any]) -> str:
 def judge_hints(
     period: AuditedPeriod, hints: Sequence[Hint], rebalances: Iterable[Mapping[str, Any]] = ()
 ) -> list[dict[str, Any]]:
-    """Tell of each hint whether its group held what it said while it stood, and from when to when.
+    """Determine for each hint whether its group applied it, and from when to when.
 
     Parameters
     ----------
+    period
+        The audited period.
+    hints
+        Hints of the period (:func:`read_hints`).
     rebalances
-        Rebalances of the period (:func:`evenlag.audit.rebalances.find_rebalances`): their causes explain
-        why a hint was left.
+        Rebalances of the period (:func:`evenlag.audit.rebalances.find_rebalances`). Their causes explain
+        why a group stopped following a hint.
 
     Returns
     -------
     list of dict
-        In the order of `hints`: the hint's head, ``verdict`` (FOLLOWED: all of it at some reading; PARTLY:
-        more of it than when it was published; NOT_FOLLOWED; NOT_SEEN: no reading shows the group while it
-        stood), ``share_before`` and ``share_best``, and of the first stretch in which all of it was held:
+        One row per hint, in the order of `hints`: the attributes of the hint, ``verdict``
+        (:class:`~evenlag.audit.enums.HintVerdict`), ``share_before`` and ``share_best`` (share of the hint's
+        partitions at their hinted members, 0 to 1, at publishing and at best), ``num_snapshots`` (that show
+        the group while the hint was current), and the first interval in which the whole hint was applied:
         ``not_yet_at`` and ``followed_from`` (it began between the two), ``followed_until`` and
-        ``no_longer_at``, the readings of these, and ``left_because``.
+        ``no_longer_at`` (it ended between the two), the snapshot ids of these, and ``left_because``.
     """
     causes = {(each["group_id"], each["snapshot_id"]): each["causes"] for each in rebalances}
     return [_judge(period, hint, causes) for hint in hints]
@@ -216,16 +264,18 @@ def _judge(
     return row
 
 
-def _verdict(row: Mapping[str, Any], *, is_full: bool) -> str:
+def _verdict(row: Mapping[str, Any], *, is_full: bool) -> HintVerdict:
     if is_full:
-        return FOLLOWED
+        return HintVerdict.FOLLOWED
     if row["share_best"] is None:
-        return NOT_SEEN
-    return PARTLY if row["share_best"] > (row["share_before"] or 0.0) else NOT_FOLLOWED
+        return HintVerdict.NOT_SEEN
+    return (
+        HintVerdict.PARTLY if row["share_best"] > (row["share_before"] or 0.0) else HintVerdict.NOT_FOLLOWED
+    )
 
 
 def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ended_us: int) -> dict[str, Any]:
-    """From which reading to which all of a hint was held, beginning with a given reading."""
+    """Return the interval in which the whole hint was applied, given its first snapshot."""
     import numpy as np
 
     names = (
@@ -234,7 +284,7 @@ def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ende
     )  # fmt: skip
     if first is None:
         return dict.fromkeys(names)
-    # A reading that does not show the group breaks nothing: the next that does tells.
+    # A snapshot that does not show the group does not end the interval: the next one that shows it decides.
     others = np.flatnonzero(~np.isnan(shares) & (shares < 1.0))
     earlier, later = others[others < first], others[others > first]
     full = np.flatnonzero(shares == 1.0)
@@ -251,7 +301,7 @@ def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ende
         "not_yet_snapshot_id": _moment(period, not_yet, "snapshot_id"),
         "followed_from": followed_from,
         "followed_from_snapshot_id": _moment(period, first, "snapshot_id"),
-        # Of a single reading, the begin lies before what stands for "from then on".
+        # With a single snapshot, its start is earlier than its end, which followed_from is.
         "followed_until": max(followed_from, _moment(period, last, "started_at")),
         "followed_until_snapshot_id": _moment(period, last, "snapshot_id"),
         "no_longer_at": _moment(period, end, "finished_at"),
@@ -261,7 +311,7 @@ def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ende
 
 
 def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
-    """By reading, the share of a hint that was held; not a number where the group does not show it."""
+    """Share of a hint that was applied, by snapshot; NaN where a snapshot does not show the group."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -272,7 +322,7 @@ def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
     count = period.snapshots.num_rows
     is_known = _cover(known, np.ones(known.num_rows, dtype=np.int64), count) > 0
     ownership = period.ownership
-    # What two hold at once is with neither as the hint says.
+    # A partition with two owners matches the hint with neither of them.
     held = ownership.filter(
         pc.and_(pc.equal(ownership["group_id"], hint.group_id), pc.equal(ownership["num_owners"], 1))
     )
@@ -286,13 +336,13 @@ def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
     return np.where(is_known, shares, np.nan)
 
 
-def _cover(stretches: pa.Table, weights: np.ndarray, count: int) -> np.ndarray:
-    """By reading, the sum of the weights of the stretches that it lies in."""
+def _cover(intervals: pa.Table, weights: np.ndarray, count: int) -> np.ndarray:
+    """Sum of the weights of the intervals that contain each snapshot; shape (count,)."""
     import numpy as np
 
     steps = np.zeros(count + 1, dtype=np.int64)
-    np.add.at(steps, stretches[FIRST_INDEX].to_numpy(), weights)
-    np.add.at(steps, stretches[LAST_INDEX].to_numpy() + 1, -weights)
+    np.add.at(steps, intervals[FIRST_INDEX].to_numpy(), weights)
+    np.add.at(steps, intervals[LAST_INDEX].to_numpy() + 1, -weights)
     return np.cumsum(steps)[:-1]
 
 

@@ -1,33 +1,21 @@
-"""Anomalies: what should not be, as stretches of readings that show it, from ownership, lag and decisions."""
+"""Anomalies: intervals of snapshots with a fault of a group, from ownership, lag and decisions."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.audit.enums import AnomalyKind
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
-from evenlag.audit.lag_intervals import dead_member_lag, read_lag_stretches
+from evenlag.audit.lag_intervals import dead_member_lag, read_lag_intervals
+from evenlag.audit.moves import FREE_IN_A_LIVE_GROUP
+from evenlag.enums import Mode, OwnershipState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from evenlag.audit.period import AuditedPeriod
     from evenlag.lake.reader import Filter, LakeReader
-
-OWNED_BY_NOBODY: Final = "OWNED_BY_NOBODY"
-OWNED_BY_TWO: Final = "OWNED_BY_TWO"
-MEMBER_IDLE: Final = "MEMBER_IDLE"
-DEAD_MEMBER_LAG: Final = "DEAD_MEMBER_LAG"
-STALLED: Final = "STALLED"
-ASSIGNOR_NOT_POLICY: Final = "ASSIGNOR_NOT_POLICY"
-KINDS: Final = (
-    OWNED_BY_TWO,
-    OWNED_BY_NOBODY,
-    DEAD_MEMBER_LAG,
-    STALLED,
-    ASSIGNOR_NOT_POLICY,
-    MEMBER_IDLE,
-)
 
 _BOUNDS: Final = (
     "first_snapshot_id",
@@ -40,23 +28,38 @@ _BOUNDS: Final = (
 
 
 def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, Any]]:
-    """Find what the readings of a period show that should not be.
+    """Find the anomalies of a period.
+
+    Parameters
+    ----------
+    reader
+        Reader of the lake. Uses ``lag`` and ``decisions``.
+    period
+        The audited period.
 
     Returns
     -------
     list of dict
-        By kind (in the order of ``KINDS``), group, topic, partition and time: ``kind, group_id, topic,
-        topic_id, partition, member_id, detail, lag_records`` (the most), the stretch (``first_snapshot_id,
-        first_seen_at, last_snapshot_id, last_seen_at, num_snapshots``) and its bounds (``previous_seen_at,
-        next_seen_at``). A column that a kind does not have is null.
+        By kind (in the order of :class:`~evenlag.audit.enums.AnomalyKind`), group, topic, partition and time:
+        ``kind, group_id, topic, topic_id, partition, member_id, detail, lag_records`` (the maximum), the
+        interval (``first_snapshot_id, first_seen_at, last_snapshot_id, last_seen_at, num_snapshots``) and its
+        bounds (``previous_seen_at, next_seen_at``). A column that does not apply to a kind is None.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
     """
-    lag = read_lag_stretches(reader, period)
+    lag = read_lag_intervals(reader, period)
     found = [
         *_nobody(period),
         *_two(period),
-        *(_from_lag(STALLED, row, "lag, records to read, and no commit moved") for row in lag["stalled"]),
         *(
-            _from_lag(DEAD_MEMBER_LAG, row, f"its last holder {row['member_id']} is gone")
+            _from_lag(AnomalyKind.STALLED, row, "lag, records to read, and no commit moved")
+            for row in lag["stalled"]
+        ),
+        *(
+            _from_lag(AnomalyKind.DEAD_MEMBER_LAG, row, f"its last holder {row['member_id']} is gone")
             for row in dead_member_lag(period, lag["unheld"])
         ),
         *_assignors(reader, period),
@@ -65,11 +68,10 @@ def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, 
     inside = [
         row for row in found if row["last_seen_at"] >= period.since and row["first_seen_at"] <= period.until
     ]
-    rank = {kind: place for place, kind in enumerate(KINDS)}
     return sorted(
         inside,
         key=lambda row: (
-            rank[row["kind"]],
+            row["kind"].rank,
             row["group_id"],
             row["topic"] or "",
             -1 if row["partition"] is None else row["partition"],
@@ -79,21 +81,21 @@ def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, 
     )
 
 
-def _row(kind: str, stretch: Mapping[str, Any], detail: str, **more: Any) -> dict[str, Any]:
+def _row(kind: AnomalyKind, interval: Mapping[str, Any], detail: str, **more: Any) -> dict[str, Any]:
     about = ("topic", "topic_id", "partition", "member_id")
     return {
         "kind": kind,
-        "group_id": stretch["group_id"],
-        **{name: stretch.get(name) for name in about},
+        "group_id": interval["group_id"],
+        **{name: interval.get(name) for name in about},
         "detail": detail,
-        "lag_records": stretch.get("lag_records"),
-        "num_snapshots": stretch["num_snapshots"],
-        **{name: stretch[name] for name in _BOUNDS},
+        "lag_records": interval.get("lag_records"),
+        "num_snapshots": interval["num_snapshots"],
+        **{name: interval[name] for name in _BOUNDS},
         **more,
     }
 
 
-def _from_lag(kind: str, row: Mapping[str, Any], detail: str) -> dict[str, Any]:
+def _from_lag(kind: AnomalyKind, row: Mapping[str, Any], detail: str) -> dict[str, Any]:
     return _row(kind, row, detail)
 
 
@@ -102,10 +104,11 @@ def _nobody(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
 
     ownership = period.ownership
     free = pc.and_(
-        pc.equal(ownership["state"], "NOBODY"), pc.equal(ownership["reason"], "no member holds it")
+        pc.equal(ownership["state"], OwnershipState.NOBODY),
+        pc.equal(ownership["reason"], FREE_IN_A_LIVE_GROUP),
     )
     for row in ownership.filter(free).to_pylist():
-        yield _row(OWNED_BY_NOBODY, row, "members take the topic, and none holds the partition")
+        yield _row(AnomalyKind.OWNED_BY_NOBODY, row, "members take the topic, and none holds the partition")
 
 
 def _two(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
@@ -117,26 +120,31 @@ def _two(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
         together[*key, row[FIRST_INDEX], row[LAST_INDEX]].append(row)
     for rows in together.values():
         names = ", ".join(sorted(row["member_id"] for row in rows))
-        yield _row(OWNED_BY_TWO, rows[0], f"held by {names}", member_id=None)
+        yield _row(AnomalyKind.OWNED_BY_TWO, rows[0], f"held by {names}", member_id=None)
 
 
 def _idle(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
-    """Members that hold nothing while another holds several partitions of a topic that they take too."""
-    stretches: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for stretch in period.memberships.to_pylist():
-        if not stretch["is_known"]:
+    """Members that own nothing while another member owns several partitions of a topic they subscribe to."""
+    intervals: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for interval in period.memberships.to_pylist():
+        if not interval["is_known"]:
             continue
-        spare = _topics_to_spare(stretch["members"])
-        for member in stretch["members"]:
+        spare = _topics_to_spare(interval["members"])
+        for member in interval["members"]:
             if not member["assignment"] and spare.intersection(member["subscription"] or ()):
-                stretches[stretch["group_id"], member["member_id"]].append(stretch)
-    for (_, member_id), found in stretches.items():
+                intervals[interval["group_id"], member["member_id"]].append(interval)
+    for (_, member_id), found in intervals.items():
         for joined in _join(found):
-            yield _row(MEMBER_IDLE, joined, "holds nothing while another holds several", member_id=member_id)
+            yield _row(
+                AnomalyKind.MEMBER_IDLE,
+                joined,
+                "holds nothing while another holds several",
+                member_id=member_id,
+            )
 
 
 def _topics_to_spare(members: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Topics that a member holds partitions of, which holds more than one in all."""
+    """Topics of the members that own more than one partition in total."""
     spare: set[str] = set()
     for member in members:
         held = [topic for topic in member["assignment"] or () if topic["partitions"]]
@@ -145,55 +153,55 @@ def _topics_to_spare(members: Iterable[Mapping[str, Any]]) -> set[str]:
     return spare
 
 
-def _join(stretches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Join stretches, in the order of time, that follow on each other."""
+def _join(intervals: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Merge adjacent intervals, given in time order."""
     current: dict[str, Any] | None = None
-    for stretch in stretches:
-        if current is not None and stretch[FIRST_INDEX] == current[LAST_INDEX] + 1:
+    for interval in intervals:
+        if current is not None and interval[FIRST_INDEX] == current[LAST_INDEX] + 1:
             tail = (LAST_INDEX, "last_snapshot_id", "last_seen_at", "next_seen_at")
-            current |= {name: stretch[name] for name in tail}
-            current["num_snapshots"] += stretch["num_snapshots"]
+            current |= {name: interval[name] for name in tail}
+            current["num_snapshots"] += interval["num_snapshots"]
             continue
         if current is not None:
             yield current
-        current = dict(stretch)
+        current = dict(interval)
     if current is not None:
         yield current
 
 
 def _assignors(reader: LakeReader, period: AuditedPeriod) -> Iterator[dict[str, Any]]:
-    """Groups that may be hinted, by the policy of the reading, and have selected another assignor."""
+    """Groups that may receive hints by the policy of the snapshot, but selected another assignor."""
     from evenlag.publishing.gates import EVENLAG_ASSIGNOR, HINTABLE_TYPES
 
     wanted = _may_be_hinted(reader, period)
     others: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for stretch in period.memberships.to_pylist():
-        if stretch["assignor"] in {None, EVENLAG_ASSIGNOR} or stretch["group_type"] not in HINTABLE_TYPES:
+    for interval in period.memberships.to_pylist():
+        if interval["assignor"] in {None, EVENLAG_ASSIGNOR} or interval["group_type"] not in HINTABLE_TYPES:
             continue
-        places = wanted.get(stretch["group_id"], frozenset())
-        if any(place in places for place in range(stretch[FIRST_INDEX], stretch[LAST_INDEX] + 1)):
-            others[stretch["group_id"]].append(stretch)
+        places = wanted.get(interval["group_id"], frozenset())
+        if any(place in places for place in range(interval[FIRST_INDEX], interval[LAST_INDEX] + 1)):
+            others[interval["group_id"]].append(interval)
     for found in others.values():
         for joined in _join_alike(found):
             detail = f"the group has selected {joined['assignor']}, its policy hints {EVENLAG_ASSIGNOR}"
-            yield _row(ASSIGNOR_NOT_POLICY, joined, detail)
+            yield _row(AnomalyKind.ASSIGNOR_NOT_POLICY, joined, detail)
 
 
-def _join_alike(stretches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _join_alike(intervals: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     by_assignor: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for stretch in stretches:
-        by_assignor[stretch["assignor"]].append(stretch)
+    for interval in intervals:
+        by_assignor[interval["assignor"]].append(interval)
     for found in by_assignor.values():
         yield from _join(found)
 
 
 def _may_be_hinted(reader: LakeReader, period: AuditedPeriod) -> dict[str, frozenset[int]]:
-    """The readings, by their place, at which the policy put a group into a mode that publishes hints."""
+    """Snapshots (by position) for which the policy put a group into a mode that publishes hints, by group."""
     import pyarrow.compute as pc
 
     from evenlag.lake.tables import DECISIONS
 
-    filters: list[Filter] = [*period.slot_filters(), ("policy_mode", "in", ["approve", "auto"])]
+    filters: list[Filter] = [*period.slot_filters(), ("policy_mode", "in", [Mode.APPROVE, Mode.AUTO])]
     rows = reader.read(DECISIONS, columns=["group_id", "snapshot_id"], filters=filters)
     places = pc.index_in(rows["snapshot_id"], value_set=period.snapshot_ids())
     found: dict[str, set[int]] = defaultdict(set)

@@ -1,26 +1,24 @@
-"""What two moments show differently of a group's assignment, and what cannot be told of them."""
+"""Differences between a group's assignments at two moments, and how certain they are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from evenlag.audit.enums import Certainty, OwnerChange
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.owners import (
-    CHANGING,
-    GAP,
-    LAST_SEEN,
-    SEEN,
     Around,
     by_partition,
     is_gap,
     is_same_client,
     overlapping,
-    readings_around,
+    snapshots_around,
 )
 from evenlag.cli.console import moment
 from evenlag.cli.options import NothingThereError
+from evenlag.enums import OwnershipState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,12 +29,10 @@ if TYPE_CHECKING:
     from evenlag.audit.owners import Partition
     from evenlag.audit.period import AuditedPeriod
 
-SAME: Final = "SAME"
-
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """What one of the snapshots around a moment shows of a partition; no rows: the group does not take it."""
+    """Owners of a partition in one snapshot around a moment; no rows: the group does not consume it."""
 
     place: int
     rows: tuple[dict[str, Any], ...]
@@ -51,10 +47,10 @@ class _Candidate:
 
 
 class _End:
-    """One of the two moments: the snapshots around it, and what they show of each partition."""
+    """One of the two moments: the snapshots around it, and the owners of each partition in them."""
 
     def __init__(self, period: AuditedPeriod, at: datetime) -> None:
-        self.around: Around = readings_around(period, at)
+        self.around: Around = snapshots_around(period, at)
         if self.around.before is None:
             raise NothingThereError(f"no snapshot that had ended by {moment(at)} is in the audit")
         self.first, self.last = self.around.edges()
@@ -67,7 +63,7 @@ class _End:
         self._is_gap = is_gap(period, self.first, self.last)
 
     def candidates(self, partition: Partition) -> list[_Candidate]:
-        """What may have been so at the moment, oldest first: one, where all snapshots show the same."""
+        """Possible owners at the moment, oldest first: one entry where all snapshots agree."""
         found: list[_Candidate] = []
         rows = self.rows.get(partition, [])
         for place in range(self.first, self.last + 1):
@@ -77,37 +73,41 @@ class _End:
                 found.append(candidate)
         return found
 
-    def certainty(self, candidates: Sequence[_Candidate]) -> str:
-        """How well it is known, by the words of `evenlag audit owner`."""
+    def certainty(self, candidates: Sequence[_Candidate]) -> Certainty:
+        """How well the owner at the moment is known."""
         if len(candidates) > 1:
-            return CHANGING
+            return Certainty.CHANGING
         if self.around.after is None:
-            return LAST_SEEN
-        return GAP if self._is_gap else SEEN
+            return Certainty.LAST_SEEN
+        return Certainty.GAP if self._is_gap else Certainty.SEEN
 
 
 def diff(period: AuditedPeriod, since: datetime, until: datetime) -> list[dict[str, Any]]:
-    """Tell what was different at two moments.
+    """Compare the assignment of a group at two moments.
 
-    A moment lies between two snapshots, or in one. Where these show different owners, either may have owned
-    the partition at the moment: then it is only told what every choice of them has in common.
+    A moment lies between two snapshots or within one. Where these show different owners, each of them may
+    have owned the partition at that moment; a change is reported only if it is the same for all of them.
+
+    Parameters
+    ----------
+    period
+        The audited period of one group; it contains the snapshots around both moments.
+    since, until
+        The two moments, UTC.
 
     Returns
     -------
     list of dict
-        By topic and partition: ``topic, topic_id, partition, change``; then for each moment, with the endings
-        ``_before`` and ``_after``: ``holder`` (member ids; several are candidates, or a fault), ``state``,
-        ``certainty`` (see :func:`evenlag.audit.owners.owners_at`), ``snapshot_id`` (the last that had ended)
-        and ``next_snapshot_id`` (the one up to which the answer rests on; None where none began later).
-        ``change`` is SAME, MOVED, RETURNED (to a consumer that went and came back: see
-        :func:`is_same_client`), PLACED (nobody owned it), FREED (nobody does), ADDED, REMOVED (the group
-        takes it no longer), UNKNOWN (one of the snapshots does not show it) or CHANGING (the snapshots around
-        one of the moments show different owners, and which of them it was decides).
+        By topic and partition: ``topic, topic_id, partition, change``
+        (:class:`~evenlag.audit.enums.OwnerChange`); then for each moment, with the suffixes ``_before`` and
+        ``_after``: ``holder`` (member ids; several are candidates, or a fault), ``state``, ``certainty``
+        (:class:`~evenlag.audit.enums.Certainty`), ``snapshot_id`` (the last that had ended) and
+        ``next_snapshot_id`` (the last that the answer uses; None where it is the same one).
 
     Raises
     ------
     NothingThereError
-        When no snapshot had ended by one of the moments, or none was taken from the first of them on.
+        When no snapshot had ended by one of the moments, or none was taken after the first of them.
     """
     import pyarrow.compute as pc
 
@@ -138,7 +138,7 @@ def _compare(
         "topic": topic,
         "topic_id": topic_id,
         "partition": number,
-        "change": changes.pop() if len(changes) == 1 else CHANGING,
+        "change": changes.pop() if len(changes) == 1 else OwnerChange.CHANGING,
     }
     for name, end, found in (("before", ends[0], old), ("after", ends[1], new)):
         row |= {
@@ -151,20 +151,20 @@ def _compare(
     return row
 
 
-def _change(old: _Candidate, new: _Candidate, alive: Mapping[int, set[str]]) -> str | None:
+def _change(old: _Candidate, new: _Candidate, alive: Mapping[int, set[str]]) -> OwnerChange | None:
     if not old.rows or not new.rows:
-        return "ADDED" if new.rows else "REMOVED" if old.rows else None
-    if "UNKNOWN" in {old.state, new.state}:
-        return "UNKNOWN"
+        return OwnerChange.ADDED if new.rows else OwnerChange.REMOVED if old.rows else None
+    if OwnershipState.UNKNOWN in {old.state, new.state}:
+        return OwnerChange.UNKNOWN
     if old.members == new.members:
-        return SAME
+        return OwnerChange.SAME
     if not new.members:
-        return "FREED"
+        return OwnerChange.FREED
     if not old.members:
-        return "PLACED"
+        return OwnerChange.PLACED
     stayed = alive[old.place] & alive[new.place]
     came_back = is_same_client(old.rows[0], new.rows[0]) and not stayed & {*old.members, *new.members}
-    return "RETURNED" if came_back else "MOVED"
+    return OwnerChange.RETURNED if came_back else OwnerChange.MOVED
 
 
 def _alive_at(memberships: pa.Table, place: int) -> set[str]:

@@ -1,6 +1,6 @@
-"""The audit's days as one history: a stretch that goes on after midnight is one stretch again.
+"""Merge the intervals of consecutive days: the audit's tables split every interval at midnight UTC.
 
-Everything is worked out on whole columns; only what crosses midnight is looked at row by row.
+Works on whole columns; only nested values of intervals that reach midnight are compared row by row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FIRST_INDEX: Final = "first_index"
 LAST_INDEX: Final = "last_index"
 _OF_THE_LAST: Final = ("last_snapshot_id", "last_seen_at", "next_snapshot_id", "next_seen_at")
-# What tells one stretch of a day from another, and nothing of what it shows.
+# Columns that locate an interval in time. All others are its content, which must be equal to merge.
 _OF_THE_DAY: Final = frozenset(
     {
         "day",
@@ -34,24 +34,24 @@ _OF_THE_DAY: Final = frozenset(
 )
 
 
-def join_days(stretches: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Join what goes on from one day's last reading to the next one's first.
+def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Merge intervals that continue from the last snapshot of a day to the first one of the next day.
 
     Parameters
     ----------
-    stretches
-        Rows of ``memberships`` or ``ownership`` of one cluster, of whole days, one after another.
+    intervals
+        Rows of ``memberships`` or ``ownership`` of one cluster, of whole consecutive days.
     snapshots
-        Rows of ``audited_snapshots`` of these days and of those beside them, in the order of their readings.
+        Rows of ``audited_snapshots`` of these days and of the adjacent ones, by start time.
     key
-        Columns that tell what is looked at.
+        Columns that identify the group or partition and member.
 
     Returns
     -------
     pyarrow.Table
-        The columns of `stretches` without ``day`` and ``input_hash``, and ``first_index``, ``last_index``:
-        where its first and last reading stand in `snapshots`. By `key`, then time. ``previous_*`` and
-        ``next_*`` are null only where there is no such reading.
+        The columns of `intervals` without ``day`` and ``input_hash``, and ``first_index``, ``last_index``:
+        positions of its first and last snapshot in `snapshots`. By `key`, then time. ``previous_*`` and
+        ``next_*`` are null only where there is no such snapshot.
     """
     import numpy as np
     import pyarrow as pa
@@ -59,9 +59,9 @@ def join_days(stretches: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
 
     ids = snapshots["snapshot_id"].combine_chunks()
     for edge, name in (("first", FIRST_INDEX), ("last", LAST_INDEX)):
-        index = pc.index_in(stretches[f"{edge}_snapshot_id"], value_set=ids)
-        stretches = stretches.append_column(name, index.cast(pa.int64()))
-    in_order = stretches.sort_by(
+        index = pc.index_in(intervals[f"{edge}_snapshot_id"], value_set=ids)
+        intervals = intervals.append_column(name, index.cast(pa.int64()))
+    in_order = intervals.sort_by(
         [*((name, "ascending") for name in key), (FIRST_INDEX, "ascending")]
     ).combine_chunks()
     joins = _goes_on(in_order, key)
@@ -79,7 +79,7 @@ def join_days(stretches: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
 
 
 def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
-    """Whether each row only goes on with the row before: the same key, the next reading, the same shown."""
+    """Whether each row continues the previous row: same key, next snapshot, same content; shape (rows,)."""
     import numpy as np
 
     count = in_order.num_rows
@@ -98,7 +98,20 @@ def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
 
 
 def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
-    """Whether a column has the same value, null as null, in rows and in the rows after them."""
+    """Compare rows of a column with the row after each of them.
+
+    Parameters
+    ----------
+    column
+        Values of any type.
+    rows
+        Row numbers, shape (n,); each less than ``len(column) - 1``.
+
+    Returns
+    -------
+    numpy.ndarray
+        bool, shape (n,): whether both values are equal. Two nulls are equal.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -113,7 +126,7 @@ def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
 
 
 def _since_last_ms(in_order: pa.Table) -> np.ndarray:
-    """Time from the last reading of the row before to the first of each row."""
+    """Milliseconds from the last snapshot of the previous row to the first one of each row."""
     import numpy as np
 
     first, last = (in_order[f"{edge}_seen_at"].to_numpy() for edge in ("first", "last"))
@@ -131,12 +144,12 @@ def _replace(rows: pa.Table, name: str, values: Any) -> pa.Table:
 
 
 def _with_neighbours(rows: pa.Table, snapshots: pa.Table) -> pa.Table:
-    """Name the readings before and after also where they are another day's."""
+    """Fill in the previous and next snapshots where they belong to another day."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # The markers' own begin and end enclose the moment at which the group was read.
+    # The group was read at some time between the start and the end of the snapshot.
     beside = (
         ("previous", rows[FIRST_INDEX].to_numpy() - 1, "started_at"),
         ("next", rows[LAST_INDEX].to_numpy() + 1, "finished_at"),

@@ -1,10 +1,11 @@
-"""Lag that stands still or that nobody works on, as stretches of readings, on whole columns."""
+"""Intervals of stalled partitions and of partitions with lag but without an owner."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
+from evenlag.enums import LagStatus, OwnershipState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -15,17 +16,30 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
 
 _PARTITION: Final = ("group_id", "topic", "topic_id", "partition")
-_UNHELD_STATUSES: Final = ("NO_MEMBERS", "NOT_SUBSCRIBED")
+_UNHELD_STATUSES: Final = (LagStatus.NO_MEMBERS, LagStatus.NOT_SUBSCRIBED)
 
 
-def read_lag_stretches(reader: LakeReader, period: AuditedPeriod) -> dict[str, list[dict[str, Any]]]:
-    """Read the partitions that stalled, and those with lag that no live member takes.
+def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, list[dict[str, Any]]]:
+    """Read the partitions that stalled, and the partitions with lag that no live member subscribes to.
+
+    Parameters
+    ----------
+    reader
+        Reader of the lake. Uses ``lag``.
+    period
+        The audited period.
 
     Returns
     -------
     dict
-        Under ``stalled`` and ``unheld``: a row a partition (and, where it stalled, holder) and stretch of
-        readings, with ``lag_records`` (the most), ``num_snapshots``, the stretch's readings and its bounds.
+        ``stalled`` and ``unheld``: one row per partition (and owner, where it stalled) and interval, with
+        ``lag_records`` (the maximum), ``num_snapshots``, the first and last snapshot of the interval and its
+        bounds.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
     """
     from evenlag.lake.tables import LAG
 
@@ -38,15 +52,26 @@ def read_lag_stretches(reader: LakeReader, period: AuditedPeriod) -> dict[str, l
         filters=[*filters, ("status", "in", _UNHELD_STATUSES), ("lag_records", ">", 0)],
     )
     return {
-        "stalled": _stretches(period, stalled, (*_PARTITION, "owner_member_id")),
-        "unheld": _stretches(period, unheld, _PARTITION),
+        "stalled": _intervals(period, stalled, (*_PARTITION, "owner_member_id")),
+        "unheld": _intervals(period, unheld, _PARTITION),
     }
 
 
 def dead_member_lag(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Of lag that nobody works on, that which a member left: with the last one that held it.
+    """Find the last owner of partitions that have lag but no owner.
 
-    What nobody held in the days that were read is left out: nothing says whose it was.
+    Parameters
+    ----------
+    period
+        The audited period.
+    unheld
+        Rows under ``unheld`` of :func:`read_lag_intervals`.
+
+    Yields
+    ------
+    dict
+        Each of these rows with ``member_id``, the last owner before the interval. Rows without an earlier
+        owner in the period are left out: their owner is not known.
     """
     import pyarrow.compute as pc
 
@@ -54,7 +79,10 @@ def dead_member_lag(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> 
     ownership = period.ownership
     groups = {row["group_id"] for row in wanted}
     held = ownership.filter(
-        pc.and_(pc.equal(ownership["state"], "OWNED"), pc.is_in(ownership["group_id"], _strings(groups)))
+        pc.and_(
+            pc.equal(ownership["state"], OwnershipState.OWNED),
+            pc.is_in(ownership["group_id"], _strings(groups)),
+        )
     )
     columns = ("group_id", "topic", "topic_id", "partition", FIRST_INDEX, "member_id")
     last: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
@@ -76,8 +104,8 @@ def _strings(values: Iterable[str]) -> pa.Array:
     return pa.array(sorted(values), pa.string())
 
 
-def _stretches(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
-    """Join the rows of readings that follow on each other, by what they are of."""
+def _intervals(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
+    """Merge the rows of consecutive snapshots with the same key into intervals."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

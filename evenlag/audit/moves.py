@@ -1,10 +1,11 @@
-"""Partitions that changed hands: neighbours in the history of each partition, on whole columns."""
+"""Partitions that changed owner: adjacent rows in the history of each partition, on whole columns."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
+from evenlag.enums import OwnershipState
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,35 +18,38 @@ _TO: Final = ("member_id", "first_seen_at", "first_snapshot_id")
 
 
 def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
-    """Find the changes from one holder to another.
+    """Find the changes from one owner to another.
 
-    Nobody may have held it in between, as between the two phases of a cooperative rebalance; that the group
-    had no members ends its history: then it was freed, and placed anew. While two held it at once
-    nobody can tell who let go: the move is that from the one that held it alone to the next that does.
+    A partition may be free between the two, as between the two phases of a cooperative rebalance. A group
+    without members ends the history: the partition was freed, and placed again later. A partition with two
+    owners at once is ignored: the move is from its last single owner to its next single owner.
 
     Parameters
     ----------
     ownership
-        Joined stretches.
+        Rows of ``ownership``, merged over midnight (:func:`evenlag.audit.interval_merge.join_days`).
 
     Returns
     -------
     list of dict
-        ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (with it), ``to_member_id,
-        first_seen_at, first_snapshot_id``; by partition, then time.
+        ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (old owner), ``to_member_id,
+        first_seen_at, first_snapshot_id`` (new owner); by partition, then time.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    is_held = pc.and_(pc.equal(ownership["state"], "OWNED"), pc.equal(ownership["num_owners"], 1))
+    is_held = pc.and_(
+        pc.equal(ownership["state"], OwnershipState.OWNED), pc.equal(ownership["num_owners"], 1)
+    )
     is_left = pc.and_kleene(
-        pc.equal(ownership["state"], "NOBODY"), pc.not_equal(ownership["reason"], FREE_IN_A_LIVE_GROUP)
+        pc.equal(ownership["state"], OwnershipState.NOBODY),
+        pc.not_equal(ownership["reason"], FREE_IN_A_LIVE_GROUP),
     )
     held = _in_order(ownership.filter(pc.or_kleene(is_held, is_left)))
     rows = _followed(held)
     rows = rows[~same_as_next(held["member_id"], rows)]
-    owned = np.asarray(pc.equal(held["state"], "OWNED").to_numpy(), dtype=bool)
+    owned = np.asarray(pc.equal(held["state"], OwnershipState.OWNED).to_numpy(), dtype=bool)
     rows = rows[owned[rows] & owned[rows + 1]]
     before, after = held.take(pa.array(rows)), held.take(pa.array(rows + 1))
     columns = {name: before[name] for name in PARTITION_KEY}
@@ -56,24 +60,29 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
 
 
 def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    """Find what was placed (nobody held it before) and what was freed (nobody holds it any more).
+    """Find the partitions that were placed (no owner before) and freed (no owner after).
+
+    Parameters
+    ----------
+    ownership
+        Rows of ``ownership``, merged over midnight.
 
     Returns
     -------
     dict
-        Under ``num_placed`` and ``num_freed``: ``PARTITION_KEY`` and ``first_snapshot_id``, the first reading
-        that shows it.
+        ``num_placed`` and ``num_freed``: rows of ``PARTITION_KEY`` and ``first_snapshot_id``, the first
+        snapshot that shows the change.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    told = _in_order(ownership.filter(pc.not_equal(ownership["state"], "UNKNOWN")))
-    is_owned = np.asarray(pc.equal(told["state"], "OWNED").to_numpy(), dtype=bool)
+    told = _in_order(ownership.filter(pc.not_equal(ownership["state"], OwnershipState.UNKNOWN)))
+    is_owned = np.asarray(pc.equal(told["state"], OwnershipState.OWNED).to_numpy(), dtype=bool)
     has_previous = np.zeros(told.num_rows, dtype=bool)
     has_previous[_followed(told) + 1] = True
     was_owned = has_previous & np.roll(is_owned, 1)
-    # What one reading shows twice, a partition with two holders, is placed once.
+    # A partition with two owners has two rows in one snapshot, but is placed once.
     first = told[FIRST_INDEX].to_numpy()
     is_new = ~(has_previous & (np.roll(first, 1) == first))
     chosen = {"num_placed": is_owned & ~was_owned & is_new, "num_freed": ~is_owned & was_owned}
@@ -87,7 +96,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _followed(in_order: pa.Table) -> np.ndarray:
-    """Rows whose next row is of the same partition."""
+    """Numbers of the rows whose next row has the same partition."""
     import numpy as np
 
     rows = np.arange(max(in_order.num_rows - 1, 0))

@@ -1,10 +1,11 @@
-"""Who owned a group's partitions at a moment, and what was different at another."""
+"""Owners of a group's partitions at a moment, and how certain they are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.audit.enums import Certainty
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.cli.options import NothingThereError
 
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from evenlag.audit.period import AuditedPeriod
 
     Partition = tuple[str, str | None, int]
-
-SEEN: Final = "SEEN"
-CHANGING: Final = "CHANGING"
-GAP: Final = "GAP"
-LAST_SEEN: Final = "LAST_SEEN"
-FIRST_SEEN: Final = "FIRST_SEEN"
 
 _HOLDER: Final = (
     "state",
@@ -49,19 +44,19 @@ _BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The snapshots around a moment, by their place in the period's.
+    """Snapshots around a moment, as positions in the period's ``snapshots``.
 
-    A snapshot is no instant: it reads each group at some time between its start and its end. One that was
-    being taken at the moment may have read the group before or after it.
+    A snapshot takes time: it reads each group at some time between its start and its end. One that was
+    running at the moment may have read the group before or after it.
 
     Attributes
     ----------
     before
-        The last that had ended; None where there is none.
+        The last snapshot that had ended; None if there is none.
     during
-        Those that were being taken.
+        Snapshots that were running.
     after
-        The first that began later; None where there is none.
+        The first snapshot that began later; None if there is none.
     """
 
     before: int | None
@@ -69,23 +64,47 @@ class Around:
     during: tuple[int, ...] = ()
 
     def edges(self) -> tuple[int, int]:
-        """The first and the last of them."""
+        """Return the first and the last position.
+
+        Returns
+        -------
+        tuple of int
+            First and last position in the period's ``snapshots``.
+
+        Raises
+        ------
+        NothingThereError
+            When there is no snapshot.
+        """
         places = [place for place in (self.before, *self.during, self.after) if place is not None]
         if not places:
             raise NothingThereError("there is no snapshot at all")
         return places[0], places[-1]
 
 
-def readings_around(period: AuditedPeriod, at: datetime) -> Around:
-    """Find the snapshots around a moment."""
+def snapshots_around(period: AuditedPeriod, at: datetime) -> Around:
+    """Find the snapshots around a moment.
+
+    Parameters
+    ----------
+    period
+        The audited period.
+    at
+        The moment, UTC.
+
+    Returns
+    -------
+    Around
+        Positions in ``period.snapshots``.
+    """
     import numpy as np
 
     at_us = round(at.timestamp() * 1_000_000)
-    # Two snapshots may overlap: one that ends late keeps those that began after it from being the last word.
+    # Snapshots may overlap: a snapshot counts as ended only when all earlier ones have ended, too.
     finished = np.maximum.accumulate(period.finished_us())
     before = int(np.searchsorted(finished, at_us, side="right")) - 1
     after = int(np.searchsorted(period.started_us(), at_us, side="left"))
-    # At the very moment of one that takes no time, it is both.
+    # A snapshot that starts and ends exactly at the moment is both.
     after = max(after, before) if before >= 0 else after
     return Around(
         before=before if before >= 0 else None,
@@ -95,41 +114,64 @@ def readings_around(period: AuditedPeriod, at: datetime) -> Around:
 
 
 def group_around(period: AuditedPeriod, at: datetime) -> dict[str, Any]:
-    """The snapshots around a moment, and the state of the group in the first of them.
+    """Describe the snapshots around a moment and the state of the group in the first of them.
+
+    Parameters
+    ----------
+    period
+        The audited period of one group.
+    at
+        The moment, UTC.
 
     Returns
     -------
     dict
-        ``before`` and ``after`` (``snapshot_id, slot, started_at, finished_at``; None where there is none),
-        ``during`` (those that were being taken at the moment) and ``group_state`` (None where that
-        snapshot does not list the group).
+        ``before`` and ``after`` (``snapshot_id, slot, started_at, finished_at``; None if there is none),
+        ``during`` (a list of those that were running) and ``group_state`` (None if the first snapshot does
+        not list the group).
+
+    Raises
+    ------
+    NothingThereError
+        When there is no snapshot.
     """
-    around = readings_around(period, at)
+    around = snapshots_around(period, at)
     names = ["snapshot_id", "slot", "started_at", "finished_at"]
-    readings = period.snapshots.select(names).to_pylist()
+    snapshots = period.snapshots.select(names).to_pylist()
     place = around.edges()[0]
     states = [row["group_state"] for row in overlapping(period.memberships, place, place)]
     return {
-        "before": None if around.before is None else readings[around.before],
-        "during": [readings[place] for place in around.during],
-        "after": None if around.after is None else readings[around.after],
+        "before": None if around.before is None else snapshots[around.before],
+        "during": [snapshots[place] for place in around.during],
+        "after": None if around.after is None else snapshots[around.after],
         "group_state": states[0] if states else None,
     }
 
 
 def owners_at(period: AuditedPeriod, at: datetime) -> list[dict[str, Any]]:
-    """Tell who owned each partition at a moment, and how well that is known.
+    """Find the owner of each partition at a moment, and how well it is known.
+
+    Parameters
+    ----------
+    period
+        The audited period of one group.
+    at
+        The moment, UTC.
 
     Returns
     -------
     list of dict
-        By topic and partition, a row an owner: ``topic, topic_id, partition, certainty, side``, the owner
-        (``state, reason, member_id, ...``) and the bounds of its stretch. ``certainty`` is SEEN (all
-        snapshots around the moment show the same), CHANGING (they do not: a row each, ``side`` says which
-        shows it: ``before``, ``during``, ``after`` or ``both``), GAP (they do, but lie too far apart to say
-        that it was so in between), LAST_SEEN (none began later) or FIRST_SEEN (none had ended).
+        By topic and partition, one row per possible owner: ``topic, topic_id, partition, certainty``
+        (:class:`~evenlag.audit.enums.Certainty`), ``side`` (the snapshots that show this owner: ``before``,
+        ``during``, ``after`` or ``both``), the owner (``state, reason, member_id, ...``) and the bounds of
+        its interval. A partition has several rows when ``certainty`` is CHANGING or when it has two owners.
+
+    Raises
+    ------
+    NothingThereError
+        When there is no snapshot.
     """
-    around = readings_around(period, at)
+    around = snapshots_around(period, at)
     before, after = around.edges()
     is_far_apart = is_gap(period, before, after)
     answer = []
@@ -151,15 +193,15 @@ def _in_time(rows: Iterable[dict[str, Any]], around: Around) -> list[dict[str, A
     return sorted(rows, key=lambda row: (order[_side(row, around)], row[FIRST_INDEX]))
 
 
-def _certainty(rows: Iterable[dict[str, Any]], around: Around, *, is_far_apart: bool) -> str:
+def _certainty(rows: Iterable[dict[str, Any]], around: Around, *, is_far_apart: bool) -> Certainty:
     first, last = around.edges()
     if not all(row[FIRST_INDEX] <= first and row[LAST_INDEX] >= last for row in rows):
-        return CHANGING
+        return Certainty.CHANGING
     if around.before is None:
-        return FIRST_SEEN
+        return Certainty.FIRST_SEEN
     if around.after is None:
-        return LAST_SEEN
-    return GAP if is_far_apart else SEEN
+        return Certainty.LAST_SEEN
+    return Certainty.GAP if is_far_apart else Certainty.SEEN
 
 
 def _side(row: dict[str, Any], around: Around) -> str:
@@ -173,10 +215,20 @@ def _side(row: dict[str, Any], around: Around) -> str:
 
 
 def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether two member ids can stand for one consumer that went and came back.
+    """Check whether two member ids can belong to one client that left and joined again.
 
-    A static member is known by its instance id, any other by client id and host; who of the two was there all
-    the time did not come back, which only the caller can tell.
+    Static members are compared by instance id, others by client id and host. A member that is present before
+    and after did not leave; the caller checks this.
+
+    Parameters
+    ----------
+    old, new
+        Rows with ``group_instance_id, client_id, client_host``.
+
+    Returns
+    -------
+    bool
+        Whether they match. Members without a client id and a host never match.
     """
     if old["group_instance_id"] or new["group_instance_id"]:
         return bool(old["group_instance_id"] == new["group_instance_id"])
@@ -185,33 +237,70 @@ def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
 
 
 def by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[str, Any]]]:
-    """Collect the rows of each partition."""
+    """Group rows by partition.
+
+    Parameters
+    ----------
+    rows
+        Rows with ``topic, topic_id, partition``.
+
+    Returns
+    -------
+    dict
+        Rows in their order, by ``(topic, topic_id, partition)``.
+    """
     found: dict[Partition, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault((row["topic"], row["topic_id"], row["partition"]), []).append(row)
     return found
 
 
-def overlapping(stretches: pa.Table, before: int, after: int) -> list[dict[str, Any]]:
-    """Rows of the stretches that any snapshot from one place to another shows."""
+def overlapping(intervals: pa.Table, before: int, after: int) -> list[dict[str, Any]]:
+    """Select the intervals that contain any of the snapshots in a range.
+
+    Parameters
+    ----------
+    intervals
+        Merged rows of ``memberships`` or ``ownership``.
+    before, after
+        First and last position of the range in the period's ``snapshots``.
+
+    Returns
+    -------
+    list of dict
+        The selected rows, in their order.
+    """
     import pyarrow.compute as pc
 
     touches = pc.and_(
-        pc.less_equal(stretches[FIRST_INDEX], after), pc.greater_equal(stretches[LAST_INDEX], before)
+        pc.less_equal(intervals[FIRST_INDEX], after), pc.greater_equal(intervals[LAST_INDEX], before)
     )
-    found: list[dict[str, Any]] = stretches.filter(touches).to_pylist()
+    found: list[dict[str, Any]] = intervals.filter(touches).to_pylist()
     return found
 
 
 def is_gap(period: AuditedPeriod, first: int, last: int) -> bool:
-    """Whether two snapshots, one after the other, lie too far apart to say what was in between."""
+    """Check whether snapshots are too far apart to conclude what happened between them.
+
+    Parameters
+    ----------
+    period
+        The audited period; its ``max_gap_ms`` is the limit.
+    first, last
+        Positions of the first and the last snapshot.
+
+    Returns
+    -------
+    bool
+        Whether two consecutive ones of them began more than ``max_gap_ms`` apart.
+    """
     import numpy as np
 
     distances = np.diff(period.started_us()[first : last + 1])
     return bool(len(distances) and distances.max() / 1000 > period.max_gap_ms)
 
 
-def _told(partition: Partition, certainty: str, side: str, row: dict[str, Any]) -> dict[str, Any]:
+def _told(partition: Partition, certainty: Certainty, side: str, row: dict[str, Any]) -> dict[str, Any]:
     topic, topic_id, number = partition
     head = {"topic": topic, "topic_id": topic_id, "partition": number, "certainty": certainty, "side": side}
     return head | {name: row[name] for name in (*_HOLDER, *_BOUNDS)}

@@ -1,4 +1,4 @@
-"""A period of the audit, read from the lake: memberships, ownership, and the readings they rest on."""
+"""A period of the audit, read from the lake: memberships, ownership, and the snapshots behind them."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ if TYPE_CHECKING:
 
 MEMBERSHIP_KEY: Final = ("group_id",)
 OWNERSHIP_KEY: Final = ("group_id", "topic", "topic_id", "partition", "member_id")
-# Readings come late and are skipped now and then; from here on nobody knows what was in between.
+# Snapshots may be late or skipped. Beyond this many median distances, the time in between is a gap.
 _USUAL_DISTANCES: Final = 3.0
 _USUAL_PERIOD: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedPeriod:
-    """What the audit says of a cluster, or of one group of it, from one moment to another.
+    """Audit of a cluster, or of one of its groups, for a period.
 
     Attributes
     ----------
     cluster, group_id
-        What it is of; all groups when the second is None.
+        The cluster and the group; ``group_id`` is None for all groups.
     since, until
-        The moments asked for.
+        The requested period, UTC.
     snapshots
-        Rows of ``audited_snapshots`` in the order of their readings: all of the days that were read, so that
-        the neighbours of the period are among them.
+        Rows of ``audited_snapshots`` by start time, of all days that were read; includes the snapshots just
+        before and after the period.
     memberships, ownership
-        Rows of these tables, joined over midnight; see :func:`evenlag.audit.interval_merge.join_days`.
+        Rows of these tables, merged over midnight; see :func:`evenlag.audit.interval_merge.join_days`.
     num_unaudited
-        Snapshots of the period that the audit does not have yet; of a moment, those next to it.
-    downsampled_days
-        Days of slots whose readings maintenance has thinned: stretches stand, lag is of one reading an hour.
+        Snapshots of the period that are not in the audit yet; for a moment, those next to it.
     max_gap_ms
-        From this time between two readings on, nothing is claimed of what was in between.
+        Snapshots further apart than this prove nothing about the time between them.
+    downsampled_days
+        Days (of slots) that maintenance has downsampled: the intervals are complete, but lag is kept for one
+        snapshot per hour.
     """
 
     cluster: str
@@ -61,19 +62,19 @@ class AuditedPeriod:
     downsampled_days: tuple[date, ...] = ()
 
     def started_us(self) -> np.ndarray:
-        """When each of `snapshots` began, in microseconds since the epoch."""
+        """Start of each row of `snapshots`, in microseconds since the epoch; int64, shape (snapshots,)."""
         return _micros(self.snapshots, "started_at")
 
     def finished_us(self) -> np.ndarray:
-        """When each of `snapshots` ended, in microseconds since the epoch."""
+        """End of each row of `snapshots`, in microseconds since the epoch; int64, shape (snapshots,)."""
         return _micros(self.snapshots, "finished_at")
 
     def snapshot_ids(self) -> pa.Array:
-        """Ids of `snapshots`, in their order."""
+        """Ids of `snapshots`, in their order; shape (snapshots,)."""
         return self.snapshots["snapshot_id"].combine_chunks()
 
     def slot_filters(self) -> list[Filter]:
-        """Filters for what the readings left in tables that are stored by the slot's day."""
+        """Filters on the cluster, the days of the slots and the group, for tables partitioned by slot day."""
         import pyarrow.compute as pc
 
         slots = pc.min_max(self.snapshots["slot"]).as_py()
@@ -85,7 +86,14 @@ class AuditedPeriod:
         return filters if self.group_id is None else [*filters, ("group_id", "=", self.group_id)]
 
     def rests_on(self) -> dict[str, Any]:
-        """What the answer can be reproduced from: the period's readings, and the hash of each day's."""
+        """Describe the input of the answer, to reproduce it.
+
+        Returns
+        -------
+        dict
+            ``cluster, since, until``, the number of snapshots and the ids of the first and last,
+            ``num_snapshots_not_audited, max_gap_ms, downsampled_days`` and ``input_hash_of_days``.
+        """
         import pyarrow.compute as pc
 
         started = self.snapshots["started_at"]
@@ -121,18 +129,27 @@ def read_period(
     group_id: str | None = None,
     max_gap_s: float | None = None,
 ) -> AuditedPeriod:
-    """Read a period, with the readings just before and after it.
+    """Read a period, with the snapshots just before and after it.
 
     Parameters
     ----------
+    reader
+        Reader of the lake. Uses the audit's tables, ``snapshots`` and ``downsampled_days``.
+    cluster
+        Name of the cluster in the policy.
     since, until
-        The moments; all whole UTC days that they touch are read. Without an end, that of the newest reading;
-        without a begin, 24 hours before the end.
+        The period, UTC; all days that it touches are read as a whole. Default of `until`: the end of the
+        newest snapshot; of `since`: 24 hours before `until`.
     group_id
-        One group only.
+        Read one group only.
     max_gap_s
-        Longest time between two readings for which what both show is taken to have been so in between; three
-        times the usual distance when not given.
+        Longest time between two snapshots, in seconds, for which equal content proves that nothing changed
+        in between. Default: three times the median distance.
+
+    Returns
+    -------
+    AuditedPeriod
+        The period with its merged rows.
 
     Raises
     ------
@@ -177,7 +194,7 @@ def read_period(
         snapshots=snapshots,
         memberships=join_days(memberships, snapshots, MEMBERSHIP_KEY),
         ownership=join_days(ownership, snapshots, OWNERSHIP_KEY),
-        # Up to the newest snapshot that the audit has is also up to those that it lacks.
+        # Without a requested end, snapshots after the newest audited one count as missing.
         num_unaudited=_count_unaudited(reader, cluster, audited, since, asked_until),
         max_gap_ms=1000 * max_gap_s if max_gap_s is not None else _usual_gap_ms(snapshots),
         downsampled_days=_thinned_days(reader, cluster, snapshots),
@@ -185,12 +202,17 @@ def read_period(
 
 
 def require_snapshots(period: AuditedPeriod) -> None:
-    """Make sure that a snapshot was taken in a period: an answer about it must not rest on others alone.
+    """Check that a snapshot was taken within a period, not only before or after it.
+
+    Parameters
+    ----------
+    period
+        The audited period.
 
     Raises
     ------
     NothingThereError
-        When none was.
+        When there is no snapshot within the period.
     """
     import pyarrow.compute as pc
 
@@ -206,13 +228,13 @@ def require_snapshots(period: AuditedPeriod) -> None:
         )
     earlier = pc.max(finished.filter(pc.less(finished, period.since))).as_py()
     later = pc.min(started.filter(pc.greater(started, period.until))).as_py()
-    beside = [f"the last before ended at {moment(earlier)}"] if earlier else []
-    beside += [f"the first after began at {moment(later)}"] if later else []
+    beside = [f"the last before it ended at {moment(earlier)}"] if earlier else []
+    beside += [f"the first after it began at {moment(later)}"] if later else []
     raise NothingThereError(f"no snapshot of {period.cluster} was taken {asked}: {', '.join(beside)}")
 
 
 def _days_of(audited: pa.Table, since: datetime, until: datetime) -> tuple[date, date]:
-    """The days from the last reading before a period to the first one after it."""
+    """First and last day to read: from the last snapshot before a period to the first one after it."""
     import pyarrow.compute as pc
 
     before = audited.filter(pc.less_equal(audited["finished_at"], since))["day"]
@@ -230,21 +252,21 @@ def _between(audited: pa.Table, first: date, last: date) -> pa.Table:
 
 
 def _check_basis(rows: pa.Table, snapshots: pa.Table) -> None:
-    """A day is written table by table: until the last one is there, the others may be ahead of it."""
+    """Check that all tables of a day have the same input: they are written one after the other."""
     known = set(zip(snapshots["day"].to_pylist(), snapshots["input_hash"].to_pylist(), strict=True))
     seen = rows.group_by(["day", "input_hash"]).aggregate([]).to_pylist()
     ahead = sorted({row["day"] for row in seen if (row["day"], row["input_hash"]) not in known})
     if ahead:
         raise LakeError(
-            f"the audit of {ahead[0]} is being made anew, or was stopped in between: try again, and if it "
-            "stays, run evenlag audit build"
+            f"the audit of {ahead[0]} is being rebuilt, or its last run was interrupted: try again, and if "
+            "the error persists, run evenlag audit build"
         )
 
 
 def _count_unaudited(
     reader: LakeReader, cluster: str, audited: pa.Table, since: datetime, until: datetime | None
 ) -> int:
-    """Snapshots that the audit lacks: of a period, or between the audited ones around a moment."""
+    """Number of snapshots that are not audited: in a period, or between the audited ones around a moment."""
     import pyarrow.compute as pc
 
     from evenlag.lake.tables import SNAPSHOTS
@@ -254,11 +276,11 @@ def _count_unaudited(
     if since == until:
         started = audited["started_at"]
         first = pc.max(started.filter(pc.less_equal(audited["finished_at"], since))).as_py() or since
-        # Without an audited one after it, each later one would say more.
+        # Without an audited snapshot after the moment, every later one is relevant.
         last = pc.min(started.filter(pc.greater_equal(started, until))).as_py()
     filters: list[Filter] = [
         ("cluster", "=", cluster),
-        # By the slot's day, which is mostly the same one or the one before.
+        # The table is partitioned by the day of the slot: the same day as the start, or the day before.
         ("day", ">=", date.fromordinal(max(1, first.toordinal() - 1))),
         ("started_at", ">=", first),
     ]
@@ -270,7 +292,7 @@ def _count_unaudited(
 
 
 def _thinned_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tuple[date, ...]:
-    """Days of the readings' slots that maintenance has thinned, or is thinning."""
+    """Days of the snapshots' slots that maintenance has downsampled or is downsampling."""
     import pyarrow.compute as pc
 
     from evenlag.lake.tables import DOWNSAMPLED_DAYS
@@ -297,7 +319,9 @@ def _no_such_group(reader: LakeReader, cluster: str, group_id: str, filters: lis
     from evenlag.lake.tables import MEMBERSHIPS
 
     known = set(reader.read(MEMBERSHIPS, columns=["group_id"], filters=filters)["group_id"].to_pylist())
-    return f"no reading of {cluster} around then shows the group {group_id!r}{did_you_mean(group_id, known)}"
+    return (
+        f"no snapshot of {cluster} in this period shows the group {group_id!r}{did_you_mean(group_id, known)}"
+    )
 
 
 def _micros(rows: pa.Table, name: str) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Churn: every rebalance that the readings show, why it came, and the partitions that it moved.
+"""Rebalances between snapshots, their causes, and the partitions that they moved.
 
-Two readings that show a group differently had a rebalance in between, at least one. What caused it is told
-from what else is different; where nothing is, the cause is UNKNOWN and nothing is guessed.
+A group that differs between two snapshots had at least one rebalance in between. The cause is derived from
+the other differences; if there are none, it is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from evenlag.audit.enums import OwnerChange, RebalanceCause
 from evenlag.audit.moves import PARTITION_KEY, find_moves, find_unheld
 from evenlag.audit.owners import is_same_client
 
@@ -19,31 +20,21 @@ if TYPE_CHECKING:
 
     from evenlag.audit.period import AuditedPeriod
 
-    Stretch = dict[str, Any]
-    # Whether a hint was first followed between two known stretches; gives its plan's id.
-    FindHint = Callable[[Stretch, Stretch], str | None]
-
-MEMBER_JOINED: Final = "MEMBER_JOINED"
-MEMBER_LEFT: Final = "MEMBER_LEFT"
-MEMBER_BOUNCED: Final = "MEMBER_BOUNCED"
-SUBSCRIPTION_CHANGED: Final = "SUBSCRIPTION_CHANGED"
-PARTITIONS_ADDED: Final = "PARTITIONS_ADDED"
-TOPIC_RECREATED: Final = "TOPIC_RECREATED"
-ASSIGNOR_CHANGED: Final = "ASSIGNOR_CHANGED"
-HINT_APPLIED: Final = "HINT_APPLIED"
-UNKNOWN_CAUSE: Final = "UNKNOWN"
+    Interval = dict[str, Any]
+    # Returns the id of the plan whose hint was first applied between two known intervals, or None.
+    FindHint = Callable[[Interval, Interval], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberChange:
-    """How the members of a group differ between two readings.
+    """Difference between the members of a group in two snapshots.
 
     Attributes
     ----------
     joined, left
-        Member ids that have no counterpart on the other side.
+        Member ids without a counterpart in the other snapshot.
     bounced
-        Member id before → after, of consumers that went and came back.
+        New member id by old member id, of clients that left and joined again.
     """
 
     joined: tuple[str, ...]
@@ -51,11 +42,20 @@ class MemberChange:
     bounced: dict[str, str]
 
 
-def compare_members(old: Iterable[Stretch], new: Iterable[Stretch]) -> MemberChange:
-    """Match the members of two readings: by id, else by instance id, else by client id and host.
+def compare_members(old: Iterable[Interval], new: Iterable[Interval]) -> MemberChange:
+    """Match the members of two snapshots: by member id, else by instance id, else by client id and host.
 
-    Several that share a client id and a host are matched in the order of their ids: one came back for each
-    that went, whichever it was.
+    Members that share a client id and a host are matched in the order of their member ids.
+
+    Parameters
+    ----------
+    old, new
+        Entries of ``members`` of the table ``memberships``.
+
+    Returns
+    -------
+    MemberChange
+        Members that joined, left, and left and joined again.
     """
     before = {member["member_id"]: member for member in old}
     after = {member["member_id"]: member for member in new}
@@ -78,27 +78,30 @@ def find_rebalances(
 
     Parameters
     ----------
+    period
+        The audited period.
     find_hint
-        Called with two stretches of ``memberships`` that follow on each other; gives the plan that the group
-        began to follow in between, if any. See :func:`evenlag.audit.adherence.hint_finder`.
+        Called with two consecutive intervals of ``memberships``; returns the id of the plan that the group
+        applied in between, or None. See :func:`evenlag.audit.adherence.hint_finder`.
 
     Returns
     -------
-    rebalances
-        By group and time: ``group_id``, the readings around (``after_snapshot_id, after_seen_at, snapshot_id,
-        seen_at``: it happened between the two), ``causes``, ``plan_id``, who ``joined``, ``left`` and
-        ``bounced``, ``num_moved`` (from one member to another), ``num_returned`` (to a consumer
-        that came back), ``num_placed`` (nobody held them before), ``num_freed`` (nobody does now),
-        ``was_seen`` (a reading fell into it) and ``across_gap`` (the readings lie too far apart: there may
-        have been several).
-    moves
+    rebalances : list of dict
+        By group and time: ``group_id``, the snapshots around the rebalance (``after_snapshot_id,
+        after_seen_at, snapshot_id, seen_at``), ``causes`` (:class:`~evenlag.audit.enums.RebalanceCause`),
+        ``plan_id``, member ids that ``joined``, ``left`` and ``bounced``, ``assignor, num_members``, numbers
+        of partitions: ``num_moved`` (from one member to another), ``num_returned`` (to a client that left and
+        joined again), ``num_placed`` (no owner before), ``num_freed`` (no owner after); ``was_seen`` (a
+        snapshot shows the rebalance itself) and ``across_gap`` (the snapshots are too far apart: there may
+        have been several rebalances).
+    moves : list of dict
         ``group_id, topic, topic_id, partition, from_member_id, to_member_id, kind`` (MOVED or RETURNED),
-        ``last_seen_at, last_snapshot_id`` with the old holder, ``first_seen_at, first_snapshot_id`` with the
-        new one, ``causes``.
+        ``last_seen_at, last_snapshot_id`` with the old owner, ``first_seen_at, first_snapshot_id`` with the
+        new owner, ``causes``.
     """
-    by_group: dict[str, list[Stretch]] = defaultdict(list)
-    for stretch in period.memberships.to_pylist():
-        by_group[stretch["group_id"]].append(stretch)
+    by_group: dict[str, list[Interval]] = defaultdict(list)
+    for interval in period.memberships.to_pylist():
+        by_group[interval["group_id"]].append(interval)
     inside = (period.since, period.until)
     rebalances = [
         found
@@ -106,22 +109,22 @@ def find_rebalances(
         for found in _of_group(by_group[group_id], period.max_gap_ms, find_hint)
         if inside[0] < found["seen_at"] and found["after_seen_at"] < inside[1]
     ]
-    by_reading = {(each["group_id"], each["snapshot_id"]): each for each in rebalances}
+    by_snapshot = {(each["group_id"], each["snapshot_id"]): each for each in rebalances}
     moves = []
     for move in find_moves(period.ownership):
-        rebalance = by_reading.get((move["group_id"], move["first_snapshot_id"]))
+        rebalance = by_snapshot.get((move["group_id"], move["first_snapshot_id"]))
         if rebalance is None:
             continue
         returned = rebalance["bounced"].get(move["from_member_id"]) == move["to_member_id"]
         rebalance["num_returned" if returned else "num_moved"] += 1
-        kind = "RETURNED" if returned else "MOVED"
+        kind = OwnerChange.RETURNED if returned else OwnerChange.MOVED
         moves.append(move | {"kind": kind, "causes": rebalance["causes"]})
     moved = {_place(move) for move in moves}
     for name, rows in find_unheld(period.ownership).items():
         for row in rows:
-            reading = (row["group_id"], row["first_snapshot_id"])
-            if reading in by_reading and _place(row) not in moved:
-                by_reading[reading][name] += 1
+            snapshot = (row["group_id"], row["first_snapshot_id"])
+            if snapshot in by_snapshot and _place(row) not in moved:
+                by_snapshot[snapshot][name] += 1
     return rebalances, moves
 
 
@@ -130,13 +133,18 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def sum_up(rebalances: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sum up rebalances group by group, the one that moved most first.
+    """Aggregate rebalances by group.
+
+    Parameters
+    ----------
+    rebalances
+        Rows of :func:`find_rebalances`.
 
     Returns
     -------
     list of dict
-        ``group_id, num_rebalances, num_moved, num_returned, num_placed, num_freed`` and ``by_cause``: how
-        many rebalances had each cause (one may have several).
+        ``group_id, num_rebalances, num_moved, num_returned, num_placed, num_freed`` and ``by_cause`` (number
+        of rebalances by cause; one may have several causes); the group with the most moves first.
     """
     groups: dict[str, dict[str, Any]] = {}
     counts = ("num_moved", "num_returned", "num_placed", "num_freed")
@@ -159,28 +167,28 @@ def sum_up(rebalances: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of_group(
-    stretches: list[Stretch], max_gap_ms: float, find_hint: FindHint | None
+    intervals: list[Interval], max_gap_ms: float, find_hint: FindHint | None
 ) -> Iterator[dict[str, Any]]:
-    known = [(place, stretch) for place, stretch in enumerate(stretches) if stretch["is_known"]]
-    assignor = next((stretch["assignor"] for _, stretch in known if stretch["assignor"]), None)
-    waiting: list[str] = []
+    known = [(place, interval) for place, interval in enumerate(intervals) if interval["is_known"]]
+    assignor = next((interval["assignor"] for _, interval in known if interval["assignor"]), None)
+    waiting: list[RebalanceCause] = []
     for (at, old), (then, new) in pairwise(known):
-        # A failed reading shows no rebalance, a rebalancing state does.
-        was_seen = any(stretch["error"] is None for stretch in stretches[at + 1 : then])
+        # A group that could not be described proves no rebalance; a rebalancing state does.
+        was_seen = any(interval["error"] is None for interval in intervals[at + 1 : then])
         change = compare_members(old["members"], new["members"])
         causes = [*waiting, *_causes(old, new, change)]
-        # An empty group has no assignor: what counts is the one it had before.
+        # An empty group has no assignor: compare with the last one it had.
         if new["assignor"] and assignor != new["assignor"]:
             assignor = new["assignor"]
-            causes.append(ASSIGNOR_CHANGED)
+            causes.append(RebalanceCause.ASSIGNOR_CHANGED)
         if not (was_seen or _is_different(old, new, change)):
-            # Nothing has followed from it yet: new partitions wait for the rebalance that deals them out.
+            # No effect yet: new partitions belong to the later rebalance that assigns them.
             waiting = causes
             continue
         waiting = []
         plan_id = find_hint(old, new) if find_hint is not None else None
         if plan_id is not None:
-            causes.append(HINT_APPLIED)
+            causes.append(RebalanceCause.HINT_APPLIED)
         gap_ms = (new["first_seen_at"] - old["last_seen_at"]).total_seconds() * 1000
         yield {
             "group_id": new["group_id"],
@@ -188,7 +196,7 @@ def _of_group(
             "after_seen_at": old["last_seen_at"],
             "snapshot_id": new["first_snapshot_id"],
             "seen_at": new["first_seen_at"],
-            "causes": list(dict.fromkeys(causes)) or [UNKNOWN_CAUSE],
+            "causes": list(dict.fromkeys(causes)) or [RebalanceCause.UNKNOWN],
             "plan_id": plan_id,
             "joined": list(change.joined),
             "left": list(change.left),
@@ -204,7 +212,7 @@ def _of_group(
         }
 
 
-def _is_different(old: Stretch, new: Stretch, change: MemberChange) -> bool:
+def _is_different(old: Interval, new: Interval, change: MemberChange) -> bool:
     return (
         bool(change.joined or change.left or change.bounced)
         or old["assignor"] != new["assignor"]
@@ -212,8 +220,8 @@ def _is_different(old: Stretch, new: Stretch, change: MemberChange) -> bool:
     )
 
 
-def _causes(old: Stretch, new: Stretch, change: MemberChange) -> list[str]:
-    """What is different besides who holds what, in a fixed order."""
+def _causes(old: Interval, new: Interval, change: MemberChange) -> list[RebalanceCause]:
+    """Differences other than the assignment, in a fixed order."""
     before = {topic["topic"]: topic for topic in old["topics"]}
     pairs = [(before[topic["topic"]], topic) for topic in new["topics"] if topic["topic"] in before]
     renewed = any(one["topic_id"] != other["topic_id"] for one, other in pairs)
@@ -224,18 +232,18 @@ def _causes(old: Stretch, new: Stretch, change: MemberChange) -> list[str]:
         for one, other in pairs
     )
     told = (
-        (MEMBER_JOINED, change.joined),
-        (MEMBER_LEFT, change.left),
-        (MEMBER_BOUNCED, change.bounced),
-        (SUBSCRIPTION_CHANGED, _resubscribed(old, new, change)),
-        (PARTITIONS_ADDED, grown),
-        (TOPIC_RECREATED, renewed),
+        (RebalanceCause.MEMBER_JOINED, change.joined),
+        (RebalanceCause.MEMBER_LEFT, change.left),
+        (RebalanceCause.MEMBER_BOUNCED, change.bounced),
+        (RebalanceCause.SUBSCRIPTION_CHANGED, _resubscribed(old, new, change)),
+        (RebalanceCause.PARTITIONS_ADDED, grown),
+        (RebalanceCause.TOPIC_RECREATED, renewed),
     )
     return [cause for cause, holds in told if holds]
 
 
-def _resubscribed(old: Stretch, new: Stretch, change: MemberChange) -> bool:
-    """Whether a member that was there before and after takes other topics now."""
+def _resubscribed(old: Interval, new: Interval, change: MemberChange) -> bool:
+    """Whether a member that is in both snapshots changed its subscription."""
     after = {member["member_id"]: member["subscription"] for member in new["members"]}
     return any(
         after.get(change.bounced.get(name, name), member["subscription"]) != member["subscription"]
@@ -244,5 +252,5 @@ def _resubscribed(old: Stretch, new: Stretch, change: MemberChange) -> bool:
     )
 
 
-def _assignments(stretch: Stretch) -> dict[str, Any]:
-    return {member["member_id"]: member["assignment"] for member in stretch["members"]}
+def _assignments(interval: Interval) -> dict[str, Any]:
+    return {member["member_id"]: member["assignment"] for member in interval["members"]}

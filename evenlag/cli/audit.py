@@ -193,13 +193,14 @@ def diff(
 ) -> None:
     """Show how a group's assignment differs between two moments."""
     from evenlag.audit import differences
+    from evenlag.audit.enums import OwnerChange
     from evenlag.audit.owners import group_around
     from evenlag.cli.audit_tables import diff_table
 
     _, period = _read(lake, config, cluster, (since, until), group, None)
     found = differences.diff(period, since, until)
     ends = [group_around(period, at) for at in (since, until)]
-    rows = [row for row in found if everything or row["change"] != differences.SAME]
+    rows = [row for row in found if everything or row["change"] != OwnerChange.SAME]
     told = {"num_compared": len(found), "before": ends[0], "after": ends[1], "partitions": rows}
     if _answer(period, rows, export, as_json=as_json, **told):
         return

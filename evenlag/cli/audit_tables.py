@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.audit.enums import Certainty, OwnerChange
 from evenlag.cli.console import duration, moment, number, percent, table
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 _SHORT_ID: Final = 12
 _CERTAINTY: Final = {
-    "SEEN": "seen before and after",
-    "CHANGING": "changed around then",
-    "GAP": "nobody looked for too long",
-    "LAST_SEEN": "last seen; no later snapshot in the audit",
-    "FIRST_SEEN": "first seen later",
+    Certainty.SEEN: "seen before and after",
+    Certainty.CHANGING: "changed around then",
+    Certainty.GAP: "nobody looked for too long",
+    Certainty.LAST_SEEN: "last seen; no later snapshot in the audit",
+    Certainty.FIRST_SEEN: "first seen later",
 }
 
 
@@ -63,7 +64,7 @@ def diff_table(
         f"{moment(at)} rests on {_snapshots(around)}"
         for at, around in zip((period.since, period.until), ends, strict=True)
     ]
-    if any(row["change"] == "CHANGING" for row in rows):
+    if any(row["change"] == OwnerChange.CHANGING for row in rows):
         lines.append("CHANGING: the snapshots around the moment show different owners; it may have been any")
     shown = table(title, columns, right=("partition",))
     for row in rows[:limit]:
@@ -221,11 +222,11 @@ def _left(text: str, count: int, limit: int) -> str:
 
 def _certainty(row: dict[str, Any]) -> str:
     side = {"before": ", so before", "during": ", so in between", "after": ", so after"}.get(row["side"], "")
-    return _CERTAINTY[row["certainty"]] + (side if row["certainty"] == "CHANGING" else "")
+    return _CERTAINTY[row["certainty"]] + (side if row["certainty"] == Certainty.CHANGING else "")
 
 
 def _holders(names: Sequence[str], state: str | None, certainty: str) -> str:
-    together = " or " if certainty == "CHANGING" else ", "
+    together = " or " if certainty == Certainty.CHANGING else ", "
     return together.join(names) or (state or "not taken").lower()
 
 

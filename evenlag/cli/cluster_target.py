@@ -11,6 +11,7 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.options import DEFAULT_LAKE, UsageError, did_you_mean, find_policy, only_cluster
+from evenlag.enums import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,12 +157,12 @@ def make_policy(
         )
     if publish and not groups:
         raise UsageError("whom to publish for? Name the groups with --group, or write a policy file")
-    mode = "auto" if publish else "shadow"
+    mode = Mode.AUTO.value if publish else Mode.SHADOW.value
     rules: list[dict[str, Any]] = [
         {"match": pattern, "mode": mode, "reset_policy": reset_policy} for pattern in groups or ("*",)
     ]
     if groups:
-        rules.append({"match": "*", "mode": "observe"})
+        rules.append({"match": "*", "mode": Mode.OBSERVE.value})
     content: dict[str, Any] = {
         "lake": str(Path(lake or DEFAULT_LAKE).absolute()) if "://" not in (lake or "") else lake,
         "clusters": {

@@ -196,7 +196,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies over past days, by Spark on this machine; it connects to no broker."""
-    from evenlag.policy.candidates import parse_policy_name
+    from evenlag.policy.candidates import parse_candidate
     from spark_jobs.compare import Request, run_compare
     from spark_jobs.runtime.delta_lake import Lake
     from spark_jobs.runtime.quiet_session import quiet_session
@@ -207,7 +207,7 @@ def run(
     name = cluster or only_cluster(loaded.policy.clusters)
     loaded.cluster_settings(name)
     for text in assignor or ():
-        parse_policy_name(text)
+        parse_candidate(text)
     first = day or _yesterday()
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")

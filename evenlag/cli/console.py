@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from evenlag.enums import LagStatus, PlanEvent
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,18 +25,18 @@ if TYPE_CHECKING:
 _PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)
 NOTHING = "-"
 
-_STYLE_BY_STATUS = {
-    "APPLIED": "green",
-    "APPROVED": "green",
-    "PUBLISHED": "cyan",
-    "PROPOSED": "dim",
-    "REJECTED": "yellow",
-    "IGNORED": "yellow",
-    "EXPIRED": "yellow",
-    "WITHDRAWN": "yellow",
-    "OK": "green",
-    "UNKNOWN": "red",
-    "DATA_LOSS": "red",
+_STYLE_BY_STATUS: Final[dict[str, str]] = {
+    PlanEvent.APPLIED: "green",
+    PlanEvent.APPROVED: "green",
+    PlanEvent.PUBLISHED: "cyan",
+    PlanEvent.PROPOSED: "dim",
+    PlanEvent.REJECTED: "yellow",
+    PlanEvent.IGNORED: "yellow",
+    PlanEvent.EXPIRED: "yellow",
+    PlanEvent.WITHDRAWN: "yellow",
+    LagStatus.OK: "green",
+    LagStatus.UNKNOWN: "red",
+    LagStatus.DATA_LOSS: "red",
 }
 
 

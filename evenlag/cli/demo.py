@@ -11,6 +11,7 @@ import typer
 
 from evenlag.airflow.dag_bundle import add_bundle_to_path
 from evenlag.cli import option_types
+from evenlag.enums import GroupType
 from evenlag.errors import JobError
 
 _NEEDED: Final = {
@@ -26,8 +27,8 @@ _NEEDED: Final = {
 class DemoProtocol(StrEnum):
     """What the demo's consumers speak."""
 
-    CLASSIC = "classic"
-    CONSUMER = "consumer"
+    CLASSIC = GroupType.CLASSIC
+    CONSUMER = GroupType.CONSUMER
 
 
 def demo(

@@ -20,6 +20,7 @@ from evenlag.cli.options import (
     find_lake,
 )
 from evenlag.cli.table_fitting import fit
+from evenlag.enums import LagStatus
 from evenlag.lower_bounds import at_least, at_least_duration
 from evenlag.queries.lag import group_rows, member_rows, sum_up
 
@@ -166,7 +167,7 @@ def _show_group(
         shown.add_row(
             row["topic"],
             number(row["partition"]),
-            row["owner_member_id"] or ("not known" if row["status"] == "UNKNOWN" else "nobody"),
+            row["owner_member_id"] or ("not known" if row["status"] == LagStatus.UNKNOWN else "nobody"),
             status_text(row["status"]),
             number(row["lag_records"]),
             number(row["arrival_rate_records_per_s"], digits=1),

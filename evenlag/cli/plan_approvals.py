@@ -20,6 +20,7 @@ from evenlag.cli.options import (
     acting_person,
 )
 from evenlag.cli.plans import SHORT_ID, the_plan
+from evenlag.enums import PlanEvent
 from evenlag.errors import JobError
 
 if TYPE_CHECKING:
@@ -133,10 +134,10 @@ def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dic
     wanted = [("cluster", "=", head["cluster"]), ("plan_id", "=", head["plan_id"])]
     events = LakeReader(target.loaded.policy.lake).read_events(filters=wanted).to_pylist()
     told = {event["event"]: event for event in events}
-    if "PUBLISHED" in told:
+    if PlanEvent.PUBLISHED in told:
         missing = next((reason for *_, reason in report.not_taken_up), None)
-        return {"published": True, "sequence": told["PUBLISHED"]["sequence"], "not_taken_up": missing}
-    return {"expired": (told.get("EXPIRED") or told.get("WITHDRAWN") or {}).get("reason")}
+        return {"published": True, "sequence": told[PlanEvent.PUBLISHED]["sequence"], "not_taken_up": missing}
+    return {"expired": (told.get(PlanEvent.EXPIRED) or told.get(PlanEvent.WITHDRAWN) or {}).get("reason")}
 
 
 def _tell_published(answer: dict[str, Any], outcome: dict[str, Any], *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 kafka-python has no public call that asks for a rebalance, and an assignor is not told what its consumer
 holds. `_kafka_coordinator` has what is changed in a consumer's coordinator, and nothing else of the package
-touches a private name. Written against 3.0.12; ``tests/client/test_kafka_contract.py`` fails loudly
+touches a private name. Written against 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails loudly
 when a name is gone.
 """
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from assignor_core.model import Member
+from assignor_core.members import Member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
-from assignor_core.model import Group, Member
+from assignor_core.group import Group
 from assignor_core.protocol import cooperative_step
 from evenlag.consumer import _kafka_consumer, _wire_format
 from evenlag.consumer._kafka_coordinator import PROTOCOLS
@@ -18,6 +18,7 @@ from evenlag.consumer.target_selection import Decision, choose_target, fall_back
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from assignor_core.members import Member
     from evenlag.consumer.cache import HintCache
 
 _log = logging.getLogger(__name__)

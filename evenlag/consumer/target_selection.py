@@ -21,8 +21,8 @@ from evenlag.consumer.hint_arrays import FlatHint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from assignor_core.group import Assignment, Group
     from assignor_core.hint import Hint
-    from assignor_core.model import Assignment, Group
     from evenlag.consumer.cache import HintView
 
 

@@ -1,5 +1,5 @@
-"""What our pages are made of: one HTML file that asks nobody for anything, light or dark, phone or wall.
+"""Self-contained HTML pages without external resources, with light and dark styles, for all screen sizes.
 
-The demo's page and the report's share it. Text from outside goes through :func:`html.escape` in
-:mod:`evenlag.html.markup`, and into pictures as plain text.
+The report and the demo use them. :mod:`evenlag.html.markup` escapes all text with :func:`html.escape`;
+charts contain it as plain text.
 """

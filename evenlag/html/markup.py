@@ -1,4 +1,4 @@
-"""Pieces of a page as text of HTML: the page itself, tables, figures; what is given as text is escaped."""
+"""HTML of pages, tables and figures. Plain text arguments are escaped."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _STYLE: Final = Path(__file__).with_name("page.css")
-# The page may show what it brings itself and nothing else: a browser holds it to that.
+# The browser blocks everything that is not in the page itself.
 CONTENT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 class Html(str):
-    """Text that is HTML already and is not escaped again."""
+    """Text that is already HTML and is not escaped again."""
 
     __slots__ = ()
 
 
 def page(title: str, body: str) -> str:
-    """Lay out a whole page.
+    """Build a complete page.
 
     Parameters
     ----------
@@ -31,6 +31,11 @@ def page(title: str, body: str) -> str:
         Plain text.
     body
         HTML.
+
+    Returns
+    -------
+    str
+        The HTML document.
     """
     style = _STYLE.read_text(encoding="utf-8")
     return (
@@ -42,21 +47,26 @@ def page(title: str, body: str) -> str:
 
 
 def text(value: object) -> Html:
-    """Make HTML of any value; HTML stays as it is."""
+    """Convert a value to escaped HTML; :class:`Html` is returned as it is."""
     return value if isinstance(value, Html) else Html(escape(str(value)))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> Html:
-    """Lay out a table that scrolls within itself where the page is narrow.
+    """Build a table that scrolls horizontally on narrow pages.
 
     Parameters
     ----------
     columns
-        Headings; one that ends in ``#`` heads numbers. The first column heads its rows.
+        Headings; a trailing ``#`` marks a column of numbers. The first column contains the row headings.
     rows
         Cells, escaped unless they are :class:`Html`.
     caption
-        What the table holds, for whoever hears the page; shown as well.
+        Caption, also the label for screen readers.
+
+    Returns
+    -------
+    Html
+        The table.
     """
     classes = [' class="n"' if name.endswith("#") else "" for name in columns]
     heads = "".join(
@@ -65,7 +75,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: 
     )
     lines = "".join(f"<tr>{_cells(row, classes)}</tr>" for row in rows)
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
-    # Whoever has no mouse scrolls it by keys: so it can have the focus, and a name.
+    # A focusable region with a name can be scrolled with the keyboard.
     label = escape(caption or ", ".join(name.removesuffix("#") for name in columns if name) or "table")
     return Html(
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{told}'
@@ -80,27 +90,38 @@ def _cells(row: Sequence[object], classes: Sequence[str]) -> str:
 
 
 def numbers(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Show a few large numbers, each with what it counts."""
+    """Build a list of large numbers with labels.
+
+    Parameters
+    ----------
+    pairs
+        Number and label, both as plain text.
+
+    Returns
+    -------
+    Html
+        The list.
+    """
     items = "".join(f"<li><b>{escape(value)}</b>{escape(what)}</li>" for value, what in pairs)
     return Html(f'<ul class="numbers">{items}</ul>')
 
 
 def figure(plot: str, caption: str) -> Html:
-    """Put a picture (HTML) on the page with its caption (text)."""
+    """Build a figure of a chart (HTML) and its caption (plain text)."""
     return Html(f"<figure>{plot}<figcaption>{escape(caption)}</figcaption></figure>")
 
 
 def details(summary: str, body: str) -> Html:
-    """Fold something (HTML) away under a line of text."""
+    """Build a collapsed section of a summary (plain text) and a body (HTML)."""
     return Html(f"<details><summary>{escape(summary)}</summary>{body}</details>")
 
 
 def when(value: datetime) -> Html:
-    """Show a moment in UTC, in a form that a machine reads too."""
+    """Build a machine-readable time in UTC."""
     utc = value.astimezone(UTC)
     return Html(f'<time datetime="{utc.isoformat()}">{utc:%Y-%m-%d %H:%M:%S}</time>')
 
 
 def badge(word: str, kind: str) -> Html:
-    """Show a word as ``good``, ``bad``, ``warn`` or ``plain``; the word itself tells, not its colour."""
+    """Build a badge of kind ``good``, ``bad``, ``warn`` or ``plain``; the kind sets its color only."""
     return Html(f'<span class="badge {kind}">{escape(word)}</span>')

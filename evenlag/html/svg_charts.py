@@ -1,4 +1,4 @@
-"""Pictures as SVG text in the colours that the page's style gives them, light or dark."""
+"""Charts as SVG text whose colors are CSS variables of the page, for light and dark styles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Matplotlib wants colours, the page wants variables: each stands for one of the page's, and is replaced.
+# Matplotlib needs colors, the page needs variables: each placeholder color is replaced by a variable.
 INK, FAINT, PAPER, SOFT = "#010101", "#020202", "#010203", "#020304"
 BEFORE, PREDICTED, AFTER, ACCENT = "#030303", "#040404", "#050505", "#030405"
 SERIES: Final = ("#060606", "#070707", "#080808", "#090909", "#0a0a0a", "#0b0b0b", "#0c0c0c", "#0d0d0d")
@@ -30,7 +30,7 @@ _VARIABLE_BY_COLOUR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a picture is drawn, in inches, and for which page: text keeps its size on both."""
+    """Size of a chart in inches, and whether it is for wide pages; text has the same size on both."""
 
     width: float
     height: float
@@ -38,16 +38,27 @@ class Size:
 
 
 def series_variable(number: int) -> str:
-    """The page's variable for the colour of a series, for legends outside of a picture."""
+    """Return the CSS variable of the color of a series, for legends outside of a chart."""
     return f"--member-{number % len(SERIES)}"
 
 
 def new_figure(size: Size) -> tuple[Any, Any]:
-    """Make an empty picture without a background, and its axes."""
+    """Create an empty figure without a background.
+
+    Parameters
+    ----------
+    size
+        Size of the figure.
+
+    Returns
+    -------
+    tuple
+        The matplotlib figure and its axes.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    # Text stays text, and a dollar sign is no formula.
+    # Keep text as text, and do not parse dollar signs as formulas.
     mpl.rcParams.update({"svg.fonttype": "none", "font.family": "sans-serif", "text.parse_math": False})
     figure = Figure(figsize=(size.width, size.height), layout="constrained")
     figure.patch.set_alpha(0)
@@ -63,27 +74,32 @@ def new_figure(size: Size) -> tuple[Any, Any]:
 
 
 def finish_axes(axes: Any) -> None:
-    """Write numbers with separators and labels in the page's ink."""
+    """Format the numbers of the y axis with separators, and color the labels."""
     axes.yaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
     axes.yaxis.label.set_color(INK)
     axes.xaxis.label.set_color(INK)
 
 
 def svg(figure: Any, name: str, label: str) -> str:
-    """Make a picture's text.
+    """Render a figure as SVG.
 
     Parameters
     ----------
     figure
-        Of :func:`new_figure`.
+        Figure of :func:`new_figure`.
     name
-        What tells its parts from those of the page's other pictures.
+        Prefix of its element ids; unique on the page.
     label
-        What it shows, for whoever does not see it.
+        Description for screen readers.
+
+    Returns
+    -------
+    str
+        The SVG element. The same figure always gives the same text.
     """
     import matplotlib as mpl
 
-    # The same picture has the same text every time.
+    # Makes the generated ids reproducible.
     mpl.rcParams["svg.hashsalt"] = name
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -93,14 +109,31 @@ def svg(figure: Any, name: str, label: str) -> str:
     for colour, variable in _VARIABLE_BY_COLOUR.items():
         drawn = drawn.replace(colour, f"var({variable})")
     drawn = _own_ids(drawn, name)
-    # As wide as the page allows, and no wider than it was drawn for.
+    # Scale with the page, up to the size of the figure.
     drawn = re.sub(r'(<svg [^>]*?)height="[^"]*"', r"\1", drawn, count=1)
     drawn = re.sub(r'(<svg [^>]*?)width="[^"]*"', r'\1width="100%"', drawn, count=1)
     return drawn.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
 def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Size, wide: Size) -> str:
-    """Draw a picture for a phone and for a desk; the page shows the one that fits."""
+    """Render a chart for narrow and for wide pages; CSS shows the one that fits.
+
+    Parameters
+    ----------
+    name
+        Prefix of the element ids; unique on the page.
+    label
+        Description for screen readers.
+    draw
+        Draws the figure in a size.
+    narrow, wide
+        The two sizes.
+
+    Returns
+    -------
+    str
+        HTML of both charts.
+    """
     pictures = (
         (kind, svg(draw(size), f"{name}-{kind}", label))
         for kind, size in (("on-phone", narrow), ("on-desk", wide))
@@ -109,7 +142,7 @@ def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Si
 
 
 def _own_ids(drawn: str, name: str) -> str:
-    """Keep the ids that something refers to, and tell them apart from other pictures'."""
+    """Keep only the ids that are referenced, and prefix them with the name of the chart."""
     used = set(re.findall(r'(?:href="#|url\(#)([\w-]+)', drawn))
 
     def keep(match: re.Match[str]) -> str:

@@ -70,7 +70,7 @@ def planning_obstacle(group: GroupReading) -> str | None:
             "follows no assignor"
         )
     if group.num_subscribed < group.num_rows:
-        return f"the group is {group.state}: what its members take does not show"
+        return f"the group is {group.state}: the subscriptions of its members are not reported"
     return None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.model import utf16_key
+from assignor_core.members import utf16_key
 from evenlag.enums import LagStatus
 
 if TYPE_CHECKING:

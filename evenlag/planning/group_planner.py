@@ -6,30 +6,25 @@ way; Python loops only over members and topics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assignor_core.assignors import get_assignor
-from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
+from assignor_core.assignors import find_assignor, get_assignor
+from assignor_core.group import Group
 from assignor_core.hint import HintPayload, fingerprint, member_key
 from assignor_core.metrics import Metrics, count_moves, measure
-from assignor_core.model import Group
+from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.verify import find_violations, largest_count_gap
-from evenlag.enums import Load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from evenlag.planning.group_batch import GroupBundle
     from evenlag.policy.settings import GroupSettings
-
-# Which of a group's settings an assignor takes; the others are held to them by the gates alone.
-_ASSIGNOR_SETTINGS: Final = {
-    "cooperative-sticky": ("count_slack",),
-    "lag-aware-sticky": ("max_moves", "count_slack", "min_gain"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,53 +189,6 @@ def _static_members(group: Group) -> dict[str, str]:
     }
 
 
-def member_load(kind: Load, lag: NDArray[np.int64], arrival_rate: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each row adds to its member's load: float64 [P].
-
-    Parameters
-    ----------
-    kind
-        ``mix``: the row's share of the group's lag and its share of the group's arrivals, in millionths.
-    lag
-        Records.
-    arrival_rate
-        Records a second; NaN (not known) counts as 0, as such a row stays where it is.
-    """
-    lags, rates = lag.astype(np.float64), np.nan_to_num(arrival_rate, nan=0.0).clip(min=0.0)
-    if kind is Load.LAG:
-        return lags
-    if kind is Load.RATE:
-        return rates
-    return 1e6 * (lags / (lags.sum() or 1.0) + rates / (rates.sum() or 1.0))
-
-
-def relative_gain(
-    load: NDArray[np.float64],
-    capacity: NDArray[np.float64],
-    before: NDArray[np.int32],
-    after: NDArray[np.int32],
-) -> float:
-    """How much the largest load by capacity falls, as a share of it; 0.0 when there is none, below 0: grows.
-
-    Parameters
-    ----------
-    load
-        [P].
-    capacity
-        [M].
-    before, after
-        int32 [P], row → member; -1 for nobody.
-    """
-
-    def largest(owner: NDArray[np.int32]) -> float:
-        held = owner >= 0
-        loads = np.bincount(owner[held], load[held], minlength=len(capacity)) / capacity
-        return float(loads.max(initial=0.0))
-
-    most = largest(before)
-    return 1.0 - largest(after) / most if most > 0 else 0.0
-
-
 def assign_rows(
     group: Group,
     settings: GroupSettings,
@@ -248,26 +196,38 @@ def assign_rows(
     load: NDArray[np.float64],
     capacity: NDArray[np.float64],
     keep: NDArray[np.bool_],
-    effort: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
 ) -> NDArray[np.int32]:
-    """Ask a group's assignor, with what it takes of the settings: int32 [P], row → member, -1 for nobody.
+    """Run a group's assignor with the settings that it declares as its parameters.
 
     Parameters
     ----------
+    group
+        Members, subscriptions, owners and lags.
+    settings
+        The rule: it names the assignor. A parameter that no setting is named after keeps its default.
     load, capacity
-        [P] and [M], for `lag-aware-sticky`.
+        float64 [P] and [M], for assignors that use the load.
     keep
         bool [P]: rows that stay with their live owner, whatever the assignor would do.
-    effort
-        Of `lag-aware-sticky`; its default when not given.
+    parameters
+        Values of further parameters.
+
+    Returns
+    -------
+    numpy.ndarray
+        int32 [P], row → member, -1 for none.
+
+    Raises
+    ------
+    AssignorError
+        If the assignor cannot assign such a group.
     """
-    taken = _ASSIGNOR_SETTINGS.get(settings.assignor, ())
-    assignor = get_assignor(settings.assignor, **{name: getattr(settings, name) for name in taken})
-    if isinstance(assignor, LagAwareStickyAssignor):
-        if effort is not None:
-            assignor = replace(assignor, effort=effort)
-        return assignor.plan(group, load=load, capacity=capacity, pinned=keep).assignment
-    return np.where(keep, group.live_owner, assignor.assign(group)).astype(np.int32)
+    declared = (parameter.name for parameter in find_assignor(settings.assignor).parameters)
+    known = settings.values()
+    values = {name: known[name] for name in declared if name in known}
+    assignor = get_assignor(settings.assignor, **values, **(parameters or {}))
+    return assignor.target(group, load=load, capacity=capacity, pinned=keep)
 
 
 def _fingerprint(rows: GroupRows) -> str:

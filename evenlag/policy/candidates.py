@@ -1,4 +1,4 @@
-"""What is compared: assignors with settings, as ``NAME[:key=value,…]``; no pyspark, no arrays."""
+"""Candidates of a simulation: assignors with settings, as ``NAME[:key=value,…]``; no pyspark, no arrays."""
 
 from __future__ import annotations
 
@@ -6,42 +6,39 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import DEFAULT_ASSIGNOR, Load
+from assignor_core.objective import Load
 from evenlag.errors import PolicyError
 from evenlag.policy.portable_settings import plain_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from assignor_core.assignors import Assignor, Parameter
     from evenlag.policy.settings import GroupSettings
 
 OBSERVED: Final = "observed"
-_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+# Settings of a group's rule that a candidate may change, whatever its assignor.
+_RULE_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "max_moves": int,
     "count_slack": int,
     "min_gain": float,
     "cooldown_s": int,
-    "load": str,
-    "effort": int,
 }
-# These go with lag-aware-sticky only.
-_OWN_KEYS: Final = ("load", "effort")
-# What plans by lag is asked at every reading; any other assignor at rebalances only, as in Kafka.
-_PLANS_BY_LAG: Final = frozenset({"lag-aware", DEFAULT_ASSIGNOR})
+_LOAD: Final = "load"
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedPolicy:
-    """An assignor with what is set for it; all else comes from the group's rule.
+class Candidate:
+    """An assignor with the settings that differ from the group's rule.
 
     Attributes
     ----------
     name
-        ``NAME[:key=value,…]`` with the keys in order: equal policies, equal names.
+        ``NAME[:key=value,…]`` with the keys in order: equal candidates, equal names.
     assignor
-        Its name.
+        Name of the assignor.
     changes
-        (key, value) of what is set, in order of the keys.
+        (key, value) of each setting, in order of the keys.
     """
 
     name: str
@@ -49,108 +46,142 @@ class ComparedPolicy:
     changes: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def plans_by_lag(self) -> bool:
-        """Whether it is asked at every reading, and not only when the group rebalances anyway."""
-        return self.assignor in _PLANS_BY_LAG
+    def uses_lag(self) -> bool:
+        """Whether it is asked at every snapshot, and not only when the group rebalances anyway."""
+        return _declared(self.assignor).uses_lag
 
     def settings_for(self, rule: GroupSettings) -> CandidateSettings:
-        """The settings in effect for a group whose rule is given; the values were checked with the name."""
+        """Return the settings in effect for a group.
+
+        Parameters
+        ----------
+        rule
+            The group's rule. The candidate's own values were checked with its name.
+        """
         changed = dict(self.changes)
-        effort = changed.pop("effort", 0)
+        declared = _declared(self.assignor)
+        parameters = {
+            parameter.name: changed.pop(parameter.name, parameter.in_simulations)
+            for parameter in _own_parameters(declared)
+            if parameter.name in changed or parameter.in_simulations is not None
+        }
         if "cooldown_s" in changed:
             changed["gates"] = rule.gates.changed(cooldown_s=changed.pop("cooldown_s"))
-        if "load" in changed:
-            changed["load"] = Load(changed["load"])
-        if self.assignor != DEFAULT_ASSIGNOR:
-            # Only lag-aware-sticky knows these; the rule is for it, or has none of them.
-            changed |= {"load": Load.LAG, "capacities": ()}
-        return CandidateSettings(rule.changed(**changed, assignor=self.assignor), effort)
+        if _LOAD in changed:
+            changed[_LOAD] = Load(changed[_LOAD])
+        if not declared.uses_load:
+            # The rule's load and capacities are for another assignor.
+            changed |= {_LOAD: Load.LAG, "capacities": ()}
+        return CandidateSettings(rule.changed(**changed, assignor=self.assignor), parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateSettings:
-    """What a policy works by in one group.
+    """The settings of a candidate in one group.
 
     Attributes
     ----------
     rule
-        The group's rule with the assignor and what is set for it.
-    effort
-        How long `lag-aware-sticky` searches: see its parameter of that name.
+        The group's rule with the candidate's assignor and changes.
+    parameters
+        Values of the assignor's parameters that a rule has no setting for, by name.
     """
 
     rule: GroupSettings
-    effort: int = 0
+    parameters: Mapping[str, Any]
 
     def canonical_json(self) -> str:
-        """What matters to a comparison, as text: equal settings, equal text."""
-        told: dict[str, Any] = {
+        """Return the settings that matter to a simulation as text: equal settings, equal text."""
+        values: dict[str, Any] = {
             "assignor": self.rule.assignor,
             "max_moves": self.rule.max_moves,
             "count_slack": self.rule.count_slack,
             "min_gain": self.rule.min_gain,
             "cooldown_s": self.rule.gates.cooldown_s,
+            **self.parameters,
         }
-        if self.rule.assignor == DEFAULT_ASSIGNOR:
-            capacities = plain_values(self.rule.capacities)
-            told |= {"load": self.rule.load.value, "capacities": capacities, "effort": self.effort}
-        return json.dumps(told, sort_keys=True, separators=(",", ":"))
+        if _declared(self.rule.assignor).uses_load:
+            values |= {_LOAD: self.rule.load.value, "capacities": plain_values(self.rule.capacities)}
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
-def parse_policy_name(text: str) -> ComparedPolicy:
-    """Read ``NAME[:key=value,…]``.
+def parse_candidate(text: str) -> Candidate:
+    """Parse ``NAME[:key=value,…]``.
+
+    Parameters
+    ----------
+    text
+        The name of an assignor, and settings: those of a rule that a simulation uses, ``load`` where the
+        assignor uses the load, and the assignor's own parameters.
 
     Raises
     ------
     PolicyError
-        When there is no such assignor or key, or a value is not valid; it says which, and what there is.
+        If there is no such assignor or key, or a value is not valid; the message lists what there is.
 
     Examples
     --------
-    >>> parse_policy_name("lag-aware-sticky: min_gain=0.10, count_slack=2").name
+    >>> parse_candidate("lag-aware-sticky: min_gain=0.10, count_slack=2").name
     'lag-aware-sticky:count_slack=2,min_gain=0.1'
     """
-    from assignor_core.assignors import get_assignor
     from assignor_core.errors import UnknownAssignorError
 
     assignor, _, rest = text.strip().partition(":")
     assignor = assignor.strip()
     try:
-        get_assignor(assignor)
+        parsers = _parsers(_declared(assignor))
     except UnknownAssignorError as error:
         raise PolicyError(str(error)) from error
     changes: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in rest.split(","))):
         key, is_given, value = (piece.strip() for piece in part.partition("="))
-        if key not in _PARSERS or not is_given:
+        if key not in parsers or not is_given:
             raise PolicyError(
-                f"{text}: {part!r} is not key=value with a key of: {', '.join(sorted(_PARSERS))}"
+                f"{text}: {part!r} is not key=value with a key of {assignor}: {', '.join(sorted(parsers))}"
             )
-        if key in _OWN_KEYS and assignor != DEFAULT_ASSIGNOR:
-            raise PolicyError(f"{text}: {key} goes with the assignor {DEFAULT_ASSIGNOR}")
         try:
-            changes[key] = _PARSERS[key](value)
+            changes[key] = parsers[key](value)
         except ValueError:
             raise PolicyError(f"{text}: {key} cannot be {value!r}") from None
     _check(text, assignor, changes)
     ordered = tuple(sorted(changes.items()))
-    told = ",".join(f"{key}={value}" for key, value in ordered)
-    return ComparedPolicy(f"{assignor}:{told}" if told else assignor, assignor, ordered)
+    settings = ",".join(f"{key}={value}" for key, value in ordered)
+    return Candidate(f"{assignor}:{settings}" if settings else assignor, assignor, ordered)
+
+
+def _declared(assignor: str) -> type[Assignor]:
+    from assignor_core.assignors import find_assignor
+
+    return find_assignor(assignor)
+
+
+def _own_parameters(declared: type[Assignor]) -> tuple[Parameter, ...]:
+    """The parameters that are no settings of a rule."""
+    return tuple(parameter for parameter in declared.parameters if parameter.name not in _RULE_PARSERS)
+
+
+def _parsers(declared: type[Assignor]) -> dict[str, Callable[[str], Any]]:
+    own = {parameter.name: parameter.parse for parameter in _own_parameters(declared)}
+    return _RULE_PARSERS | own | ({_LOAD: str} if declared.uses_load else {})
 
 
 def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
-    """Refuse a value that is out of its range; what a group's rule has cannot make it a valid one."""
+    """Reject values out of their range; no group's rule can make them valid."""
     from pydantic import ValidationError
 
+    from assignor_core.errors import ProblemError
     from evenlag.policy.settings import GateLimits, GroupSettings
 
     given = dict(changes)
-    if given.pop("effort", 0) < 0:
-        raise PolicyError(f"{name}: effort cannot be negative: {changes['effort']}")
     try:
+        for parameter in _own_parameters(_declared(assignor)):
+            if parameter.name in given:
+                parameter.check(given.pop(parameter.name))
         if "cooldown_s" in given:
             given["gates"] = GateLimits(cooldown_s=given.pop("cooldown_s"))
         GroupSettings(**given, assignor=assignor)
+    except ProblemError as error:
+        raise PolicyError(f"{name}: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         key = first["loc"][-1] if first["loc"] else assignor

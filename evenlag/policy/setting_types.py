@@ -15,13 +15,20 @@ _CRON_FORM: Final = r"@[a-z]+|[\w*/,#?-]+(?:\s+[\w*/,#?-]+){4,5}"
 
 def known_assignor(name: str) -> str:
     """Check that there is an assignor of this name; raises ValueError with the names that there are."""
-    from assignor_core.assignors import get_assignor
+    from assignor_core.assignors import find_assignor
     from assignor_core.errors import UnknownAssignorError
 
     try:
-        return get_assignor(name).name
+        return find_assignor(name).name
     except UnknownAssignorError as error:
         raise ValueError(str(error)) from error
+
+
+def uses_load(assignor: str) -> bool:
+    """Return whether an assignor evens out a load that the policy chooses."""
+    from assignor_core.assignors import find_assignor
+
+    return find_assignor(assignor).uses_load
 
 
 def cron_expression(value: str) -> str:

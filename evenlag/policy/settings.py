@@ -19,11 +19,11 @@ from pydantic import (
     model_validator,
 )
 
+from assignor_core.objective import Load
 from evenlag.enums import (
     DEFAULT_ASSIGNOR,
     Disclosure,
     IsolationLevel,
-    Load,
     Mode,
     ResetPolicy,
     check_pattern,
@@ -32,7 +32,14 @@ from evenlag.enums import (
 from evenlag.policy.bootstrap_servers import check_server
 from evenlag.policy.portable_settings import CommonMethods, GroupMethods, unpack
 from evenlag.policy.secrets import SecretRef
-from evenlag.policy.setting_types import KafkaSetting, cron_expression, known_assignor, one_or_many, path_text
+from evenlag.policy.setting_types import (
+    KafkaSetting,
+    cron_expression,
+    known_assignor,
+    one_or_many,
+    path_text,
+    uses_load,
+)
 
 DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
 
@@ -209,13 +216,9 @@ class GroupSettings(GroupMethods, _Settings):
 
     @model_validator(mode="after")
     def _load_has_its_assignor(self) -> Self:
-        if self.assignor == DEFAULT_ASSIGNOR:
-            return self
         for name, is_set in (("load", self.load is not Load.LAG), ("capacities", bool(self.capacities))):
-            if is_set:
-                raise ValueError(
-                    f"{name} goes with the assignor {DEFAULT_ASSIGNOR}: {self.assignor} knows nothing of it"
-                )
+            if is_set and not uses_load(self.assignor):
+                raise ValueError(f"{name} has no effect: the assignor {self.assignor} does not use the load")
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,10 +249,10 @@ class GroupRule(GroupSettings):
 
 def _known_comparison(name: str) -> str:
     from evenlag.errors import PolicyError
-    from evenlag.policy.candidates import parse_policy_name
+    from evenlag.policy.candidates import parse_candidate
 
     try:
-        return parse_policy_name(name).name
+        return parse_candidate(name).name
     except PolicyError as error:
         raise ValueError(str(error)) from error
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assignor_core.hint import HintPayload
+from assignor_core.objective import relative_gain
 from evenlag.enums import IsolationLevel, ResetPolicy
 from evenlag.kafka.bulk_reads import read_halving
 from evenlag.kafka.rate_limit import Deadline
-from evenlag.planning.group_planner import relative_gain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import HintPayload, encode_hint, hint_key
-from evenlag.enums import Load, Mode
+from assignor_core.objective import Load
 from evenlag.kafka.connection import admin_client, reading_limits
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.lake.reader import LakeReader
@@ -35,6 +35,7 @@ from evenlag.publishing.live_lag import LiveGain, read_live_gains
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from evenlag.enums import Mode
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.policy.settings import GroupSettings
 

@@ -1,4 +1,4 @@
-"""Replays and scores summed up: a row a policy, over groups and days, with the best one marked."""
+"""Aggregated simulations: one row per policy, over groups and days, with the best one marked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import Filter, LakeReader
 
 OBSERVED: Final = "observed"
-# What people see: the replay of what really ran, and what was measured of it without any model.
+# Displayed names: the replay of the real assignment, and what was measured of it without a model.
 OBSERVED_SHOWN: Final = "observed (replayed)"
 MEASURED_SHOWN: Final = "measured"
 _COLUMNS: Final = (
@@ -53,7 +53,7 @@ OptimalityGaps: TypeAlias = "dict[tuple[date, str, str], tuple[float, int]]"
 
 
 class By(StrEnum):
-    """What policies can be ranked by: a column of the answer, less is better."""
+    """Columns that policies can be ranked by; less is better."""
 
     P95_TIME_LAG = "p95_time_lag_ms"
     MEAN_LAG = "mean_lag_records"
@@ -71,7 +71,31 @@ def read_replays(
     group: str | None,
     is_continuous: bool = False,
 ) -> list[dict[str, Any]]:
-    """The replays of the days, or of the periods that begin on them, without what they hold over time."""
+    """Read the replays of days, or of the periods that begin on them, without their time series.
+
+    Parameters
+    ----------
+    reader
+        Reader of the lake. Uses ``replays`` or ``continuous_replays``.
+    cluster
+        Name of the cluster in the policy.
+    since, until
+        First and last day; default: all.
+    group
+        Read one group only.
+    is_continuous
+        Read replays of whole periods instead of single days.
+
+    Returns
+    -------
+    list of dict
+        One row per day, group and policy.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
     from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
 
     table = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
@@ -84,7 +108,29 @@ def read_replays(
 def read_optimality_gaps(
     reader: LakeReader, cluster: str, *, since: date | None, until: date | None, group: str | None
 ) -> OptimalityGaps:
-    """How far the most loaded member is above the bound at snapshots, by the lag of the moment."""
+    """Read how far the most loaded member is above the lower bound, by the lag of each snapshot.
+
+    Parameters
+    ----------
+    reader
+        Reader of the lake. Uses ``comparisons``.
+    cluster
+        Name of the cluster in the policy.
+    since, until
+        First and last day; default: all.
+    group
+        Read one group only.
+
+    Returns
+    -------
+    dict
+        Sum and number of the gaps, by day, group id and policy.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
     from evenlag.lake.tables import COMPARISONS
 
     keys = ["day", "group_id", "policy"]
@@ -100,7 +146,7 @@ def read_optimality_gaps(
 
 
 def shown_policy(name: str) -> str:
-    """Name a policy for people: `observed` is a replay, and is not what was measured."""
+    """Return the displayed name of a policy: `observed` is a replay, not a measurement."""
     return OBSERVED_SHOWN if name == OBSERVED else name
 
 
@@ -118,32 +164,31 @@ def _filters(cluster: str, since: date | None, until: date | None, group: str | 
 def sum_up(
     replays: Sequence[dict[str, Any]], gaps: OptimalityGaps, by: str, *, is_continuous: bool = False
 ) -> list[dict[str, Any]]:
-    """A row a policy, the best first.
+    """Aggregate replays by policy.
 
-    Only group-days that every policy has are counted, so that all are judged by the same.
+    Only group-days that all policies have count, so that all policies are compared on the same data.
 
     Parameters
     ----------
     replays
-        As `read_replays` gives them.
+        Rows of :func:`read_replays`.
     gaps
-        As `read_optimality_gaps` gives them.
+        Result of :func:`read_optimality_gaps`.
     by
-        One of `By`.
+        One of :class:`By`.
     is_continuous
-        Whether a replay is of all days up to the end of its period.
+        Whether a replay covers all days up to the end of its period.
 
     Returns
     -------
     list of dict
-        ``policy, is_best`` (several when they are equal), ``group_days``, ``best_in`` (group-days on which no
-        other policy was better), ``mean_lag_records`` (of a group), ``max_lag_records``,
-        ``p95_time_lag_ms`` (mean over group-days), ``max_time_lag_ms, drain_time_ms`` (median over
-        group-days, where one that was not drained counts as endless; None: the median one was not drained),
-        ``not_drained`` (group-days, until
-        their end), ``moves, takeover_moves, rebalances, optimality_gap`` (mean over their snapshots),
-        ``unknown_share`` and ``unknown_ages`` (what no figure has, see the table ``replays``), and for
-        `observed` ``measured_*``: what was measured, without the model.
+        One row per policy, the best first: ``policy, is_best`` (several if they are equal), ``group_days``,
+        ``best_in`` (group-days on which no other policy is better), ``mean_lag_records`` (of a group),
+        ``max_lag_records, p95_time_lag_ms`` (mean over group-days), ``max_time_lag_ms, drain_time_ms``
+        (median over group-days; a group-day that did not drain counts as infinite; None: the median did not
+        drain), ``not_drained`` (group-days), ``moves, takeover_moves, rebalances, optimality_gap`` (mean over
+        their snapshots), ``unknown_share`` and ``unknown_ages`` (data missing from these numbers, see the
+        table ``replays``), and for `observed` also ``measured_*``, measured without a model.
     """
     whole, policies = _whole_cells(replays)
     best_in: dict[str, int] = defaultdict(int)
@@ -161,14 +206,25 @@ def sum_up(
 
 
 def count_left_out(replays: Sequence[dict[str, Any]]) -> int:
-    """Count the group-days that are in no figure, because some policy has no replay of them."""
+    """Count the group-days that do not count because a policy has no replay of them.
+
+    Parameters
+    ----------
+    replays
+        Rows of :func:`read_replays`.
+
+    Returns
+    -------
+    int
+        Number of these group-days.
+    """
     return len({(row["day"], row["group_id"]) for row in replays}) - len(_whole_cells(replays)[0])
 
 
 def _whole_cells(
     replays: Sequence[dict[str, Any]],
 ) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
-    """Replays by policy, of each group-day that every policy has; and the policies."""
+    """Replays by policy, of each group-day that all policies have; and the policies."""
     cells: dict[tuple[date, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     for row in replays:
         if row["reason"] is None:
@@ -178,7 +234,7 @@ def _whole_cells(
 
 
 def _rank(row: dict[str, Any], by: str) -> tuple[float, float, int]:
-    """Of equals, what has less lag, then what moves less."""
+    """Sort key: the chosen measure, then mean lag, then moves."""
     return row[by], row["mean_lag_records"], row["moves"]
 
 
@@ -203,7 +259,7 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What was measured on the group-days; a comparison of an older release has nothing of it."""
+    """Values that were measured on the group-days; older simulations have none."""
     return {
         "measured_mean_lag_records": _mean(_known(rows, "measured_mean_lag_records")),
         "measured_max_lag_records": max(_known(rows, "measured_max_lag_records"), default=None),
@@ -235,14 +291,19 @@ def _mean(values: list[float]) -> float | None:
 
 
 def model_row(replays: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """How far the replay of what really ran is off; None when nothing was replayed.
+    """Summarize the error of the model: the replay of the real assignment against the measured lag.
+
+    Parameters
+    ----------
+    replays
+        Rows of :func:`read_replays`.
 
     Returns
     -------
-    dict
-        ``group_days``; ``median_error`` and ``p95_error``: of a reading of a group, as a share of the lag
-        seen, medians over group-days; ``median_error_records``; ``observed_capacities`` and
-        ``assumed_capacities``: members by where their capacity is from.
+    dict or None
+        ``group_days``; ``median_error`` and ``p95_error`` of a group in a snapshot, as a share of the
+        measured lag, and ``median_error_records``, medians over group-days; ``observed_capacities`` and
+        ``assumed_capacities``, numbers of members by the source of their capacity. None without replays.
     """
     rows = [row for row in replays if row["policy"] == OBSERVED and row["median_error"] is not None]
     if not rows:
@@ -259,7 +320,18 @@ def model_row(replays: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def not_compared(replays: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Groups that could not be replayed on some day: ``group_id, policy, reason, days``, sorted."""
+    """List the groups that could not be replayed.
+
+    Parameters
+    ----------
+    replays
+        Rows of :func:`read_replays`.
+
+    Returns
+    -------
+    list of dict
+        ``group_id, policy, reason, days`` (number of days), sorted.
+    """
     days: dict[tuple[str, str, str], int] = defaultdict(int)
     for row in replays:
         if row["reason"] is not None:

@@ -1,7 +1,7 @@
-"""Lag of groups and members in one snapshot, with how much of it the snapshot does not know.
+"""Lag of groups and members in one snapshot, with the number of partitions whose lag is unknown.
 
-A sum over partitions of which some are unknown is a lower bound, and null where all are; a skew has no lower
-bound and is null then.
+A sum over partitions of which some are unknown is a lower bound; it is None where all are unknown. A skew has
+no lower bound: it is None as soon as one partition is unknown.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
-    """Sum up each group.
+    """Aggregate lag by group.
 
     Parameters
     ----------
     lag
-        A snapshot's rows of ``lag``: ``group_id, owner_member_id, status, lag_records, time_lag_ms``.
+        Rows of ``lag`` of one snapshot: ``group_id, owner_member_id, status, lag_records, time_lag_ms``.
     members
-        Its rows of ``members``: ``group_id, member_id``.
+        Rows of ``members`` of the same snapshot: ``group_id, member_id``.
 
     Returns
     -------
     list of dict
-        The furthest behind first, groups without any known lag last: ``group_id, num_members,
-        num_partitions, num_unknown_partitions, lag_records, max_member_lag_records, lag_skew, time_lag_ms,
-        num_unknown_time_lags, statuses``. With unknown partitions both lags are lower bounds, as is the time
-        lag with unknown time lags.
+        By lag, largest first, groups without any known lag last: ``group_id, num_members, num_partitions,
+        num_unknown_partitions, lag_records, max_member_lag_records, lag_skew, time_lag_ms,
+        num_unknown_time_lags, statuses`` (number of partitions by lag status). With unknown partitions both
+        lags are lower bounds, as is the time lag with unknown time lags.
     """
     by_member = _by_member(lag, members)
     statuses: dict[str, dict[str, int]] = defaultdict(dict)
@@ -57,13 +57,20 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
 
 
 def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
-    """Sum up each member of one group, and what no member is known to own; parameters as above.
+    """Aggregate lag by member of one group.
+
+    Parameters
+    ----------
+    lag
+        Rows of ``lag`` of one snapshot and group: ``group_id, owner_member_id, lag_records``.
+    members
+        Rows of ``members`` of the same snapshot and group: ``group_id, member_id``.
 
     Returns
     -------
     list of dict
-        ``member_id`` (null: no owner is known), ``num_partitions, num_unknown_partitions, lag_records``; the
-        furthest behind first, members without any known lag last.
+        ``member_id`` (None: partitions without a known owner), ``num_partitions, num_unknown_partitions,
+        lag_records``; by lag, largest first, members without any known lag last.
     """
     by_group = _by_member(lag, members)
     found = [row for of_group in by_group.values() for row in of_group.values()]
@@ -74,7 +81,19 @@ def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
 
 
 def sum_up(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sum up a group from the rows of its members, and of what nobody owns."""
+    """Aggregate the rows of a group's members into one row of the group.
+
+    Parameters
+    ----------
+    parts
+        Rows of :func:`member_rows` of one group.
+
+    Returns
+    -------
+    dict
+        ``num_members, num_partitions, num_unknown_partitions, lag_records, max_member_lag_records,
+        lag_skew`` (largest over mean lag of a member).
+    """
     rows = list(parts)
     of_members = [row for row in rows if row["member_id"] is not None]
     num_unknown = sum(row["num_unknown_partitions"] for row in rows)
@@ -93,10 +112,10 @@ def sum_up(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _by_member(lag: pa.Table, members: pa.Table) -> dict[str, dict[str | None, dict[str, Any]]]:
-    """A row a member by group and member id; under None what no member is known to own.
+    """Rows by group and member id; the key None has the partitions without a known owner.
 
-    A live member that owns nothing is behind by nothing. While a group rebalances, it may own some of the
-    unknown partitions whose owner is not known.
+    A live member without partitions has a lag of 0. While a group rebalances, its lag is unknown: it may own
+    some of the unknown partitions.
     """
     found: dict[str, dict[str | None, dict[str, Any]]] = defaultdict(dict)
     for group_id, member_id in zip(

@@ -1,18 +1,20 @@
-"""Plans as a person asks for them: what was proposed, what became of it, what it did to the lag."""
+"""Queries on plans: what was proposed, its status and outcome, and its effect on lag."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.cli.console import moment
-from evenlag.enums import PlanEvent
+from evenlag.enums import DecisionKind, PlanEvent, RequestState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from evenlag.lake.reader import Filter, LakeReader
+
+_RANK: Final = {event.value: event.rank for event in PlanEvent}
 
 
 def plan_rows(
@@ -30,23 +32,32 @@ def plan_rows(
 
     Parameters
     ----------
+    reader
+        Reader of the lake. Uses ``plans``, ``outcomes``, ``approval_requests`` and the plan events.
+    cluster
+        Name of the cluster in the policy.
     group, plan_prefix, snapshot_id
-        Narrow the answer down.
+        Filters: a group id, the start of a plan id, a snapshot id.
     days
-        How many days before the newest snapshot's to look at; all when not given.
+        Number of days before that of the newest snapshot to read; default: all.
     until
-        A moment: plans as they were then.
+        Return plans as they were at this moment.
     events
-        What happened to them until then; read when not given.
+        Plan events until then; read from the lake if not given.
 
     Returns
     -------
     list of dict
-        One row a plan: its head without payload, ``status`` and ``reason`` (the last event's; of a plan of
-        mode ``approve`` without an answer, whether a person is asked), ``answer_by``, and
+        One row per plan: its row of ``plans`` without payload, ``status`` and ``reason`` (of its last event;
+        for a plan that waits for approval, the state of the request), ``answer_by``, and
         ``max_member_lag_records`` before, predicted and actual (None until an outcome is known). With
         ``num_unknown_lags`` (of ``num_partitions``) above 0 the first two are lower bounds, with
         ``num_unknown_partitions_actual`` (of ``num_partitions_actual``) the third.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
     """
     from evenlag.lake.tables import APPROVAL_REQUESTS, OUTCOMES, PLANS
 
@@ -73,7 +84,7 @@ def plan_rows(
         for row in reader.read(OUTCOMES, filters=wanted).to_pylist()
         if until is None or (row["plan_id"], row["outcome"]) in settled
     }
-    # One that was set aside first and asked for later has both rows: it is asked for.
+    # A plan that was set aside first and requested later has both rows: the request counts.
     asked = reader.read(APPROVAL_REQUESTS, filters=wanted).sort_by([("state", "descending")]).to_pylist()
     requests = {row["plan_id"]: row for row in asked if until is None or row["at"] <= until}
     rows = [
@@ -85,12 +96,27 @@ def plan_rows(
 def groups_without_plan(
     reader: LakeReader, cluster: str, *, group: str | None = None
 ) -> list[dict[str, Any]]:
-    """Say why groups got no plan from the newest snapshot that was decided upon, by name.
+    """Read why groups got no plan from the newest snapshot that was planned.
+
+    Parameters
+    ----------
+    reader
+        Reader of the lake. Uses ``decisions``.
+    cluster
+        Name of the cluster in the policy.
+    group
+        Read one group only.
 
     Returns
     -------
     list of dict
-        ``group_id, policy_mode, decision, reason, slot``; groups that have nothing to change are left out.
+        ``group_id, policy_mode, decision, reason, slot``, by group id. Groups whose assignment needs no
+        change are left out.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
     """
     import pyarrow.compute as pc
 
@@ -99,11 +125,11 @@ def groups_without_plan(
     newest = reader.latest_snapshot(cluster)
     if newest is None:
         return []
-    # The newest one may have been observed and not decided upon yet.
+    # The newest snapshot may have been observed but not planned yet.
     filters: list[Filter] = [
         ("cluster", "=", cluster),
         ("day", ">=", newest["day"] - timedelta(days=1)),
-        ("decision", "in", {"BREACH", "NOT_PLANNED", "FAILED"}),
+        ("decision", "in", {DecisionKind.BREACH, DecisionKind.NOT_PLANNED, DecisionKind.FAILED}),
     ]
     if group is not None:
         filters.append(("group_id", "=", group))
@@ -116,7 +142,18 @@ def groups_without_plan(
 
 
 def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Pick the event that tells where each plan stands."""
+    """Select the event that determines the status of each plan.
+
+    Parameters
+    ----------
+    events
+        Plan events, by time.
+
+    Returns
+    -------
+    dict
+        Event by plan id: the last one by :func:`event_order`.
+    """
     last: dict[str, dict[str, Any]] = {}
     for event in events:
         known = last.get(event["plan_id"])
@@ -126,9 +163,19 @@ def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def event_order(event: dict[str, Any]) -> int:
-    """Where an event stands in a plan's life."""
-    name = event["event"]
-    return PlanEvent(name).rank if name in PlanEvent else -1
+    """Return the position of an event in the life of a plan.
+
+    Parameters
+    ----------
+    event
+        A plan event.
+
+    Returns
+    -------
+    int
+        See :attr:`evenlag.enums.PlanEvent.rank`; -1 for an unknown event.
+    """
+    return _RANK.get(event["event"], -1)
 
 
 def _row(
@@ -139,7 +186,7 @@ def _row(
 ) -> dict[str, Any]:
     num_unknown = plan["num_unknown_lags"]
     if num_unknown is None:
-        # Heads of an older evenlag count unknown rates among them, where the load is made of rates.
+        # Older plans have this count only; it includes unknown rates if the load is a rate.
         num_unknown = plan["num_unknown_partitions"]
     before, after = (
         known_measures(plan[name], num_unknown, plan["num_partitions"])
@@ -147,7 +194,7 @@ def _row(
     )
     outcome = outcome or {}
     status, reason = (event["event"], event["reason"]) if event else (None, None)
-    is_open = status == "PROPOSED" and request is not None
+    is_open = status == PlanEvent.PROPOSED and request is not None
     return {
         **plan,
         "metrics_before": before,
@@ -168,7 +215,20 @@ def _row(
 def known_measures(
     measures: dict[str, Any] | None, num_unknown: int | None, num_partitions: int | None
 ) -> dict[str, Any]:
-    """Leave out of a plan's measures what unknown lag makes meaningless: an older evenlag wrote it, too."""
+    """Remove the measures of a plan that unknown lag makes meaningless; older plans contain them.
+
+    Parameters
+    ----------
+    measures
+        ``metrics_before`` or ``metrics_after`` of ``plans``.
+    num_unknown, num_partitions
+        Partitions of the plan with unknown lag, and all of its partitions.
+
+    Returns
+    -------
+    dict
+        The measures; mean and skew are None with any unknown lag, the maximum if all lags are unknown.
+    """
     known = dict(measures or {})
     if num_unknown:
         known |= dict.fromkeys(("mean_member_lag_records", "lag_skew"))
@@ -178,6 +238,6 @@ def known_measures(
 
 
 def _request_reason(request: dict[str, Any]) -> str:
-    if request["state"] == "ASKED":
+    if request["state"] == RequestState.ASKED:
         return f"waits for a person, until {moment(request['answer_by'])}"
     return f"stays in shadow: {request['reason']}"

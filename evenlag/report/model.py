@@ -58,7 +58,7 @@ class LagChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Interval:
     """A partition was with one owner from a snapshot to the snapshot that no longer showed it.
 
     Attributes
@@ -117,7 +117,7 @@ class Timeline:
 
     partitions: tuple[str, ...]
     owners: tuple[str, ...]
-    stretches: tuple[Stretch, ...]
+    intervals: tuple[Interval, ...]
     marks: tuple[Mark, ...]
     num_left_out: int = 0
     num_unaudited: int = 0

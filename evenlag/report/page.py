@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from evenlag.cli.console import duration, number
+from evenlag.enums import PlanEvent
 from evenlag.html.markup import Html, numbers, page, text, when
 from evenlag.queries.comparisons import OBSERVED
 from evenlag.report.sections import (
@@ -84,7 +85,10 @@ def _headline(report: Report) -> Html:
         rebalances = sum(mark.kind == "rebalance" for mark in report.timeline.marks)
         facts.append((number(rebalances), "rebalances seen"))
     facts.append(
-        (f"{counts.get('PUBLISHED', 0):,} / {counts.get('APPLIED', 0):,}", "hints published / followed")
+        (
+            f"{counts.get(PlanEvent.PUBLISHED, 0):,} / {counts.get(PlanEvent.APPLIED, 0):,}",
+            "hints published / followed",
+        )
     )
     best = next((each for each in report.policies if each.is_best), None)
     # Where no lag was ever known, there is nothing to be the best at.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import PlanEvent
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
@@ -50,7 +52,7 @@ def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
     return {
         str(event["plan_id"])
         for event in events
-        if event["event"] == "PUBLISHED" or event["sequence"] is not None
+        if event["event"] == PlanEvent.PUBLISHED or event["sequence"] is not None
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from evenlag.enums import PlanEvent
 from evenlag.report.model import LagChange, MemberLag
 
 if TYPE_CHECKING:
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from evenlag.report.read_report import Scope
 
 # The plan that tells most is one that was followed; then one that was published, then any.
-_RANK_BY_STATUS = {"APPLIED": 0, "IGNORED": 1, "EXPIRED": 1, "PUBLISHED": 2, "WITHDRAWN": 3, "APPROVED": 3}
+_RANK_BY_STATUS: Final[dict[str, int]] = {
+    PlanEvent.APPLIED: 0,
+    PlanEvent.IGNORED: 1,
+    PlanEvent.EXPIRED: 1,
+    PlanEvent.PUBLISHED: 2,
+    PlanEvent.WITHDRAWN: 3,
+    PlanEvent.APPROVED: 3,
+}
 _RANK_OF_OTHERS = 4
 
 

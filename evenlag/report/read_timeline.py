@@ -6,11 +6,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.adherence import hint_finder, read_hints
+from evenlag.audit.enums import RebalanceCause
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.cli.options import NothingThereError
-from evenlag.report.model import HINT_EVENTS, Mark, Stretch, Timeline
+from evenlag.enums import OwnershipState, PlanEvent
+from evenlag.report.model import HINT_EVENTS, Interval, Mark, Timeline
 from evenlag.report.read_events import published_plans
 
 if TYPE_CHECKING:
@@ -22,20 +24,24 @@ if TYPE_CHECKING:
 
 MAX_PARTITIONS: Final = 40
 # More bars than that are a page of many megabytes in which nothing can be made out.
-MAX_STRETCHES: Final = 3_000
+MAX_INTERVALS: Final = 3_000
 _HINT_EVENTS: Final = dict(
-    zip(("PUBLISHED", "APPLIED", "IGNORED", "EXPIRED", "WITHDRAWN"), HINT_EVENTS, strict=True)
+    zip(
+        (PlanEvent.PUBLISHED, PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.WITHDRAWN),
+        HINT_EVENTS,
+        strict=True,
+    )
 )
 _CAUSES: Final = {
-    "MEMBER_JOINED": "a member joined",
-    "MEMBER_LEFT": "a member left",
-    "MEMBER_BOUNCED": "a member went and came back",
-    "SUBSCRIPTION_CHANGED": "a subscription changed",
-    "PARTITIONS_ADDED": "partitions were added",
-    "TOPIC_RECREATED": "a topic was created anew",
-    "ASSIGNOR_CHANGED": "the assignor changed",
-    "HINT_APPLIED": "a hint was followed",
-    "UNKNOWN": "the readings do not show why",
+    RebalanceCause.MEMBER_JOINED: "a member joined",
+    RebalanceCause.MEMBER_LEFT: "a member left",
+    RebalanceCause.MEMBER_BOUNCED: "a member went and came back",
+    RebalanceCause.SUBSCRIPTION_CHANGED: "a subscription changed",
+    RebalanceCause.PARTITIONS_ADDED: "partitions were added",
+    RebalanceCause.TOPIC_RECREATED: "a topic was created anew",
+    RebalanceCause.ASSIGNOR_CHANGED: "the assignor changed",
+    RebalanceCause.HINT_APPLIED: "a hint was followed",
+    RebalanceCause.UNKNOWN: "the readings do not show why",
 }
 _COUNTS: Final = {
     "num_moved": "moved",
@@ -43,11 +49,14 @@ _COUNTS: Final = {
     "num_placed": "placed",
     "num_freed": "freed",
 }
-_NOT_OWNED: Final = {"NOBODY": "nobody held it", "UNKNOWN": "the group did not show it"}
+_NOT_OWNED: Final = {
+    OwnershipState.NOBODY: "nobody held it",
+    OwnershipState.UNKNOWN: "the group did not show it",
+}
 
 
 def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Names) -> Timeline | None:
-    """Read the period's stretches and what lies between them; None when the group was not audited then.
+    """Read the period's intervals and what lies between them; None when the group was not audited then.
 
     Parameters
     ----------
@@ -74,12 +83,12 @@ def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Name
         return None
     found = period.ownership.sort_by([(key, "ascending") for key in ("topic", "partition", FIRST_INDEX)])
     last_end = period.snapshots["finished_at"][inside[-1]].as_py()
-    stretches = [
-        _stretch(row, names, scope.started_at, last_end, is_open=row[LAST_INDEX] >= inside[-1])
+    intervals = [
+        _interval(row, names, scope.started_at, last_end, is_open=row[LAST_INDEX] >= inside[-1])
         for row in _next_to_each_other(found.to_pylist())
         if row[FIRST_INDEX] <= inside[-1] and row[LAST_INDEX] >= inside[0]
     ]
-    if not stretches:
+    if not intervals:
         return None
     rebalances, _ = find_rebalances(period, find_hint=hint_finder(read_hints(scope.reader, period)))
     ids = {period.snapshots["snapshot_id"][place].as_py() for place in inside}
@@ -87,8 +96,8 @@ def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Name
         *_hints(events, scope.since),
         *(_rebalance(each, names) for each in rebalances if each["snapshot_id"] in ids),
     ]
-    shown = _choose(stretches)
-    kept = tuple(each for each in stretches if each.partition in shown)
+    shown = _choose(intervals)
+    kept = tuple(each for each in intervals if each.partition in shown)
     return Timeline(
         partitions=tuple(dict.fromkeys(each.partition for each in kept)),
         owners=tuple(
@@ -96,15 +105,15 @@ def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Name
                 each.owner for each in sorted(kept, key=lambda each: each.start) if each.owner is not None
             )
         ),
-        stretches=kept,
+        intervals=kept,
         marks=tuple(sorted(marks, key=lambda mark: mark.at)),
-        num_left_out=len({each.partition for each in stretches}) - len(shown),
+        num_left_out=len({each.partition for each in intervals}) - len(shown),
         num_unaudited=period.num_unaudited,
     )
 
 
 def _next_to_each_other(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """End a stretch where the partition's next one begins: over midnight only the snapshot's end is known."""
+    """End each interval where the next one of the partition begins, also over midnight."""
     key = ("topic", "topic_id", "partition")
     return [
         row | {"next_seen_at": after["first_seen_at"]}
@@ -116,13 +125,13 @@ def _next_to_each_other(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _stretch(
+def _interval(
     row: Mapping[str, Any], names: Names, since: datetime, last_end: datetime, *, is_open: bool
-) -> Stretch:
-    is_owned = row["state"] == "OWNED"
+) -> Interval:
+    is_owned = row["state"] == OwnershipState.OWNED
     start = max(row["first_seen_at"], since)
     end = last_end if is_open else min(row["next_seen_at"] or row["last_seen_at"], last_end)
-    return Stretch(
+    return Interval(
         partition=f"{row['topic']}-{row['partition']}",
         owner=names.of(row["member_id"]) if is_owned else None,
         what="" if is_owned else row["reason"] or _NOT_OWNED.get(row["state"], row["state"]),
@@ -132,13 +141,13 @@ def _stretch(
     )
 
 
-def _choose(stretches: Sequence[Stretch]) -> set[str]:
+def _choose(intervals: Sequence[Interval]) -> set[str]:
     """The partitions to show: all, or those that changed hands most often."""
     counts: dict[str, int] = {}
-    for each in stretches:
+    for each in intervals:
         counts[each.partition] = counts.get(each.partition, 0) + 1
     chosen: set[str] = set()
-    room = MAX_STRETCHES
+    room = MAX_INTERVALS
     for name in sorted(counts, key=lambda name: (-counts[name], name))[:MAX_PARTITIONS]:
         if counts[name] <= room or not chosen:
             chosen.add(name)

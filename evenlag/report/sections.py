@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag import lower_bounds
 from evenlag.cli.console import NOTHING, duration, moment, number, percent
+from evenlag.enums import PlanEvent
 from evenlag.html.markup import Html, badge, details, figure, table, when
 from evenlag.html.svg_charts import series_variable
 from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 _MAX_ROWS: Final = 400
-_KIND_BY_STATUS: Final = {
-    "APPLIED": "good",
-    "APPROVED": "good",
-    "PUBLISHED": "plain",
-    "REJECTED": "warn",
-    "IGNORED": "warn",
-    "EXPIRED": "warn",
-    "WITHDRAWN": "warn",
+_KIND_BY_STATUS: Final[dict[str, str]] = {
+    PlanEvent.APPLIED: "good",
+    PlanEvent.APPROVED: "good",
+    PlanEvent.PUBLISHED: "plain",
+    PlanEvent.REJECTED: "warn",
+    PlanEvent.IGNORED: "warn",
+    PlanEvent.EXPIRED: "warn",
+    PlanEvent.WITHDRAWN: "warn",
 }
 
 # Shapes of the legend, the same as the picture's.
@@ -109,7 +110,7 @@ def timeline_section(report: Report) -> Html:
     told = count_marks(timeline.marks)
     entries += [(f"hint {what}", "--accent", _HINT_SHAPES[what]) for what in HINT_EVENTS if what in told]
     legend = _legend([*entries, ("a rebalance", "--ink", "up")])
-    last = max(each.end for each in timeline.stretches)
+    last = max(each.end for each in timeline.intervals)
     caption = (
         "A bar begins at the snapshot that first showed the owner and ends at the one that no longer did: "
         "the change lies between the two. Pale at the end: still so in the last snapshot, which ended at "
@@ -121,26 +122,26 @@ def timeline_section(report: Report) -> Html:
         caption += (
             f" {timeline.num_unaudited:,} readings of the period are not audited yet: evenlag audit build."
         )
-    stretches = [
+    intervals = [
         (
             each.partition,
             each.owner or f"({each.what})",
             when(each.start),
             Html(f"{when(each.end)} or later") if each.is_open else when(each.end),
         )
-        for each in timeline.stretches
+        for each in timeline.intervals
     ]
     marks = [
         (when(mark.at), badge(f"{mark.kind} {mark.event}".strip(), "plain"), mark.text)
         for mark in timeline.marks
     ]
     happened = table(("at", "what", "more"), _most(marks), caption="Rebalances and hints")
-    held = table(("partition", "held by", "from", "until"), _most(stretches), caption="Who held what")
+    held = table(("partition", "held by", "from", "until"), _most(intervals), caption="Who held what")
     return Html(
         figure(timeline_plot(timeline, numbers), caption)
         + legend
         + (details(f"Rebalances and hints ({len(marks):,})", happened + _left_out(marks)) if marks else "")
-        + details(f"Who held what ({len(stretches):,})", held + _left_out(stretches))
+        + details(f"Who held what ({len(intervals):,})", held + _left_out(intervals))
     )
 
 

@@ -33,15 +33,15 @@ def count_marks(marks: Iterable[Mark]) -> Counter[str]:
 def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
     """Draw who owned each partition when, one row a partition, with marks of rebalances and hints."""
     rows = {name: number for number, name in enumerate(timeline.partitions)}
-    since = min(each.start for each in timeline.stretches)
-    until = max(each.end for each in timeline.stretches)
+    since = min(each.start for each in timeline.intervals)
+    until = max(each.end for each in timeline.intervals)
     beyond = until + max((until - since) * _BEYOND, timedelta(seconds=1))
     moments = [since, beyond, *(mark.at for mark in timeline.marks)]
 
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
         axes.grid(visible=False)
-        for each in timeline.stretches:
+        for each in timeline.intervals:
             number = None if each.owner is None else owner_numbers[each.owner]
             _draw_bar(axes, rows[each.partition], each.start, each.end, number)
             if each.is_open:

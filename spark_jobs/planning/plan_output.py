@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
     from evenlag.planning.group_batch import GroupBundle
     from evenlag.planning.group_planner import GroupPlan
 

@@ -16,6 +16,7 @@ from evenlag.lake.location import LakePaths
 from evenlag.lake.schema_evolution import PROTOCOL, check_types, missing_columns, refuse_unknown
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
 from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.runtime.delta_errors import write_again_on_conflict
 
 if TYPE_CHECKING:
@@ -288,15 +289,6 @@ class Lake:
         if not self.exists(table):
             writer = writer.options(**TABLE_PROPERTIES)
         writer.save(self.paths.table(table))
-
-
-def conform(frame: DataFrame, table: Table) -> DataFrame:
-    """Select a contract's columns in order, in its types; the last step of every transform."""
-    from pyspark.sql import functions as sf
-
-    return frame.select(
-        *(sf.col(column.name).cast(column.type).alias(column.name) for column in table.columns)
-    )
 
 
 def snapshot_day(snapshot_id: str) -> Column:

@@ -1,6 +1,6 @@
 """What a group's lag would have been under another policy: a fluid model, in numpy alone.
 
-Records are a fluid. Between two readings, for each partition ``i`` with backlog ``b_i`` records:
+Records are a fluid. Between two snapshots, for each partition ``i`` with backlog ``b_i`` records:
 
 - **arrivals** ``a_i`` records/s are what its end offset really grew by, evenly over the interval;
 - **processing** ``r_i`` records/s is what its member gives it, and ``db_i/dt = a_i - r_i``, never below 0;

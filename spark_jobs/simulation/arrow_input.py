@@ -1,4 +1,4 @@
-"""Between Arrow tables and the replay: a group's rows in, scored moments and replays out."""
+"""Between Arrow tables and the simulation: a group's rows in, scored moments and simulations out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from spark_jobs.simulation.history import Reading, Readings
+from spark_jobs.simulation.history import GroupSnapshots, SnapshotMembers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _CLASSIC: Final = "classic"
 
 
-def read_groups(
+def read_snapshots(
     lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: NDArray[np.float64]
-) -> tuple[Readings, NDArray[np.int64]]:
+) -> tuple[GroupSnapshots, NDArray[np.int64]]:
     """Bring a group's rows of ``lag`` and ``members`` into columns.
 
     Parameters
@@ -29,12 +29,12 @@ def read_groups(
     members
         ``snapshot_id, group_state, group_type, assignor, member_id, group_instance_id, subscription, error``.
     snapshot_ids, at_s
-        [S'] all readings of the period, and when they were, ascending.
+        [S'] all snapshots of the period, and when they were, ascending.
 
     Returns
     -------
     tuple
-        The readings that show the group, and which of all they are: int64 [S].
+        The snapshots that show the group, and which of all they are: int64 [S].
     """
     import pyarrow as pa
 
@@ -43,12 +43,12 @@ def read_groups(
     shown = np.unique(np.concatenate([lag_place, member_place]))
     of_all = np.full(len(snapshot_ids), -1, dtype=np.int64)
     of_all[shown] = np.arange(len(shown))
-    people = _members_by_reading(members, of_all[member_place], len(shown))
+    people = _members_by_snapshot(members, of_all[member_place], len(shown))
     topics, topic_ids = (_names(lag[name].combine_chunks()) for name in ("topic", "topic_id"))
     both = [lag["owner_member_id"].combine_chunks(), members["member_id"].combine_chunks()]
     owners = _names(pa.concat_arrays(both))
-    readings = Readings(
-        reading=of_all[lag_place],
+    snapshots = GroupSnapshots(
+        snapshot=of_all[lag_place],
         topic=_places(lag["topic"], topics),
         topic_id=_places(lag["topic_id"], topic_ids),
         partition=lag["partition"].to_numpy().astype(np.int64),
@@ -61,7 +61,7 @@ def read_groups(
         member_ids=tuple(owners.to_pylist()),
         groups=tuple(people),
     )
-    return readings, shown
+    return snapshots, shown
 
 
 def _names(values: pa.Array) -> pa.Array:
@@ -87,29 +87,32 @@ def _floats(values: pa.ChunkedArray) -> NDArray[np.float64]:
     return numbers
 
 
-def _members_by_reading(members: pa.Table, place: NDArray[np.int64], num_readings: int) -> list[Reading]:
-    """Who was there at each reading: a loop over members, not over partitions."""
-    rows: list[list[dict[str, Any]]] = [[] for _ in range(num_readings)]
+def _members_by_snapshot(
+    members: pa.Table, place: NDArray[np.int64], num_snapshots: int
+) -> list[SnapshotMembers]:
+    """Who was there at each snapshot: a loop over members, not over partitions."""
+    rows: list[list[dict[str, Any]]] = [[] for _ in range(num_snapshots)]
     for where, row in zip(place.tolist(), members.to_pylist(), strict=True):
         rows[where].append(row)
-    return [_reading(found) for found in rows]
+    return [_snapshot(found) for found in rows]
 
 
-def _reading(rows: list[dict[str, Any]]) -> Reading:
+def _snapshot(rows: list[dict[str, Any]]) -> SnapshotMembers:
     if not rows:
-        return Reading((), obstacle="the group was not read")
+        return SnapshotMembers((), blocker="the group was not read")
     first = rows[0]
     if first["error"] is not None:
-        return Reading((), obstacle=f"the group could not be read: {first['error']}")
+        return SnapshotMembers((), blocker=f"the group could not be read: {first['error']}")
     people = [row for row in rows if row["member_id"] is not None]
     if not people and first["group_type"] != _CLASSIC:
         told = f"the group speaks the {first['group_type']} protocol and does not show its members"
-        return Reading((), obstacle=told)
+        return SnapshotMembers((), blocker=told)
     if any(row["subscription"] is None for row in people):
-        return Reading(
-            (), obstacle=f"the group is {first['group_state']}: what its members take does not show"
+        return SnapshotMembers(
+            (),
+            blocker=f"the group is {first['group_state']}: the subscriptions of its members are not reported",
         )
     taken = tuple(
         (row["member_id"], row["group_instance_id"], tuple(sorted(row["subscription"]))) for row in people
     )
-    return Reading(tuple(sorted(taken, key=lambda person: person[0])), first["assignor"])
+    return SnapshotMembers(tuple(sorted(taken, key=lambda person: person[0])), first["assignor"])

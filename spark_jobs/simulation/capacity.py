@@ -85,7 +85,7 @@ def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Rates of members by interval and whether they were busy: [S - 1, M]; NaN where it cannot be told."""
-    num_intervals, num_members = history.num_readings - 1, len(history.member_keys)
+    num_intervals, num_members = history.num_snapshots - 1, len(history.member_keys)
     owner, lag = history.owner, history.lag
     kept = (owner[:-1] >= 0) & (owner[:-1] == owner[1:])
     told = kept & np.isfinite(lag[:-1]) & np.isfinite(lag[1:])

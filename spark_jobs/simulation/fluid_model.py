@@ -56,7 +56,7 @@ def advance(
     Parameters
     ----------
     backlog
-        [N] records, none negative. The N rows may be partitions of several what-ifs at once.
+        [N] records, none negative. The N rows may be partitions of several scenarios at once.
     arrival
         [N] records a second.
     server

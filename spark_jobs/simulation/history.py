@@ -1,4 +1,4 @@
-"""What was seen of one group over a period, as arrays: readings x partitions."""
+"""What was seen of one group over a period, as arrays: snapshots x partitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.model import Group, utf16_key
+from assignor_core.group import Group
+from assignor_core.members import utf16_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Who was in the group at one reading.
+class SnapshotMembers:
+    """Who was in the group at one snapshot.
 
     Attributes
     ----------
@@ -25,23 +26,23 @@ class Reading:
         (member id, instance id, topics taken) of each, in any order.
     assignor
         What the group had selected.
-    obstacle
+    blocker
         Why nobody can say what members take and hold (the group rebalances, was not read); else None.
     """
 
     members: tuple[tuple[str, str | None, tuple[str, ...]], ...]
     assignor: str | None = None
-    obstacle: str | None = None
+    blocker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class GroupSnapshots:
     """Rows of ``lag`` of one group as columns, [N] in any order.
 
     Attributes
     ----------
-    reading
-        Which reading the row is of: index into ``at_s``.
+    snapshot
+        Which snapshot the row is of: index into ``at_s``.
     topic, topic_id
         Index into ``topics``; any number that tells topics of one name apart.
     partition
@@ -53,14 +54,14 @@ class Readings:
     owner
         Index into ``member_ids``, -1 for nobody.
     at_s
-        [S] moments of the readings, seconds since the epoch, ascending.
+        [S] moments of the snapshots, seconds since the epoch, ascending.
     topics, member_ids
-        Names; all members of all readings are among them.
+        Names; all members of all snapshots are among them.
     groups
         [S].
     """
 
-    reading: NDArray[np.int64]
+    snapshot: NDArray[np.int64]
     topic: NDArray[np.int64]
     topic_id: NDArray[np.int64]
     partition: NDArray[np.int64]
@@ -71,7 +72,7 @@ class Readings:
     at_s: NDArray[np.float64]
     topics: tuple[str, ...]
     member_ids: tuple[str, ...]
-    groups: tuple[Reading, ...]
+    groups: tuple[SnapshotMembers, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +82,7 @@ class Structure:
     Attributes
     ----------
     group
-        Without owners and lags; see :meth:`~assignor_core.model.Group.with_state`.
+        Without owners and lags; see :meth:`~assignor_core.group.Group.with_state`.
     rows
         int64 [P_e]: its rows as rows of the history.
     member
@@ -98,9 +99,9 @@ class Structure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """What was seen of one group: S readings, P rows, M members.
+    """What was seen of one group: S snapshots, P rows, M members.
 
-    A row is one life of a partition: one that was away for a reading is another row afterwards. A member
+    A row is one life of a partition: one that was away for a snapshot is another row afterwards. A member
     is known by its instance id where it has one, else by its member id.
 
     Attributes
@@ -112,11 +113,11 @@ class History:
     lag
         [S, P] records; NaN where not known.
     arrived
-        [S - 1, P] records that arrived in the interval after each reading.
+        [S - 1, P] records that arrived in the interval after each snapshot.
     age_s
         [S, P] time lag as it was measured; NaN where not known.
     first_end
-        int64 [P], the first reading that knows the row's end offset; 0 when none does.
+        int64 [P], the first snapshot that knows the row's end offset; 0 when none does.
     owner
         int32 [S, P], index of a member, -1 for nobody. While nobody can say, as it was before.
     member_keys, instance_ids
@@ -138,10 +139,10 @@ class History:
     instance_ids: tuple[str | None, ...]
     structure: NDArray[np.int64]
     structures: tuple[Structure, ...]
-    groups: tuple[Reading, ...]
+    groups: tuple[SnapshotMembers, ...]
 
     @property
-    def num_readings(self) -> int:
+    def num_snapshots(self) -> int:
         """S."""
         return len(self.at_s)
 
@@ -157,7 +158,7 @@ class History:
 
     @property
     def begun(self) -> NDArray[np.bool_]:
-        """Where the row is there and its lag was measured then or before, so it is replayed: bool [S, P]."""
+        """Where the row is there and its lag was measured then or before, so it is simulated: bool [S, P]."""
         return self.live & np.logical_or.accumulate(self.known, axis=0)
 
     @property
@@ -166,14 +167,14 @@ class History:
         return int(np.where(self.known, self.lag, 0.0).sum(axis=1).argmax())
 
 
-def build_history(seen: Readings) -> History:
+def build_history(seen: GroupSnapshots) -> History:
     """Bring a group's rows into arrays; no loop over partitions.
 
     What is not known of an end offset is taken from its neighbours, evenly; arrivals are never negative.
     """
     row_of, row_topic, num_rows = _lives(seen)
     shape = (len(seen.at_s), num_rows)
-    cell = (seen.reading, row_of)
+    cell = (seen.snapshot, row_of)
     lag, end, age = (np.full(shape, np.nan) for _ in range(3))
     lag[cell], end[cell], age[cell] = seen.lag, seen.end, seen.age_s
     live = np.zeros(shape, dtype=np.bool_)
@@ -181,7 +182,7 @@ def build_history(seen: Readings) -> History:
     keys, instances, key_of = _member_keys(seen)
     owner = np.full(shape, -1, dtype=np.int32)
     owner[cell] = np.append(key_of, -1)[seen.owner]
-    hidden = np.array([reading.obstacle is not None for reading in seen.groups])
+    hidden = np.array([snapshot.blocker is not None for snapshot in seen.groups])
     owner = np.where(live, owner[_last_shown(hidden)], np.int32(-1))
     structure, structures = _structures(seen, keys, live, row_topic, hidden)
     return History(
@@ -200,16 +201,16 @@ def build_history(seen: Readings) -> History:
     )
 
 
-def _lives(seen: Readings) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def _lives(seen: GroupSnapshots) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Number the lives of partitions by topic, partition, topic id and time: row of each, topic of a row."""
     by_name = sorted(range(len(seen.topics)), key=lambda index: utf16_key(seen.topics[index]))
     rank = np.empty(len(by_name), dtype=np.int64)
     rank[by_name] = np.arange(len(by_name))
-    keys = (seen.reading, seen.topic_id, seen.partition, rank[seen.topic])
+    keys = (seen.snapshot, seen.topic_id, seen.partition, rank[seen.topic])
     order = np.lexsort(keys)
     begins = np.ones(len(order), dtype=np.bool_)
-    reading, *others = (key[order] for key in keys)
-    begins[1:] = np.diff(reading) != 1
+    snapshot, *others = (key[order] for key in keys)
+    begins[1:] = np.diff(snapshot) != 1
     for other in others:
         begins[1:] |= np.diff(other) != 0
     row_of = np.empty(len(order), dtype=np.int64)
@@ -217,9 +218,9 @@ def _lives(seen: Readings) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     return row_of, seen.topic[order][begins], int(begins.sum())
 
 
-def _member_keys(seen: Readings) -> tuple[list[str], list[str | None], NDArray[np.int32]]:
-    """Members by their keys, and the key of each member id; -1 for an id that no reading shows."""
-    instance_of = {member: instance for reading in seen.groups for member, instance, _ in reading.members}
+def _member_keys(seen: GroupSnapshots) -> tuple[list[str], list[str | None], NDArray[np.int32]]:
+    """Members by their keys, and the key of each member id; -1 for an id that no snapshot shows."""
+    instance_of = {member: instance for snapshot in seen.groups for member, instance, _ in snapshot.members}
     keys: dict[str, int] = {}
     instances: list[str | None] = []
     key_of = np.full(len(seen.member_ids), -1, dtype=np.int32)
@@ -242,7 +243,7 @@ def _key(member_id: str, instance_id: str | None) -> str:
 
 
 def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The newest reading up to each that shows what members hold; before the first such, itself."""
+    """The newest snapshot up to each that shows what members hold; before the first such, itself."""
     places = np.arange(len(hidden))
     shown = np.maximum.accumulate(np.where(hidden, -1, places))
     return np.where(shown < 0, places, shown)
@@ -251,16 +252,16 @@ def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _arrivals(
     end: NDArray[np.float64], live: NDArray[np.bool_], at_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Records that arrived between readings: [S - 1, P]; unknown ends lie on a line between known ones."""
-    num_readings, num_rows = end.shape
-    places = np.arange(num_readings)[:, None]
+    """Records that arrived between snapshots: [S - 1, P]; unknown ends lie on a line between known ones."""
+    num_snapshots, num_rows = end.shape
+    places = np.arange(num_snapshots)[:, None]
     known = np.isfinite(end)
     before = np.maximum.accumulate(np.where(known, places, -1), axis=0)
-    after = np.minimum.accumulate(np.where(known, places, num_readings)[::-1], axis=0)[::-1]
+    after = np.minimum.accumulate(np.where(known, places, num_snapshots)[::-1], axis=0)[::-1]
     # Beyond the first and the last known one nothing is known to arrive.
     before, after = (
-        np.where(before < 0, np.minimum(after, num_readings - 1), before),
-        np.where(after == num_readings, np.maximum(before, 0), after),
+        np.where(before < 0, np.minimum(after, num_snapshots - 1), before),
+        np.where(after == num_snapshots, np.maximum(before, 0), after),
     )
     columns = np.arange(num_rows)
     span = at_s[after] - at_s[before]
@@ -272,26 +273,26 @@ def _arrivals(
 
 
 def _structures(
-    seen: Readings,
+    seen: GroupSnapshots,
     keys: Sequence[str],
     live: NDArray[np.bool_],
     row_topic: NDArray[np.int64],
     hidden: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], tuple[Structure, ...]]:
-    """Which readings have the same members, subscriptions and partitions."""
+    """Which snapshots have the same members, subscriptions and partitions."""
     index_of_key = {key: index for index, key in enumerate(keys)}
     shown = _last_shown(hidden)
     numbers: dict[tuple[object, bytes], int] = {}
     structure = np.full(len(seen.groups), -1, dtype=np.int64)
     built: list[Structure] = []
     for place in range(len(seen.groups)):
-        reading = seen.groups[shown[place]]
-        if not reading.members:
+        snapshot = seen.groups[shown[place]]
+        if not snapshot.members:
             continue
         # By key: a static member that came back under another member id makes no rebalance.
         people = {
             _key(member, instance): (member, instance, topics)
-            for member, instance, topics in sorted(reading.members)
+            for member, instance, topics in sorted(snapshot.members)
         }
         taken = tuple(sorted((key, tuple(sorted(person[2]))) for key, person in people.items()))
         signature = (taken, np.packbits(live[place]).tobytes())
@@ -304,7 +305,7 @@ def _structures(
 
 
 def _structure(
-    seen: Readings,
+    seen: GroupSnapshots,
     people: dict[str, tuple[str, str | None, tuple[str, ...]]],
     index_of_key: dict[str, int],
     rows: NDArray[np.int64],

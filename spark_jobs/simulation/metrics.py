@@ -1,4 +1,4 @@
-"""What a replay is worth: lag and time lag over time, time to drain, and how far the model is off."""
+"""What a simulation is worth: lag and time lag over time, time to drain, and how far the model is off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spark_jobs.simulation.history import History
-    from spark_jobs.simulation.simulator import Replayed
+    from spark_jobs.simulation.simulator import Simulated
 
 # A time lag that is not exceeded for so much of the partitions' time.
 _P95: Final = 0.95
@@ -22,8 +22,8 @@ _DUST: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LaneMeasures:
-    """The figures of L lanes; times in ms.
+class ScenarioMetrics:
+    """The figures of L scenarios; times in ms.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class LaneMeasures:
     p95_time_lag_ms
         [L], over the partitions' time.
     drain_place
-        The reading at which most lag was seen: from there on drain times count.
+        The snapshot at which most lag was seen: from there on drain times count.
     drain_time_ms
         [L]; NaN where the period ends before.
     """
@@ -50,12 +50,12 @@ class LaneMeasures:
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How far the replay of what really ran is from what was really seen, over the readings after the first.
+    """How far the simulation of the observed scenario is from the observed lag, after the first snapshot.
 
     Attributes
     ----------
     median, p95
-        Of |replayed - seen| lag of the group, as a share of what was seen, or of what arrives in ten seconds
+        Of |simulated - seen| lag of the group, as a share of what was seen, or of what arrives in ten seconds
         where that is more. NaN when nothing can be told.
     median_records, p95_records
         The same in records.
@@ -67,22 +67,22 @@ class ModelError:
     p95_records: float
 
 
-def measure_lanes(history: History, replayed: Replayed) -> LaneMeasures:
-    """Work out the figures of all lanes; no loop over rows or readings."""
-    backlog = replayed.backlog
-    num_readings, num_lanes, _ = backlog.shape
+def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
+    """Work out the figures of all scenarios; no loop over rows or snapshots."""
+    backlog = simulated.backlog
+    num_snapshots, num_scenarios, _ = backlog.shape
     age_ms = 1000.0 * time_lags_s(history, backlog)
     num_members = len(history.member_keys) + 1
-    cell = np.arange(num_readings * num_lanes)[:, None] * num_members
-    cell = (cell + replayed.owner.reshape(num_readings * num_lanes, -1) % num_members).ravel()
-    by_member = np.bincount(cell, backlog.ravel(), minlength=num_readings * num_lanes * num_members)
-    by_member = by_member.reshape(num_readings, num_lanes, num_members)[:, :, :-1]
-    drain_s = replayed.drain_s.max(axis=1, initial=0.0)
-    return LaneMeasures(
+    cell = np.arange(num_snapshots * num_scenarios)[:, None] * num_members
+    cell = (cell + simulated.owner.reshape(num_snapshots * num_scenarios, -1) % num_members).ravel()
+    by_member = np.bincount(cell, backlog.ravel(), minlength=num_snapshots * num_scenarios * num_members)
+    by_member = by_member.reshape(num_snapshots, num_scenarios, num_members)[:, :, :-1]
+    drain_s = simulated.drain_s.max(axis=1, initial=0.0)
+    return ScenarioMetrics(
         lag=backlog.sum(axis=2).T,
         max_member_lag=by_member.max(axis=2, initial=0.0).T,
         time_lag_ms=age_ms.max(axis=2, initial=0.0).T,
-        mean_lag=replayed.lag_records_s.sum(axis=0) / (history.at_s[-1] - history.at_s[0]),
+        mean_lag=simulated.lag_records_s.sum(axis=0) / (history.at_s[-1] - history.at_s[0]),
         p95_time_lag_ms=p95_over_time(age_ms, time_weights_s(history)),
         drain_place=history.most_lag,
         drain_time_ms=np.where(np.isfinite(drain_s), 1000.0 * drain_s, np.nan),
@@ -92,7 +92,7 @@ def measure_lanes(history: History, replayed: Replayed) -> LaneMeasures:
 def time_weights_s(history: History) -> NDArray[np.float64]:
     """Seconds that each partition counts for at each snapshot: [S, P].
 
-    Half of the interval before it and half of the one after it, each only as far as the row is replayed at
+    Half of the interval before it and half of the one after it, each only as far as the row is simulated at
     both of its ends.
     """
     begun = history.begun
@@ -126,16 +126,16 @@ def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -
 def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
     """Age of the oldest record not yet processed: [S, L, P] seconds, 0 where there is none.
 
-    The k-th record of a row came when its arrivals, a line from reading to reading, passed k. What was there
-    before the first end offset of the period came evenly over the time lag that was measured; where that is
-    not known, it counts from that first end offset on: no record is taken to be older than what was measured.
+    The k-th record of a row arrived when its arrivals, a line from snapshot to snapshot, passed k. Records
+    before the first end offset of the period arrived evenly over the measured time lag; where that is not
+    known, they count from that first end offset on: no record counts as older than was measured.
 
     Parameters
     ----------
     backlog
         [S, L, P] records.
     """
-    num_readings, _, num_rows = backlog.shape
+    num_snapshots, _, num_rows = backlog.shape
     position, moment = _arrival_curves(history)
     # One ascending line for all rows, so that one search answers all.
     width = position[-1] - position[0] + 1.0
@@ -144,8 +144,8 @@ def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.fl
     when = moment.T.ravel()
     wanted = position[1:, None, :] - backlog + shift
     found = np.searchsorted(line, wanted.ravel() + ROUNDING_RECORDS, side="right") - 1
-    first = np.arange(num_rows) * (num_readings + 1)
-    found = np.clip(found.reshape(backlog.shape), first, first + num_readings - 1)
+    first = np.arange(num_rows) * (num_snapshots + 1)
+    found = np.clip(found.reshape(backlog.shape), first, first + num_snapshots - 1)
     rise = line[found + 1] - line[found]
     share = np.divide(wanted - line[found], rise, out=np.zeros_like(wanted), where=rise > 0).clip(0.0, 1.0)
     came = when[found] + share * (when[found + 1] - when[found])
@@ -159,9 +159,9 @@ def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.f
     Zero is where the end offset was when the row's lag was first measured; what came before that in the
     period is on the curve as it was seen to come.
     """
-    num_readings, num_rows = history.live.shape
+    num_snapshots, num_rows = history.live.shape
     begins, first, age_s = _beginnings(history)
-    arrived = np.zeros((num_readings, num_rows))
+    arrived = np.zeros((num_snapshots, num_rows))
     np.cumsum(history.arrived, axis=0, out=arrived[1:])
     position = arrived - arrived[first, np.arange(num_rows)]
     seen_from_s = history.at_s[history.first_end]
@@ -169,7 +169,7 @@ def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.f
     is_older = np.isfinite(age_s) & (base < position[0])
     base_s = np.where(is_older, np.minimum(history.at_s[first] - age_s, seen_from_s), seen_from_s)
     # Until a row's first end offset the curve has not begun.
-    waits = np.arange(num_readings)[:, None] < history.first_end
+    waits = np.arange(num_snapshots)[:, None] < history.first_end
     moment = np.where(waits, base_s, history.at_s[:, None])
     position = np.where(waits, base, position)
     return np.concatenate([base[None], position]), np.concatenate([base_s[None], moment])
@@ -196,12 +196,12 @@ def count_unknown_ages(history: History) -> int:
 
 
 def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
-    """Compare the replay of what really ran with what was really seen.
+    """Compare the simulation of what really ran with what was really seen.
 
     Parameters
     ----------
     backlog
-        [S, P] of the lane of who really held what.
+        [S, P] of the scenario of who really held what.
     """
     known = history.known
     told = known[1:].any(axis=1)

@@ -1,4 +1,4 @@
-"""Who holds what in a replay, reading by reading: as it really was, or as a policy would have it."""
+"""Who holds what in a simulation, snapshot by snapshot: as it really was, or as a policy would have it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from assignor_core.assignors import COOPERATIVE, EAGER, assignor_names, get_assignor
 from assignor_core.metrics import count_moves
+from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.verify import largest_count_gap
-from evenlag.enums import Load
-from evenlag.planning.group_planner import assign_rows, member_load, relative_gain
+from evenlag.planning.group_planner import assign_rows
 from evenlag.policy.candidates import OBSERVED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Group
-    from evenlag.policy.candidates import CandidateSettings, ComparedPolicy
+    from assignor_core.group import Group
+    from evenlag.policy.candidates import Candidate, CandidateSettings
     from evenlag.policy.settings import Pauses
     from spark_jobs.simulation.history import History, Structure
 
@@ -30,7 +30,7 @@ _COOPERATIVE_NAMES: Final = frozenset(
 
 @dataclass(slots=True)
 class Counts:
-    """What a lane has done so far."""
+    """What a scenario has done so far."""
 
     moves: int = 0
     takeover_moves: int = 0
@@ -39,15 +39,15 @@ class Counts:
     paused_s: float = 0.0
 
 
-class Lane(Protocol):
-    """One what-if of a replay."""
+class Scenario(Protocol):
+    """One scenario of a simulation."""
 
     name: str
     counts: Counts
     owner: NDArray[np.int32]
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take note of a reading: set `owner` [P] and return for how many seconds each row stands still."""
+        """Take note of a snapshot: set `owner` [P] and return for how many seconds each row stands still."""
 
 
 def protocol_of(assignor: str | None) -> str:
@@ -71,7 +71,7 @@ def pause_s(
 
 
 @dataclass(slots=True)
-class ObservedLane:
+class ObservedScenario:
     """Who really held what: the check of the model."""
 
     history: History
@@ -84,7 +84,7 @@ class ObservedLane:
         self.owner = self.history.owner[0]
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`Lane`."""
+        """See :class:`Scenario`."""
         history = self.history
         before, self.owner = self.owner, history.owner[place]
         if place == 0:
@@ -108,18 +108,18 @@ class ObservedLane:
 
 
 @dataclass(slots=True)
-class PolicyLane:
-    """A policy in force from the first reading on.
+class CandidateScenario:
+    """A policy in force from the first snapshot on.
 
-    It takes over at the first reading. When members, subscriptions or partitions change, the group
+    It takes over at the first snapshot. When members, subscriptions or partitions change, the group
     rebalances and the policy assigns anew, from what it had assigned before. A policy that plans by lag is
-    asked at every other reading too, with the lag of this what-if, and followed when its plan keeps its own
+    asked at every other snapshot too, with the lag of this scenario, and followed when its plan keeps its own
     limits: `min_gain`, `max_moves`, `count_slack`, and `cooldown_s` since the last one.
     """
 
     history: History
     pauses: Pauses
-    policy: ComparedPolicy
+    policy: Candidate
     settings: CandidateSettings
     counts: Counts = field(default_factory=Counts)
     owner: NDArray[np.int32] = field(init=False)
@@ -136,7 +136,7 @@ class PolicyLane:
         self._planner = Planner(self.policy, self.settings)
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`Lane`."""
+        """See :class:`Scenario`."""
         number = int(self.history.structure[place])
         is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
         self._structure = number
@@ -167,8 +167,8 @@ class PolicyLane:
 
     def _may_ask(self, place: int) -> bool:
         rested_s = self.history.at_s[place] - self._asked_at_s
-        is_shown = self.history.groups[place].obstacle is None
-        return self.policy.plans_by_lag and is_shown and rested_s >= self.settings.rule.gates.cooldown_s
+        is_shown = self.history.groups[place].blocker is None
+        return self.policy.uses_lag and is_shown and rested_s >= self.settings.rule.gates.cooldown_s
 
     def _plan(
         self, place: int, structure: Structure, backlog: NDArray[np.float64]
@@ -196,11 +196,11 @@ class PolicyLane:
 class Planner:
     """A policy's assignor for one group, at many states."""
 
-    def __init__(self, policy: ComparedPolicy, settings: CandidateSettings) -> None:
+    def __init__(self, policy: Candidate, settings: CandidateSettings) -> None:
         self._policy = policy
         self._settings = settings
         self._loads: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-        # What does not plan by lag answers the same to the same owners; readings of a quiet hour are alike.
+        # What does not plan by lag answers the same to the same owners; snapshots of a quiet hour are alike.
         self._capacities: dict[tuple[str | None, ...], NDArray[np.float64]] = {}
         self._known: dict[tuple[int, bytes, bytes], NDArray[np.int32]] = {}
 
@@ -227,9 +227,10 @@ class Planner:
             return self._known[key]
         load, capacity = member_load(rule.load, group.lag, rate), self._capacity(group)
         self._loads = load, capacity
-        effort = self._settings.effort
-        target = assign_rows(group, rule, load=load, capacity=capacity, keep=keep, effort=effort)
-        if not self._policy.plans_by_lag:
+        target = assign_rows(
+            group, rule, load=load, capacity=capacity, keep=keep, parameters=self._settings.parameters
+        )
+        if not self._policy.uses_lag:
             self._known[key] = target
         return target
 

@@ -1,4 +1,4 @@
-"""One group's history under every policy: each reading scored by its lag, and the whole replayed."""
+"""One group's history under every policy: each snapshot scored by its lag, and the whole simulated."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from evenlag.enums import matches_pattern
 from evenlag.policy.candidates import OBSERVED
 from spark_jobs.simulation.capacity import estimate_capacities
 from spark_jobs.simulation.measured_lag import measure_history
-from spark_jobs.simulation.metrics import count_unknown_ages, measure_lanes, model_error
-from spark_jobs.simulation.scenarios import Lane, ObservedLane, Planner, PolicyLane
-from spark_jobs.simulation.simulator import replay
+from spark_jobs.simulation.metrics import count_unknown_ages, measure_scenarios, model_error
+from spark_jobs.simulation.scenarios import CandidateScenario, ObservedScenario, Planner, Scenario
+from spark_jobs.simulation.simulator import simulate
 from spark_jobs.simulation.snapshot_scores import MomentScores, score_moments
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from evenlag.policy.candidates import ComparedPolicy
+    from evenlag.policy.candidates import Candidate
     from evenlag.policy.settings import GroupSettings, Pauses
     from spark_jobs.simulation.capacity import Capacities
     from spark_jobs.simulation.history import History, Structure
-    from spark_jobs.simulation.metrics import LaneMeasures
-    from spark_jobs.simulation.simulator import Replayed
+    from spark_jobs.simulation.metrics import ScenarioMetrics
+    from spark_jobs.simulation.simulator import Simulated
 
-_TOO_FEW: Final = "a replay needs two readings at the least"
+_TOO_FEW: Final = "a simulation needs at least two snapshots"
 _NO_ROWS: Final = "no partition of the group was read"
 _NO_MEMBERS: Final = "the group has no members"
 _NO_LAG: Final = "no snapshot before the last one knows the lag of a partition"
@@ -38,7 +38,7 @@ _ALL_UNKNOWN: Final = "the lag of no partition is known"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Contender:
     """What is scored: a policy, or what really ran.
 
     Attributes
@@ -57,14 +57,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """A policy's scores at some readings of a group, alike in members, subscriptions and partitions.
+    """A policy's scores at some snapshots of a group, alike in members, subscriptions and partitions.
 
     Attributes
     ----------
-    candidate
+    contender
         What is scored.
     places
-        int64 [R], which readings of the history.
+        int64 [R], which snapshots of the history.
     group_size
         Members and partitions.
     unknown
@@ -75,7 +75,7 @@ class Moments:
         Why there are none.
     """
 
-    candidate: Candidate
+    contender: Contender
     places: NDArray[np.int64]
     group_size: tuple[int, int] | None = None
     unknown: NDArray[np.int64] | None = None
@@ -83,49 +83,47 @@ class Moments:
     reason: str | None = None
 
 
-def score_group(
-    history: History, rule: GroupSettings, compared: Sequence[ComparedPolicy]
-) -> Iterator[Moments]:
-    """Score what really was, and what each policy would have assigned from there, at every reading.
+def score_group(history: History, rule: GroupSettings, compared: Sequence[Candidate]) -> Iterator[Moments]:
+    """Score what really was, and what each policy would have assigned from there, at every snapshot.
 
     Parameters
     ----------
     rule
         The group's own rule, for what a policy leaves open.
     """
-    candidates = [Candidate(OBSERVED)]
+    contenders = [Contender(OBSERVED)]
     for policy in compared:
         settings = policy.settings_for(rule)
         told = policy.name, policy.assignor, settings.canonical_json()
-        candidates.append(Candidate(*told, Planner(policy, settings)))
-    obstacles = np.array([reading.obstacle or "" for reading in history.groups], dtype=object)
-    obstacles[(obstacles == "") & (history.structure < 0)] = _NO_MEMBERS
-    for candidate in candidates:
-        for reason in sorted(set(obstacles.tolist()) - {""}):
-            yield Moments(candidate, np.flatnonzero(obstacles == reason), reason=reason)
+        contenders.append(Contender(*told, Planner(policy, settings)))
+    blockers = np.array([snapshot.blocker or "" for snapshot in history.groups], dtype=object)
+    blockers[(blockers == "") & (history.structure < 0)] = _NO_MEMBERS
+    for contender in contenders:
+        for reason in sorted(set(blockers.tolist()) - {""}):
+            yield Moments(contender, np.flatnonzero(blockers == reason), reason=reason)
         for number, structure in enumerate(history.structures):
-            places = np.flatnonzero((history.structure == number) & (obstacles == ""))
+            places = np.flatnonzero((history.structure == number) & (blockers == ""))
             # Without partitions there is another reason.
             is_known = history.known[np.ix_(places, structure.rows)].any(axis=1) | (not len(structure.rows))
             if len(unknown := places[~is_known]):
-                yield Moments(candidate, unknown, _size(structure), reason=_ALL_UNKNOWN)
+                yield Moments(contender, unknown, _size(structure), reason=_ALL_UNKNOWN)
             if len(places := places[is_known]):
-                yield _score(history, structure, places, candidate)
+                yield _score(history, structure, places, contender)
 
 
 def _score(
-    history: History, structure: Structure, places: NDArray[np.int64], candidate: Candidate
+    history: History, structure: Structure, places: NDArray[np.int64], contender: Contender
 ) -> Moments:
     group, rows = structure.group, structure.rows
     size = _size(structure)
     if not group.num_partitions:
-        return Moments(candidate, places, size, reason=_NO_ROWS)
+        return Moments(contender, places, size, reason=_NO_ROWS)
     seen = history.lag[np.ix_(places, rows)]
     is_unknown = np.isnan(seen)
     lag = np.where(is_unknown, 0.0, seen)
     owner = structure.place[history.owner[np.ix_(places, rows)]]
     after = owner
-    planner = candidate.planner
+    planner = contender.planner
     if planner is not None:
         rates = _rates_before(history, places, rows)
         whole = lag.astype(np.int64)
@@ -137,9 +135,9 @@ def _score(
                 ]
             )
         except AssignorError as error:
-            return Moments(candidate, places, size, reason=str(error))
+            return Moments(contender, places, size, reason=str(error))
     scores = score_moments(group, lag, owner, after)
-    return Moments(candidate, places, size, is_unknown.sum(axis=1), scores)
+    return Moments(contender, places, size, is_unknown.sum(axis=1), scores)
 
 
 def _size(structure: Structure) -> tuple[int, int]:
@@ -149,19 +147,19 @@ def _size(structure: Structure) -> tuple[int, int]:
 def _rates_before(
     history: History, places: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Arrivals of the interval that ends at each reading, records a second; NaN at the first: [R, P]."""
+    """Arrivals of the interval that ends at each snapshot, records a second; NaN at the first: [R, P]."""
     rates = np.full(history.live.shape, np.nan)
     rates[1:] = history.arrived / history.interval_s[:, None]
     found: NDArray[np.float64] = rates[np.ix_(places, rows)]
     return found
 
 
-def replay_group(
-    history: History, rule: GroupSettings, compared: Sequence[ComparedPolicy], pauses: Pauses
+def simulate_group(
+    history: History, rule: GroupSettings, compared: Sequence[Candidate], pauses: Pauses
 ) -> list[dict[str, Any]]:
-    """Replay what really ran, and each policy: a row each, by the columns of ``replays``.
+    """Replay what really ran, and each policy: a row each, by the columns of ``simulations``.
 
-    The lane of what really ran carries how far the model is off.
+    The scenario of what really ran carries how far the model is off.
     """
     settings = [policy.settings_for(rule) for policy in compared]
     names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
@@ -172,35 +170,36 @@ def replay_group(
     fixed = {
         "period_start": _moment(history.at_s[0]),
         "period_end": _moment(history.at_s[-1]),
-        "num_snapshots": history.num_readings,
+        "num_snapshots": history.num_snapshots,
     }
-    reason = _obstacle(history)
+    reason = _blocker(history)
     if reason is not None:
         return [fixed | name | {"reason": reason} for name in names]
     relative = np.array([_relative(rule, instance) for instance in history.instance_ids])
     capacities = estimate_capacities(history, relative)
-    policy_lanes = [
-        PolicyLane(history, pauses, policy, each) for policy, each in zip(compared, settings, strict=True)
+    candidate_scenarios = [
+        CandidateScenario(history, pauses, policy, each)
+        for policy, each in zip(compared, settings, strict=True)
     ]
-    lanes: list[Lane] = [ObservedLane(history, pauses), *policy_lanes]
+    scenarios: list[Scenario] = [ObservedScenario(history, pauses), *candidate_scenarios]
     try:
-        replayed = replay(history, lanes, capacities.records_per_s)
+        simulated = simulate(history, scenarios, capacities.records_per_s)
     except AssignorError as error:
         return [fixed | name | {"reason": str(error)} for name in names]
-    measured = measure_lanes(history, replayed)
+    measured = measure_scenarios(history, simulated)
     fixed |= _of_history(history, capacities, measured)
     rows = [
-        fixed | name | _of_lane(measured, number, lane) | _processed(replayed.processed, number)
-        for number, (name, lane) in enumerate(zip(names, lanes, strict=True))
+        fixed | name | _of_scenario(measured, number, scenario) | _processed(simulated.processed, number)
+        for number, (name, scenario) in enumerate(zip(names, scenarios, strict=True))
     ]
-    for row, lane in zip(rows[1:], policy_lanes, strict=True):
-        row["protocol"] = lane.protocol
-    rows[0] |= _of_model(history, replayed)
+    for row, scenario in zip(rows[1:], candidate_scenarios, strict=True):
+        row["protocol"] = scenario.protocol
+    rows[0] |= _of_model(history, simulated)
     return rows
 
 
-def _obstacle(history: History) -> str | None:
-    if history.num_readings < 2:  # noqa: PLR2004 - an interval has two ends
+def _blocker(history: History) -> str | None:
+    if history.num_snapshots < 2:  # noqa: PLR2004 - an interval has two ends
         return _TOO_FEW
     if not history.live.any():
         return _NO_ROWS
@@ -219,7 +218,7 @@ def _relative(rule: GroupSettings, instance_id: str | None) -> float:
     return rule.capacity_of(instance_id) if named else np.nan
 
 
-def _of_history(history: History, capacities: Capacities, measured: LaneMeasures) -> dict[str, Any]:
+def _of_history(history: History, capacities: Capacities, measured: ScenarioMetrics) -> dict[str, Any]:
     return {
         "num_partitions": history.live.shape[1],
         "num_members": len(history.member_keys),
@@ -234,7 +233,7 @@ def _of_history(history: History, capacities: Capacities, measured: LaneMeasures
 
 
 def _unknown_share(history: History) -> float:
-    """Part of the partitions' time before their lag was first measured: it is in no figure of the replay."""
+    """Share of the partitions' time before their lag was first measured, which no figure includes."""
     interval_s = history.interval_s[:, None]
     there = history.live[:-1] & history.live[1:]
     replayed_s = float(((there & history.begun[:-1]) * interval_s).sum())
@@ -253,8 +252,8 @@ def _of_measured(history: History) -> dict[str, Any]:
     }
 
 
-def _of_lane(measured: LaneMeasures, number: int, lane: Lane) -> dict[str, Any]:
-    lag, drain_ms, counts = measured.lag[number], measured.drain_time_ms[number], lane.counts
+def _of_scenario(measured: ScenarioMetrics, number: int, scenario: Scenario) -> dict[str, Any]:
+    lag, drain_ms, counts = measured.lag[number], measured.drain_time_ms[number], scenario.counts
     return {
         "lag_records": _whole(lag),
         "max_member_lag_records": _whole(measured.max_member_lag[number]),
@@ -272,9 +271,9 @@ def _of_lane(measured: LaneMeasures, number: int, lane: Lane) -> dict[str, Any]:
     }
 
 
-def _of_model(history: History, replayed: Replayed) -> dict[str, Any]:
-    """How far the replay of what really ran is off."""
-    off = model_error(history, replayed.backlog[:, 0])
+def _of_model(history: History, simulated: Simulated) -> dict[str, Any]:
+    """How far the simulation of what really ran is off."""
+    off = model_error(history, simulated.backlog[:, 0])
     return {
         "median_error": _known(off.median),
         "p95_error": _known(off.p95),

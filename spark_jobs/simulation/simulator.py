@@ -1,4 +1,4 @@
-"""Replay a group's history: all what-ifs side by side, interval by interval."""
+"""Replay a group's history: all scenarios side by side, interval by interval."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from spark_jobs.simulation.fluid_model import Advanced
     from spark_jobs.simulation.history import History
-    from spark_jobs.simulation.scenarios import Lane
+    from spark_jobs.simulation.scenarios import Scenario
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replayed:
-    """What became of L what-ifs.
+class Simulated:
+    """What became of L scenarios.
 
     Attributes
     ----------
     backlog
-        [S, L, P] records at each reading; 0 where the row is not there.
+        [S, L, P] records at each snapshot; 0 where the row is not there.
     owner
-        int32 [S, L, P] from each reading on, index of a member, -1 for nobody.
+        int32 [S, L, P] from each snapshot on, index of a member, -1 for nobody.
     processed
-        [S - 1, L, P] records in the interval after each reading.
+        [S - 1, L, P] records in the interval after each snapshot.
     lag_records_s
-        [S - 1, L] lag of the group integrated over the interval after each reading, records times seconds.
+        [S - 1, L] lag of the group integrated over the interval after each snapshot, records times seconds.
     drain_s
         [L, P] seconds from the snapshot with most lag measured (``History.most_lag``) until the row has
         processed what it had then; infinite when not in the period.
@@ -64,54 +64,54 @@ class _Drain:
         self.owed -= advanced.processed
 
 
-def replay(history: History, lanes: Sequence[Lane], capacity: NDArray[np.float64]) -> Replayed:
-    """Let the lanes live through a history.
+def simulate(history: History, scenarios: Sequence[Scenario], capacity: NDArray[np.float64]) -> Simulated:
+    """Simulate a history under each scenario.
 
-    A row begins with the lag that was seen at its first reading (the first that knows it); from then on it is
-    the model's alone.
+    A row begins with the lag of the first snapshot in which it is known; from then on the model alone
+    determines it.
 
     Parameters
     ----------
-    lanes
-        L of them; each is asked for its owners at every reading.
+    scenarios
+        L of them; each is asked for its owners at every snapshot.
     capacity
         [M] records a second.
     """
-    num_readings, num_rows = history.live.shape
-    num_lanes, num_servers = len(lanes), len(capacity) + 1
-    shape = (num_lanes, num_rows)
+    num_snapshots, num_rows = history.live.shape
+    num_scenarios, num_servers = len(scenarios), len(capacity) + 1
+    shape = (num_scenarios, num_rows)
     backlog, owner = np.zeros(shape), np.full(shape, -1, dtype=np.int32)
     ready_s = np.zeros(shape)
-    backlogs, owners = np.zeros((num_readings, *shape)), np.full((num_readings, *shape), -1, dtype=np.int32)
-    processed = np.zeros((max(num_readings - 1, 0), *shape))
+    backlogs, owners = np.zeros((num_snapshots, *shape)), np.full((num_snapshots, *shape), -1, dtype=np.int32)
+    processed = np.zeros((max(num_snapshots - 1, 0), *shape))
     lag_records_s = np.zeros(processed.shape[:2])
     drain_place = history.most_lag
     drain: _Drain | None = None
-    # To nobody (-1) is the last server of each lane, which can do nothing.
-    lane_server = np.arange(num_lanes)[:, None] * num_servers
-    lane_capacity = np.tile(np.append(capacity, 0.0), num_lanes)
+    # To nobody (-1) is the last server of each scenario, which can do nothing.
+    scenario_server = np.arange(num_scenarios)[:, None] * num_servers
+    scenario_capacity = np.tile(np.append(capacity, 0.0), num_scenarios)
     is_begun = np.zeros(num_rows, dtype=np.bool_)
     interval_s = history.interval_s
-    for place in range(num_readings):
+    for place in range(num_snapshots):
         is_begun &= history.live[place]
         begins = history.live[place] & ~is_begun & np.isfinite(history.lag[place])
         backlog[:, ~is_begun] = 0.0
         backlog[:, begins] = history.lag[place][begins]
         is_begun |= begins
-        for number, lane in enumerate(lanes):
-            ready_s[number] = lane.step(place, backlog[number])
-            owner[number] = lane.owner
+        for number, scenario in enumerate(scenarios):
+            ready_s[number] = scenario.step(place, backlog[number])
+            owner[number] = scenario.owner
         backlogs[place], owners[place] = backlog, owner
         if place == drain_place:
             drain = _Drain(history, place, backlog)
-        if place == num_readings - 1:
+        if place == num_snapshots - 1:
             break
         rate = np.where(is_begun, history.arrived[place] / interval_s[place], 0.0)
         advanced = advance(
             backlog.ravel(),
-            arrival=np.tile(rate, num_lanes),
-            server=(lane_server + owner % num_servers).ravel(),
-            capacity=lane_capacity,
+            arrival=np.tile(rate, num_scenarios),
+            server=(scenario_server + owner % num_servers).ravel(),
+            capacity=scenario_capacity,
             ready_s=ready_s.ravel(),
             duration_s=float(interval_s[place]),
             owed=None if drain is None else drain.owed,
@@ -121,4 +121,4 @@ def replay(history: History, lanes: Sequence[Lane], capacity: NDArray[np.float64
         if drain is not None:
             drain.add(place, advanced)
     drain_s = np.full(shape, np.inf) if drain is None else drain.drain_s
-    return Replayed(backlogs, owners, processed, lag_records_s, drain_s)
+    return Simulated(backlogs, owners, processed, lag_records_s, drain_s)

@@ -1,4 +1,4 @@
-"""Assignments scored by the lag of the moment, many readings at once."""
+"""Assignments scored by the lag of the moment, many snapshots at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.assignors._classes import classes_of
+from assignor_core.algorithms.partition_classes import classes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 _NEVER = np.iinfo(np.int64).max // 2
 
@@ -21,7 +21,7 @@ _NEVER = np.iinfo(np.int64).max // 2
 class MomentScores:
     """Figures of R assignments of groups alike in members, subscriptions and partitions; all [R].
 
-    They are those of :func:`assignor_core.metrics.measure` and its kin, for all readings at once.
+    They are those of :func:`assignor_core.metrics.measure` and its kin, for all snapshots at once.
     """
 
     unassigned: NDArray[np.int64]
@@ -44,7 +44,7 @@ def score_moments(
     before: NDArray[np.int32],
     after: NDArray[np.int32],
 ) -> MomentScores:
-    """Score assignments of one group at R readings.
+    """Score assignments of one group at R snapshots.
 
     Parameters
     ----------
@@ -55,15 +55,15 @@ def score_moments(
     before, after
         int32 [R, P], row → member, -1 for nobody: who holds it, and who would.
     """
-    num_readings, num_members = len(lag), group.num_members
-    cell = np.arange(num_readings)[:, None] * num_members
+    num_snapshots, num_members = len(lag), group.num_members
+    cell = np.arange(num_snapshots)[:, None] * num_members
 
     def by_member(owner: NDArray[np.int32], what: NDArray[np.float64] | None) -> NDArray[np.float64]:
         held = owner >= 0
         summed = np.bincount(
-            (cell + owner)[held], None if what is None else what[held], minlength=num_readings * num_members
+            (cell + owner)[held], None if what is None else what[held], minlength=num_snapshots * num_members
         )
-        return summed.reshape(num_readings, num_members).astype(np.float64)
+        return summed.reshape(num_snapshots, num_members).astype(np.float64)
 
     counts = by_member(after, None).astype(np.int64)
     lags = by_member(after, lag)
@@ -80,10 +80,10 @@ def score_moments(
         balance_score=(ranks * np.sort(counts, axis=1)).sum(axis=1),
         max_lag=largest,
         mean_lag=mean,
-        skew=np.divide(largest, mean, out=np.ones(num_readings), where=largest > 0),
+        skew=np.divide(largest, mean, out=np.ones(num_snapshots), where=largest > 0),
         bound=bound,
-        optimality_gap=np.divide(largest, bound, out=np.ones(num_readings), where=bound > 0) - 1.0,
-        gain=1.0 - np.divide(largest, held_before, out=np.ones(num_readings), where=held_before > 0),
+        optimality_gap=np.divide(largest, bound, out=np.ones(num_snapshots), where=bound > 0) - 1.0,
+        gain=1.0 - np.divide(largest, held_before, out=np.ones(num_snapshots), where=held_before > 0),
     )
 
 
@@ -110,14 +110,14 @@ def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
 def _count_gaps(group: Group, owner: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """As :func:`assignor_core.verify.largest_count_gap`, by classes of partitions: [R]."""
     classes = classes_of(group)
-    num_readings, num_members = counts.shape
+    num_snapshots, num_members = counts.shape
     num_classes = len(classes.size)
     if not num_classes:
-        return np.zeros(num_readings, dtype=np.int64)
+        return np.zeros(num_snapshots, dtype=np.int64)
     held_rows = (owner >= 0) & (classes.class_of_row >= 0)
-    cell = (np.arange(num_readings)[:, None] * num_classes + classes.class_of_row) * num_members + owner
-    held = np.bincount(cell[held_rows], minlength=num_readings * num_classes * num_members)
-    held = held.reshape(num_readings, num_classes, num_members)
+    cell = (np.arange(num_snapshots)[:, None] * num_classes + classes.class_of_row) * num_members + owner
+    held = np.bincount(cell[held_rows], minlength=num_snapshots * num_classes * num_members)
+    held = held.reshape(num_snapshots, num_classes, num_members)
     most = np.where(held > 0, counts[:, None, :], 0).max(axis=2)
     least = np.where(classes.eligible, counts[:, None, :], _NEVER).min(axis=2)
     return np.asarray(np.where(most > 0, most - least, 0).max(axis=1).clip(min=0))

@@ -64,7 +64,7 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
 
 
 def _due(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> DataFrame:
-    """Published plans without a score, with an ending, whose horizon lies before the reading's beginning."""
+    """Published plans without a score, with an ending, whose horizon lies before the snapshot's beginning."""
     from pyspark.sql import functions as sf
 
     published = select_published(lives).drop("expires_at")

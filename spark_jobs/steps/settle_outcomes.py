@@ -108,7 +108,7 @@ def read_outcomes(
         )
         kept.keep(outcomes)
         counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
-        # Most readings settle nothing, and an empty commit costs what a full one does.
+        # Most snapshots settle nothing, and an empty commit costs what a full one does.
         if counts:
             lake.append(OUTCOMES, outcomes, f"outcomes/{cluster}/{snapshot_id}")
     return counts

@@ -1,19 +1,16 @@
-"""Memberships: the history of each group's members as changes, out of the readings of whole days."""
+"""Memberships: the history of each group's members as intervals, from the snapshots of whole days."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from evenlag.enums import MEMBERLESS_STATES, REBALANCING_STATES, GroupType
 from evenlag.lake.tables import MEMBERSHIPS
-from spark_jobs.runtime.delta_lake import conform
-from spark_jobs.transforms.intervals import join_stretches
+from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.transforms.intervals import merge_intervals
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-EMPTY_STATES: Final = ("Empty", "Dead")
-_REBALANCING_STATES: Final = ("PreparingRebalance", "CompletingRebalance")
-_CLASSIC: Final = "classic"
 
 _KEY: Final = ("cluster", "day", "input_hash", "group_id")
 _CONTENT: Final = (
@@ -28,50 +25,50 @@ _CONTENT: Final = (
 )
 
 
-def build_memberships(readings: DataFrame, members: DataFrame, offsets: DataFrame) -> DataFrame:
+def build_memberships(snapshots: DataFrame, members: DataFrame, offsets: DataFrame) -> DataFrame:
     """Build the ``memberships`` rows of whole days.
 
     Parameters
     ----------
-    readings
-        All readings of the days: ``cluster, day, input_hash, snapshot_id`` and what
-        :func:`~spark_jobs.transforms.intervals.number_readings` adds.
+    snapshots
+        All snapshots of the days: ``cluster, day, input_hash, snapshot_id`` and the columns that
+        :func:`~spark_jobs.transforms.intervals.number_snapshots` adds.
     members, offsets
-        Rows of these tables; what no reading of ``readings`` stands behind has no part.
+        Rows of these tables; rows of other snapshots are ignored.
 
     Returns
     -------
     DataFrame
-        By the contract of ``memberships``. A group that a reading does not list has no row for it.
+        Rows of ``memberships``. A group has no interval at snapshots that do not list it.
     """
     from pyspark.sql import functions as sf
 
-    groups = _groups(readings, members)
+    groups = _groups(snapshots, members)
     topics = _topics(groups, offsets)
     none = sf.array().cast("array<struct<topic: string, topic_id: string, num_partitions: int>>")
     seen = groups.join(topics, ["snapshot_id", "group_id"], "left").withColumn(
         "topics", sf.coalesce("topics", none)
     )
-    return conform(join_stretches(_single_readings(seen), key=_KEY, content=_CONTENT), MEMBERSHIPS)
+    return conform(merge_intervals(_single_snapshots(seen), key=_KEY, content=_CONTENT), MEMBERSHIPS)
 
 
-def _groups(readings: DataFrame, members: DataFrame) -> DataFrame:
-    """A row a group and reading, with its members by id."""
+def _groups(snapshots: DataFrame, members: DataFrame) -> DataFrame:
+    """One row per group and snapshot, with its members by id."""
     from pyspark.sql import functions as sf
 
     is_member = sf.col("member_id").isNotNull()
     member = sf.struct(
         "member_id", "group_instance_id", "client_id", "client_host", "subscription", "assignment"
     )
-    is_classic = sf.coalesce("group_type", sf.lit(_CLASSIC)) == _CLASSIC
+    is_classic = sf.coalesce("group_type", sf.lit(GroupType.CLASSIC)) == GroupType.CLASSIC
     groups = (
         members.drop("cluster", "day")
-        .join(sf.broadcast(readings), "snapshot_id")
+        .join(sf.broadcast(snapshots), "snapshot_id")
         .groupBy(*_KEY, "number", "snapshot_id", "before_id", "before_at", "after_id", "after_at")
         .agg(
             sf.max("read_at").alias("seen_at"),
             *(sf.max(name).alias(name) for name in ("group_state", "group_type", "assignor", "error")),
-            # While a classic group rebalances, the coordinator shows its members without metadata.
+            # While a classic group rebalances, the coordinator returns its members without metadata.
             sf.bool_or(is_member & is_classic & sf.col("subscription").isNull()).alias("is_hidden"),
             sf.sort_array(sf.collect_set(sf.when(is_member, member))).alias("members"),
         )
@@ -84,16 +81,16 @@ def _is_known() -> Column:
     from pyspark.sql import functions as sf
 
     state = sf.coalesce("group_state", sf.lit(""))
-    # A group of a type that does not show its members has none here, and is not empty.
-    shows_members = (sf.col("num_members") > 0) | state.isin(*EMPTY_STATES)
-    return sf.col("error").isNull() & ~sf.col("is_hidden") & ~state.isin(*_REBALANCING_STATES) & shows_members
+    # Group types whose members cannot be read have none here, although they are not empty.
+    shows_members = (sf.col("num_members") > 0) | state.isin(*MEMBERLESS_STATES)
+    return sf.col("error").isNull() & ~sf.col("is_hidden") & ~state.isin(*REBALANCING_STATES) & shows_members
 
 
 def _topics(groups: DataFrame, offsets: DataFrame) -> DataFrame:
-    """The topics that the members of a group take or hold in a reading, with their ids and sizes.
+    """Topics that the members of a group subscribe to or own in a snapshot, with their ids and sizes.
 
-    A topic that a reading missed and that members hold keeps the id that it had before, else after; how many
-    partitions it has is null then.
+    An owned topic that could not be read in a snapshot gets the id that it has in the snapshots before, else
+    in those after; its number of partitions is null.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -126,15 +123,15 @@ def _topics(groups: DataFrame, offsets: DataFrame) -> DataFrame:
     )
 
 
-def _single_readings(seen: DataFrame) -> DataFrame:
-    """Each group and reading as a stretch of its own, with what is known of the moments around it."""
+def _single_snapshots(seen: DataFrame) -> DataFrame:
+    """Each group and snapshot as an interval of length one, with the snapshots before and after it."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
     in_order = Window.partitionBy(*_KEY).orderBy("number")
 
     def beside(step: int, elsewhere: str) -> Column:
-        # A reading that does not list the group tells no moment of its own: its begin and end are safe.
+        # A snapshot that does not list the group has no read time for it: use its start or end.
         is_next_to = sf.lag("number", step).over(in_order) == sf.col("number") - step
         return sf.when(is_next_to, sf.lag("seen_at", step).over(in_order)).otherwise(sf.col(elsewhere))
 

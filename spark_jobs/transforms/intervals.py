@@ -1,4 +1,4 @@
-"""Stretches: readings one after another that show the same, told by their first and their last one."""
+"""Intervals: consecutive snapshots with the same content, identified by the first and the last one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# What a stretch carries of its first and of its last reading, and of the readings just outside of it.
+# Columns from the first and the last snapshot of an interval, and from the snapshots next to it.
 _OF_THE_FIRST: Final = ("first_snapshot_id", "first_seen_at", "previous_snapshot_id", "previous_seen_at")
 _OF_THE_LAST: Final = ("last_snapshot_id", "last_seen_at", "next_snapshot_id", "next_seen_at")
-STRETCH_COLUMNS: Final = (
+INTERVAL_COLUMNS: Final = (
     "first_number",
     "last_number",
     *_OF_THE_FIRST,
@@ -24,25 +24,25 @@ STRETCH_COLUMNS: Final = (
 )
 
 
-def number_readings(readings: DataFrame) -> DataFrame:
-    """Number the readings of each day in the order in which they began, and name their neighbours.
+def number_snapshots(snapshots: DataFrame) -> DataFrame:
+    """Number the snapshots of each day by start time, and add the ids of their neighbors.
 
     Parameters
     ----------
-    readings
+    snapshots
         ``day, snapshot_id, started_at, finished_at`` of one cluster.
 
     Returns
     -------
     DataFrame
-        The same with ``number``, ``before_id, before_at`` (when the reading before began) and ``after_id,
-        after_at`` (when the reading after ended); null at the day's edges.
+        These columns with ``number`` (from 1), ``before_id, before_at`` (start of the previous snapshot) and
+        ``after_id, after_at`` (end of the next snapshot); null for the first and the last snapshot of a day.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
     in_order = Window.partitionBy("day").orderBy("started_at", "snapshot_id")
-    return readings.withColumns(
+    return snapshots.withColumns(
         {
             "number": sf.row_number().over(in_order),
             "before_id": sf.lag("snapshot_id").over(in_order),
@@ -53,24 +53,24 @@ def number_readings(readings: DataFrame) -> DataFrame:
     )
 
 
-def join_stretches(rows: DataFrame, *, key: Sequence[str], content: Sequence[str]) -> DataFrame:
-    """Join stretches of a key that follow on each other and show the same.
+def merge_intervals(rows: DataFrame, *, key: Sequence[str], content: Sequence[str]) -> DataFrame:
+    """Merge adjacent intervals of a key that have the same content.
 
     Parameters
     ----------
     rows
-        ``key``, ``content`` and ``STRETCH_COLUMNS``; of one key no two overlap. A single reading is a stretch
-        of length one.
+        ``key``, ``content`` and ``INTERVAL_COLUMNS``. Intervals of one key do not overlap. A single snapshot
+        is an interval of length one.
     key
-        Columns that tell what is looked at; the day is among them.
+        Columns that identify the subject; they include the day.
     content
-        Columns that must be the same, null as null.
+        Columns that must be equal to merge; two nulls are equal.
 
     Returns
     -------
     DataFrame
-        The columns of ``rows``: the fewest stretches that say the same. A reading that shows nothing of a key
-        ends its stretch.
+        The columns of ``rows``, with as few intervals as possible. A snapshot without a row of the key ends
+        its interval.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -81,10 +81,10 @@ def join_stretches(rows: DataFrame, *, key: Sequence[str], content: Sequence[str
     since_last_ms = sf.unix_millis("first_seen_at") - sf.unix_millis(sf.lag("last_seen_at").over(in_order))
     marked = rows.withColumns(
         {"_goes_on": sf.coalesce(is_same & follows, sf.lit(False)), "_since_last_ms": since_last_ms}
-    ).withColumn("_stretch", sf.sum((~sf.col("_goes_on")).cast("int")).over(in_order))
+    ).withColumn("_interval", sf.sum((~sf.col("_goes_on")).cast("int")).over(in_order))
     gap_ms = sf.when(sf.col("_goes_on"), sf.col("_since_last_ms"))
     return (
-        marked.groupBy(*key, "_stretch")
+        marked.groupBy(*key, "_interval")
         .agg(
             *(sf.first(name).alias(name) for name in content),
             *(sf.min_by(name, "first_number").alias(name) for name in _OF_THE_FIRST),
@@ -94,5 +94,5 @@ def join_stretches(rows: DataFrame, *, key: Sequence[str], content: Sequence[str
             sf.sum("num_snapshots").cast("int").alias("num_snapshots"),
             sf.max(sf.greatest("longest_gap_ms", sf.coalesce(gap_ms, sf.lit(0)))).alias("longest_gap_ms"),
         )
-        .drop("_stretch")
+        .drop("_interval")
     )

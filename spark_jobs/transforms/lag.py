@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import LAG
-from spark_jobs.runtime.delta_lake import conform
-from spark_jobs.transforms.member_assignments import held_partitions
+from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.transforms.member_assignments import explode_assignments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -162,7 +162,7 @@ def _owners(members: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sf
 
     def rows(column: str, holder: str) -> DataFrame:
-        return held_partitions(members, column, sf.col("member_id").alias(holder))
+        return explode_assignments(members, column, sf.col("member_id").alias(holder))
 
     holders = ("owner_member_id", "target_member_id")
     return (

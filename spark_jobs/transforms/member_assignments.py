@@ -1,4 +1,4 @@
-"""Partitions by who has them, from what the rows of ``members`` list."""
+"""Partitions by owner, from the assignments in ``members``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def held_partitions(members: DataFrame, column: str, holder: Column) -> DataFrame:
-    """A row each partition that a member lists: ``group_id``, the holder by its alias, ``topic, partition``.
+def explode_assignments(members: DataFrame, column: str, holder: Column) -> DataFrame:
+    """Explode the assignments of members into one row per partition.
 
     Parameters
     ----------
     members
-        Rows of the table.
+        Rows of ``members``.
     column
-        ``assignment`` or ``target_assignment``; where it is null there are no rows.
+        ``assignment`` or ``target_assignment``; null gives no rows.
     holder
-        Who a member is, with the alias it is to have.
+        Expression that identifies the member, with an alias.
+
+    Returns
+    -------
+    DataFrame
+        ``group_id``, the alias of `holder`, ``topic, partition``.
     """
     from pyspark.sql import functions as sf
 

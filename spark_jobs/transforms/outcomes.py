@@ -1,16 +1,16 @@
-"""What became of published plans by a snapshot: APPLIED, IGNORED or EXPIRED, and what it did to lag.
+"""Outcomes of published plans by a snapshot: APPLIED, IGNORED or EXPIRED, and the effect on lag.
 
-A plan stays without an outcome while its hint may still be followed.
+A plan has no outcome while the group may still apply its hint.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evenlag.enums import PlanEvent
+from evenlag.enums import MEMBERLESS_STATES, GroupState, LagStatus, Outcome
 from evenlag.lake.tables import OUTCOMES
-from spark_jobs.runtime.delta_lake import conform
-from spark_jobs.transforms.member_assignments import held_partitions
+from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.transforms.member_assignments import explode_assignments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,7 +25,7 @@ def build_outcomes(
     snapshot: DataFrame,
     run_id: str,
 ) -> DataFrame:
-    """Settle the pending plans that this snapshot can settle.
+    """Determine the outcome of the pending plans that this snapshot decides.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ def build_outcomes(
     members, lag, snapshot
         The snapshot's rows of these tables.
     run_id
-        The run.
+        Id of the run.
 
     Returns
     -------
     DataFrame
-        By the contract of ``outcomes``; a plan that may still be followed has no row.
+        Rows of ``outcomes``; a plan whose hint may still be applied has no row.
     """
     from pyspark.sql import functions as sf
 
@@ -50,7 +50,7 @@ def build_outcomes(
         sf.max("group_state").alias("group_state"), sf.max("assignor").alias("assignor")
     )
     rows = (
-        # A hint published after the reading began could not have been followed by then.
+        # A snapshot that began before the hint was published cannot show its effect.
         pending.crossJoin(
             sf.broadcast(
                 snapshot.select("cluster", "day", "snapshot_id", "slot", "started_at", "finished_at")
@@ -77,7 +77,7 @@ def build_outcomes(
 
 
 def _adherence(assignments: DataFrame, members: DataFrame) -> DataFrame:
-    """The shares of a plan's partitions that the member the hint names holds, and that it shall hold."""
+    """Share of a plan's partitions at their hinted members, by assignment and by target assignment."""
     from pyspark.sql import functions as sf
 
     key = sf.when(
@@ -85,7 +85,7 @@ def _adherence(assignments: DataFrame, members: DataFrame) -> DataFrame:
     ).otherwise(sf.concat(sf.lit("m:"), sf.col("member_id")))
 
     def rows(column: str, sign: str) -> DataFrame:
-        held = held_partitions(members, column, key.alias("owner_after_key"))
+        held = explode_assignments(members, column, key.alias("owner_after_key"))
         return held.withColumn(sign, sf.lit(True))
 
     def share(sign: str) -> Column:
@@ -103,26 +103,31 @@ def _adherence(assignments: DataFrame, members: DataFrame) -> DataFrame:
         .groupBy("plan_id")
         .agg(
             share("is_held").alias("adherence"),
-            # Who has no target says nothing of one: null, not 0.
+            # Classic groups have no target assignment: null, not 0.
             sf.when(sf.bool_or("has_target"), share("is_target")).alias("target_adherence"),
         )
     )
 
 
 def actual_lag(lag: DataFrame, members: DataFrame) -> DataFrame:
-    """Measure groups' lag: of the most loaded member, in total, and how skewed.
+    """Compute the lag of each group: of its most loaded member, in total, and its skew.
+
+    Parameters
+    ----------
+    lag, members
+        Rows of these tables, of one snapshot.
 
     Returns
     -------
     DataFrame
         ``group_id, num_partitions, num_unknown_partitions, max_member_lag_actual_records,
-        lag_skew_actual, total_lag_actual_records``; a row a group that has rows of ``lag``. Where the lag
+        lag_skew_actual, total_lag_actual_records``; one row per group with rows of ``lag``. Where the lag
         of some partitions is not known, the two lags are lower bounds and the skew is null; where no lag
         is known, all three are null.
     """
     from pyspark.sql import functions as sf
 
-    counted = lag.where(sf.col("status") != "NOT_SUBSCRIBED")
+    counted = lag.where(sf.col("status") != LagStatus.NOT_SUBSCRIBED)
     totals = counted.groupBy("group_id").agg(
         sf.count(sf.lit(1)).cast("int").alias("num_partitions"),
         sf.count_if(sf.col("lag_records").isNull()).cast("int").alias("num_unknown_partitions"),
@@ -133,8 +138,8 @@ def actual_lag(lag: DataFrame, members: DataFrame) -> DataFrame:
         .groupBy("group_id", sf.col("owner_member_id").alias("member_id"))
         .agg(sf.sum("lag_records").alias("member_lag"), sf.lit(True).alias("is_owner"))
     )
-    # A member that owns nothing is behind by nothing, and counts in the mean; one whose partitions are all
-    # unknown is behind by nobody knows how much.
+    # A member without partitions has a lag of 0 and counts in the mean; the lag of a member whose partitions
+    # are all unknown is unknown.
     alive = members.where(sf.col("member_id").isNotNull()).select("group_id", "member_id").distinct()
     by_group = (
         alive.join(by_member, ["group_id", "member_id"], "left")
@@ -162,16 +167,17 @@ def actual_lag(lag: DataFrame, members: DataFrame) -> DataFrame:
 def _outcome() -> Column:
     from pyspark.sql import functions as sf
 
+    state = sf.col("group_state")
     return (
-        sf.when(sf.col("adherence") == 1.0, PlanEvent.APPLIED)
-        .when(sf.col("superseded_by").isNotNull(), PlanEvent.IGNORED)
-        .when(sf.col("group_state").isNull() | sf.col("group_state").isin("Empty", "Dead"), PlanEvent.IGNORED)
-        .when((sf.col("group_state") == "Stable") & (sf.col("assignor") != "evenlag"), PlanEvent.IGNORED)
-        # Expiry stops starting: a coordinator whose target is as hinted has started, its members go on.
+        sf.when(sf.col("adherence") == 1.0, Outcome.APPLIED)
+        .when(sf.col("superseded_by").isNotNull(), Outcome.IGNORED)
+        .when(state.isNull() | state.isin(*MEMBERLESS_STATES), Outcome.IGNORED)
+        .when((state == GroupState.STABLE) & (sf.col("assignor") != "evenlag"), Outcome.IGNORED)
+        # A hint expires only if the coordinator has not started on it: its target is not yet as hinted.
         .when(
             (sf.col("expires_at") <= sf.col("started_at"))
             & (sf.coalesce("target_adherence", sf.lit(0.0)) < 1.0),
-            PlanEvent.EXPIRED,
+            Outcome.EXPIRED,
         )
     )
 
@@ -187,9 +193,9 @@ def _reason(outcome: Column) -> Column:
         sf.concat(sf.lit(", and "), percent("target_adherence"), sf.lit(" in the coordinator's target")),
     ).otherwise(sf.lit(""))
     return (
-        sf.when(outcome == PlanEvent.APPLIED, "every hinted partition is with its hinted member")
+        sf.when(outcome == Outcome.APPLIED, "every hinted partition is with its hinted member")
         .when(
-            outcome == PlanEvent.EXPIRED,
+            outcome == Outcome.EXPIRED,
             sf.concat(
                 sf.lit("the hint's time is over with "),
                 percent("adherence"),
@@ -201,6 +207,9 @@ def _reason(outcome: Column) -> Column:
             sf.col("superseded_by").isNotNull(),
             sf.concat(sf.lit("a newer plan took its place: "), "superseded_by"),
         )
-        .when(sf.col("group_state") == "Stable", sf.concat(sf.lit("the group has selected "), "assignor"))
-        .when(outcome == PlanEvent.IGNORED, "the group has no members any more")
+        .when(
+            sf.col("group_state") == GroupState.STABLE,
+            sf.concat(sf.lit("the group has selected "), "assignor"),
+        )
+        .when(outcome == Outcome.IGNORED, "the group has no members any more")
     )

@@ -1,23 +1,20 @@
-"""Ownership: who held each partition from when to when, out of the memberships of whole days.
+"""Ownership: the owner of each partition over time, from the memberships of whole days.
 
-A membership is a stretch in which nothing of a group changed, so partitions are laid out once a change of
-their group and not once a reading. Everything happens within a group: its rows are brought together once.
+A membership is an interval in which a group did not change, so partitions are expanded once per change of
+their group, not once per snapshot. All windows are within a group: its rows are shuffled once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from evenlag.enums import OwnershipState
 from evenlag.lake.tables import OWNERSHIP
-from spark_jobs.runtime.delta_lake import conform
-from spark_jobs.transforms.intervals import STRETCH_COLUMNS, join_stretches
+from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.transforms.intervals import INTERVAL_COLUMNS, merge_intervals
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-OWNED: Final = "OWNED"
-NOBODY: Final = "NOBODY"
-UNKNOWN: Final = "UNKNOWN"
 
 _GROUP: Final = ("cluster", "day", "input_hash", "group_id")
 _PARTITION: Final = ("topic_id", "topic", "partition")
@@ -37,27 +34,27 @@ _HOLDERS: Final = (
 )
 
 
-def build_ownership(memberships: DataFrame, readings: DataFrame) -> DataFrame:
+def build_ownership(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
     """Build the ``ownership`` rows of whole days.
 
     Parameters
     ----------
     memberships
         All rows of ``memberships`` of the days.
-    readings
-        The days' readings: ``snapshot_id, number``.
+    snapshots
+        Snapshots of the days: ``snapshot_id, number``.
 
     Returns
     -------
     DataFrame
-        By the contract of ``ownership``. While a group is empty or does not show who holds what, the
-        partitions that it took before or after have rows, as NOBODY or UNKNOWN.
+        Rows of ``ownership``. While a group is empty or its assignment is not known, the partitions that it
+        consumed before or after have rows with the state NOBODY or UNKNOWN.
     """
     from pyspark.sql import functions as sf
 
-    stretches = _numbered(memberships, readings).repartition(*_GROUP)
-    cells = _shown_or_around(stretches).select(
-        *_GROUP, *STRETCH_COLUMNS, "error", "group_state", "num_members", sf.inline("cells")
+    intervals = _numbered(memberships, snapshots).repartition(*_GROUP)
+    cells = _shown_or_around(intervals).select(
+        *_GROUP, *INTERVAL_COLUMNS, "error", "group_state", "num_members", sf.inline("cells")
     )
     instance = sf.col("group_instance_id")
     in_state = sf.concat(sf.lit("the group is "), sf.coalesce("group_state", sf.lit("in no state")))
@@ -66,33 +63,33 @@ def build_ownership(memberships: DataFrame, readings: DataFrame) -> DataFrame:
             "owner_key": sf.when(instance.isNotNull(), sf.concat(sf.lit("i:"), instance)).otherwise(
                 sf.concat(sf.lit("m:"), "member_id")
             ),
-            "reason": sf.when(sf.col("state") == UNKNOWN, sf.coalesce("error", in_state))
-            .when((sf.col("state") == NOBODY) & (sf.col("num_members") == 0), in_state)
-            .when(sf.col("state") == NOBODY, sf.lit("no member holds it")),
+            "reason": sf.when(sf.col("state") == OwnershipState.UNKNOWN, sf.coalesce("error", in_state))
+            .when((sf.col("state") == OwnershipState.NOBODY) & (sf.col("num_members") == 0), in_state)
+            .when(sf.col("state") == OwnershipState.NOBODY, sf.lit("no member holds it")),
         }
     )
-    return conform(join_stretches(told, key=_KEY, content=_CONTENT), OWNERSHIP)
+    return conform(merge_intervals(told, key=_KEY, content=_CONTENT), OWNERSHIP)
 
 
-def _numbered(memberships: DataFrame, readings: DataFrame) -> DataFrame:
+def _numbered(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sf
 
     for edge in ("first", "last"):
-        numbers = readings.select(
+        numbers = snapshots.select(
             sf.col("snapshot_id").alias(f"{edge}_snapshot_id"), sf.col("number").alias(f"{edge}_number")
         )
         memberships = memberships.join(sf.broadcast(numbers), f"{edge}_snapshot_id")
     return memberships
 
 
-def _shown_or_around(stretches: DataFrame) -> DataFrame:
-    """Add ``cells``: what a stretch shows, or the partitions of the nearest ones that show something."""
+def _shown_or_around(intervals: DataFrame) -> DataFrame:
+    """Add ``cells``: the partitions of an interval, or those of the nearest intervals that have any."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
     in_order = Window.partitionBy(*_GROUP).orderBy("first_number")
     shows = sf.col("is_known") & (sf.col("num_members") > 0)
-    shown = stretches.withColumn("cells", sf.when(shows, sf.flatten(_cells_by_topic())))
+    shown = intervals.withColumn("cells", sf.when(shows, sf.flatten(_cells_by_topic())))
     before = sf.last("cells", ignorenulls=True).over(
         in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
@@ -101,7 +98,9 @@ def _shown_or_around(stretches: DataFrame) -> DataFrame:
     )
     none = sf.array().cast(_HOLDERS)
     nearest = sf.concat(sf.coalesce(before, none), sf.coalesce(after, none))
-    state = sf.when(sf.col("is_known"), sf.lit(NOBODY)).otherwise(sf.lit(UNKNOWN))
+    state = sf.when(sf.col("is_known"), sf.lit(OwnershipState.NOBODY)).otherwise(
+        sf.lit(OwnershipState.UNKNOWN)
+    )
     blank = sf.array_distinct(
         sf.transform(
             nearest,
@@ -114,7 +113,7 @@ def _shown_or_around(stretches: DataFrame) -> DataFrame:
 
 
 def _cells_by_topic() -> Column:
-    """For each topic its cells: one a holder, and one for each partition that is taken and not held."""
+    """Cells of each topic: one per owner, and one per subscribed partition without an owner."""
     from pyspark.sql import functions as sf
 
     members = sf.col("members")
@@ -125,7 +124,7 @@ def _cells_by_topic() -> Column:
     def of_topic(topic: Column) -> Column:
         held = sf.transform(members, lambda member: _held(member, topic["topic"]))
         all_held = sf.array_sort(sf.flatten(held))
-        # A partition held twice is a fault and rare: only then is it worth counting.
+        # Two owners of a partition are a rare fault: only then are they counted.
         twice = sf.filter(all_held, lambda number, at: (at > 0) & (number == sf.get(all_held, at - 1)))
         cells = sf.transform(
             members,
@@ -135,7 +134,7 @@ def _cells_by_topic() -> Column:
                     topic["topic_id"],
                     topic["topic"],
                     number,
-                    state=sf.lit(OWNED),
+                    state=sf.lit(OwnershipState.OWNED),
                     member=member,
                     num_owners=sf.lit(1) + sf.size(sf.filter(twice, lambda other: other == number)),
                 ),
@@ -147,7 +146,9 @@ def _cells_by_topic() -> Column:
         ).otherwise(_none("int"))
         free = sf.transform(
             sf.array_except(numbers, all_held),
-            lambda number: _cell(topic["topic_id"], topic["topic"], number, state=sf.lit(NOBODY)),
+            lambda number: _cell(
+                topic["topic_id"], topic["topic"], number, state=sf.lit(OwnershipState.NOBODY)
+            ),
         )
         return sf.concat(sf.flatten(cells), free)
 

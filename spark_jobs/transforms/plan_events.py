@@ -1,4 +1,4 @@
-"""Events of plans: what happened, and what a plan's state is by them."""
+"""Plan events: rows of ``plan_events``, and the published plans that they show."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.tables import PLAN_EVENTS
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
 def select_published(events: DataFrame) -> DataFrame:
-    """Select the plans of a cluster that were published, each with the one that came after it.
+    """Select the published plans of a cluster, each with the next one of its group.
 
     Parameters
     ----------
     events
-        The cluster's events.
+        All plan events of the cluster.
 
     Returns
     -------
     DataFrame
-        ``plan_id, group_id, sequence, expires_at, published_at``, and of the group's next hint
-        ``next_plan_id, next_at``; null where it is the last.
+        ``plan_id, group_id, sequence, expires_at, published_at`` and, for the next hint of the group,
+        ``next_plan_id, next_at``; null for the last one.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -50,21 +50,26 @@ def build_events(
     at: Column,
     reason: Column | None = None,
 ) -> DataFrame:
-    """Build one event a plan, by the contract of ``plan_events``.
+    """Build one event per plan.
 
     Parameters
     ----------
     plans
         ``cluster, day, snapshot_id, slot, plan_id, group_id, run_id``.
     event
-        A name, or a column that holds names.
+        Name of the event (:class:`~evenlag.enums.PlanEvent`), or a column of names.
     actor
-        Who or what decided.
+        User or component that decided.
     at
-        When it happened, from the data: a repeat must derive the same row. Never before the snapshot that it
-        rests on was read.
+        Time of the event. It is derived from the data, so that a retry builds the same row, and is not
+        earlier than the end of the snapshot that the event is based on.
     reason
-        Why, in plain words.
+        Explanation for users.
+
+    Returns
+    -------
+    DataFrame
+        Rows of ``plan_events``.
     """
     from pyspark.sql import functions as sf
 

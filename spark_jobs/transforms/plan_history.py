@@ -1,4 +1,4 @@
-"""Rows of the past, one a group: breaches in a row, and plans in a row that did not pay off."""
+"""Planning history by group: consecutive breaches, and consecutive plans that did not pay off."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ if TYPE_CHECKING:
 
 
 def count_breaches(decisions: DataFrame, *, before: datetime, max_gap_s: int) -> DataFrame:
-    """Count, group by group, the readings in a row up to `before` that asked for a change.
+    """Count the consecutive breaches of each group up to a slot.
 
-    A reading that could not be planned, and one that is missing, count for nothing either way, unless two
-    that count lie further apart than `max_gap_s`: nobody knows what was in between, so the row begins anew.
+    Snapshots that are missing or could not be planned neither count nor interrupt the sequence. A gap of more
+    than `max_gap_s` between two planned snapshots interrupts it.
 
     Parameters
     ----------
     decisions
         Rows of ``decisions`` of one cluster, from before `before`.
     before
-        The slot that is decided upon.
+        The slot that is being planned.
+    max_gap_s
+        Longest gap within a sequence, in seconds.
 
     Returns
     -------
     DataFrame
-        ``group_id, breaches``, of the groups that have any.
+        ``group_id, breaches``; groups without breaches have no row.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    # A slot that was decided twice, under two policies, asks for a change only if both say so.
+    # A slot that was planned under two policies is a breach only if it is one under both.
     judged = (
         decisions.where(sf.col("is_breach").isNotNull())
         .groupBy("group_id", "slot")
@@ -51,15 +53,20 @@ def count_breaches(decisions: DataFrame, *, before: datetime, max_gap_s: int) ->
 
 
 def find_backing_off(scores: DataFrame) -> DataFrame:
-    """Count, group by group, the newest plans in a row that did not pay off, made by the same settings.
+    """Count the newest consecutive plans of each group that did not pay off under the same settings.
 
-    Scores that cannot tell (null) count for nothing either way.
+    Evaluations without a result (null) neither count nor interrupt the sequence.
+
+    Parameters
+    ----------
+    scores
+        Rows of ``plan_evaluations`` of one cluster.
 
     Returns
     -------
     DataFrame
-        ``group_id, failures, settings`` (which they were made by), ``last_slot_ms, last_reason`` (of the
-        newest score), of the groups that have any.
+        ``group_id, failures, settings`` (of these plans), ``last_slot_ms, last_reason`` (of the newest
+        evaluation); groups without failures have no row.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf

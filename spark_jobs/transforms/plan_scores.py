@@ -1,16 +1,16 @@
-"""Published plans scored at their horizon: whether they were followed, and whether it was worth it.
+"""Evaluation of published plans at their horizon: whether they were applied, and whether they paid off.
 
-Lag grows and shrinks with traffic, whoever owns what. So a plan is measured by the share of the group's lag
-that the most loaded member has, before and at the horizon, and not by the lag alone.
+Lag follows the traffic, whatever the assignment. So a plan is evaluated by the share of the group's lag that
+the most loaded member has, before and at the horizon, not by the lag alone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evenlag.enums import PlanEvent
+from evenlag.enums import LagStatus, Outcome
 from evenlag.lake.tables import PLAN_EVALUATIONS
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.outcomes import actual_lag
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def build_scores(
     snapshot: DataFrame,
     run_id: str,
 ) -> DataFrame:
-    """Score the plans whose horizon has passed by a snapshot.
+    """Evaluate the plans whose horizon has passed by a snapshot.
 
     Parameters
     ----------
@@ -34,16 +34,16 @@ def build_scores(
         Those plans: ``plan_id, group_id, settings, gain, metrics_before, metrics_after, min_gain,
         published_at, outcome, outcome_reason, superseded_by`` and ``plan_snapshot_id``.
     lag_before
-        Rows of ``lag`` of the snapshots that they were planned from.
+        Rows of ``lag`` of the snapshots that the plans were computed from.
     members, lag, snapshot
-        The present snapshot's rows of these tables.
+        Rows of these tables, of the current snapshot.
     run_id
-        The run.
+        Id of the run.
 
     Returns
     -------
     DataFrame
-        By the contract of ``plan_evaluations``.
+        Rows of ``plan_evaluations``.
     """
     from pyspark.sql import functions as sf
 
@@ -80,9 +80,9 @@ def build_scores(
 
 
 def _group_lag(lag: DataFrame, *key: str) -> DataFrame:
-    """A group's total lag and its longest drain time.
+    """Total lag and longest drain time of each group.
 
-    The drain time is null when a partition that is behind never drains, or when a lag is not known.
+    The drain time is null when a partition with lag never drains, or when a lag is not known.
     """
     from pyspark.sql import functions as sf
 
@@ -91,7 +91,7 @@ def _group_lag(lag: DataFrame, *key: str) -> DataFrame:
     )
     longest = sf.coalesce(sf.max("drain_time_ms"), sf.lit(0))
     return (
-        lag.where(sf.col("status") != "NOT_SUBSCRIBED")
+        lag.where(sf.col("status") != LagStatus.NOT_SUBSCRIBED)
         .groupBy(*key)
         .agg(
             sf.sum("lag_records").alias("total_lag_records"),
@@ -102,9 +102,9 @@ def _group_lag(lag: DataFrame, *key: str) -> DataFrame:
 
 
 def _gain_actual() -> Column:
-    """How far the most loaded member's share of the group's lag fell; without any lag left, all of it.
+    """Relative fall of the most loaded member's share of the group's lag; 1.0 when no lag is left.
 
-    Null where the lag of any partition is not known: a share of a part says nothing about the whole.
+    Null where the lag of any partition is not known: the share of the known part may be misleading.
     """
     from pyspark.sql import functions as sf
 
@@ -117,17 +117,15 @@ def _gain_actual() -> Column:
 
 
 def _paid_off() -> Column:
-    """Null where a person or a newer plan came in between, or where any lag is not known."""
+    """Null where the plan was withdrawn or superseded, or where any lag is not known."""
     from pyspark.sql import functions as sf
 
-    kept_its_word = sf.col("max_member_lag_actual_records") <= sf.col("max_member_lag_predicted_records")
+    is_as_predicted = sf.col("max_member_lag_actual_records") <= sf.col("max_member_lag_predicted_records")
     return (
-        sf.when(
-            sf.col("superseded_by").isNotNull() | (sf.col("outcome") == PlanEvent.WITHDRAWN), sf.lit(None)
-        )
-        .when(sf.col("outcome") != PlanEvent.APPLIED, sf.lit(False))
+        sf.when(sf.col("superseded_by").isNotNull() | (sf.col("outcome") == Outcome.WITHDRAWN), sf.lit(None))
+        .when(sf.col("outcome") != Outcome.APPLIED, sf.lit(False))
         .when(sf.col("gain_actual").isNull(), sf.lit(None))
-        .otherwise(kept_its_word | (sf.col("gain_actual") >= sf.col("min_gain")))
+        .otherwise(is_as_predicted | (sf.col("gain_actual") >= sf.col("min_gain")))
         .cast("boolean")
     )
 
@@ -152,10 +150,10 @@ def _reason() -> Column:
         sf.col("min_gain") * 100,
     )
     return (
-        sf.when(sf.col("outcome") == PlanEvent.WITHDRAWN, sf.lit("it was withdrawn before its horizon"))
+        sf.when(sf.col("outcome") == Outcome.WITHDRAWN, sf.lit("it was withdrawn before its horizon"))
         .when(sf.col("superseded_by").isNotNull(), sf.lit("a newer plan took its place before its horizon"))
         .when(
-            sf.col("outcome") != PlanEvent.APPLIED,
+            sf.col("outcome") != Outcome.APPLIED,
             sf.concat(sf.lit("it was not followed: "), sf.coalesce("outcome_reason", sf.lower("outcome"))),
         )
         .when(sf.col("num_unknown_partitions") > 0, unknown)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Table
 from spark_jobs.planning.plan_batch import PlanContext, plan_groups
 from spark_jobs.planning.plan_output import PLANNED, SHARED
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.batch_packing import with_bundles
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""All policies over all readings of a period: one Arrow call a group, partitions as columns all the way."""
+"""All policies over all snapshots of a period: one Arrow call a group, partitions as columns all the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
-from spark_jobs.runtime.delta_lake import conform
+from spark_jobs.runtime.contract_columns import conform
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from evenlag.policy.candidates import ComparedPolicy
+    from evenlag.policy.candidates import Candidate
     from evenlag.policy.settings import Pauses, Policy
     from spark_jobs.simulation.simulate_group import Moments
     from spark_jobs.simulation.snapshot_scores import MomentScores
@@ -64,17 +64,17 @@ class ComparisonContext:
     pauses
         Of the replays.
     snapshot_ids, slots, at_ms
-        The readings of the period in order: id, slot, and when the end offsets were read.
+        The snapshots of the period in order: id, slot, and when the end offsets were read.
     comparison_id
         Hash of all that the result follows from.
     scores_moments
-        Whether readings are scored one by one too.
+        Whether snapshots are scored one by one too.
     """
 
     policy: Policy
     cluster: str
     day: date
-    compared: tuple[ComparedPolicy, ...]
+    compared: tuple[Candidate, ...]
     pauses: Pauses
     snapshot_ids: tuple[str, ...]
     slots: tuple[datetime, ...]
@@ -89,7 +89,7 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
     Parameters
     ----------
     lag, members
-        Rows of the period's readings.
+        Rows of the period's snapshots.
     context
         What all groups share.
 
@@ -154,14 +154,14 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema
-    from spark_jobs.simulation.arrow_input import read_groups
+    from spark_jobs.simulation.arrow_input import read_snapshots
     from spark_jobs.simulation.history import build_history
-    from spark_jobs.simulation.simulate_group import replay_group, score_group
+    from spark_jobs.simulation.simulate_group import score_group, simulate_group
 
     schema = arrow_schema(COMPARED)
     group_id = (lag if lag.num_rows else members)["group_id"][0].as_py()
     at_s = np.array(context.at_ms, dtype=np.float64) / 1000.0
-    seen, shown = read_groups(lag, members, context.snapshot_ids, at_s)
+    seen, shown = read_snapshots(lag, members, context.snapshot_ids, at_s)
     history = build_history(seen)
     rule = context.policy.group_settings(context.cluster, group_id)
     shared = {
@@ -170,7 +170,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
         "group_id": group_id,
         "comparison_id": context.comparison_id,
     }
-    replays = replay_group(history, rule, context.compared, context.pauses)
+    replays = simulate_group(history, rule, context.compared, context.pauses)
     parts = [pa.Table.from_pylist([shared | {"kind": REPLAY} | row for row in replays], schema=schema)]
     if context.scores_moments:
         parts += [
@@ -183,7 +183,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
 def _moment_table(
     moments: Moments, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
 ) -> pa.Table:
-    """One row a reading."""
+    """One row a snapshot."""
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema
@@ -197,9 +197,9 @@ def _moment_table(
         columns |= _score_columns(moments.scores) | {"num_unknown_partitions": moments.unknown}
     columns |= shared | {
         "kind": MOMENT,
-        "policy": moments.candidate.policy,
-        "assignor": moments.candidate.assignor,
-        "settings": moments.candidate.settings,
+        "policy": moments.contender.policy,
+        "assignor": moments.contender.assignor,
+        "settings": moments.contender.settings,
         "reason": moments.reason,
     }
     arrays = [_column(columns.get(field.name), field.type, len(places)) for field in schema]

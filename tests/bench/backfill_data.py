@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from assignor_core.assignors import get_assignor
-from assignor_core.model import Group
+from assignor_core.group import Group
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS, Table
 from tests.support.spark_tables import write_rows

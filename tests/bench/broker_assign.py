@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.broker_plugin import build_plugin
-from tests.plugin.harness import Harness
+from tests.support.broker_plugin.harness import Harness
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "broker_assign.json"
 _WARM_UP = 20

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from assignor_core.model import Group
+from assignor_core.group import Group
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ import numpy as np
 
 from assignor_core.hint import HintPayload, encode_hint, fingerprint, topic_id_text
 from evenlag.consumer import HintAssignor, HintCache
-from tests.client.test_assignor import Cluster, member
+from tests.evenlag.consumer.test_assignor import Cluster, member
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "hint_assign.json"
 _NUM_MEMBERS, _NUM_TOPICS, _NUM_PARTITIONS, _NUM_MOVES = 2_000, 10, 10_000, 1_000

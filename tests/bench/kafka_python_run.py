@@ -14,7 +14,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from tests.bench.plan import find_case
 
 if TYPE_CHECKING:
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 
 class _Joined(NamedTuple):

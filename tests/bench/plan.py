@@ -12,7 +12,7 @@ from tests.bench.cases import equal, five_buckets, incremental, one_odd, overlap
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assignor_core.model import Group
+    from assignor_core.group import Group
 
 __all__ = ["Case", "all_cases", "find_case"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from assignor_core.assignors import get_assignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.metrics import count_moves, measure
-from tests.core.test_lag_aware_sticky import least_max_lag, skewed
+from tests.assignor_core.assignors.test_lag_aware_sticky import least_max_lag, skewed
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "quality.json"
 KINDS = ("zipf", "hot topic", "slow member", "uniform", "idle")

@@ -21,7 +21,7 @@ from sandbox.broker import Broker
 from sandbox.journal import read_journal
 from sandbox.workload import Workload
 from tests.bench.hints import RESULTS
-from tests.hints import Cluster
+from tests.support.hints import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

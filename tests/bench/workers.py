@@ -23,7 +23,7 @@ from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import build_session
 from spark_jobs.steps.plan_groups import plan_assignments
 from tests.bench.planning_data import Groups, plan_context, write_groups
-from tests.spark_cluster_runs import driver_environment
+from tests.support.spark_cluster_runs import driver_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

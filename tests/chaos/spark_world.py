@@ -28,8 +28,8 @@ from sandbox.topic_admin import create_topic
 from spark_jobs.cycle import run_decide, run_observe
 from spark_jobs.runtime.session import build_session
 from tests.chaos.lake_invariants import find_violations
-from tests.integration.many_groups import GroupSpec, ManyGroups
-from tests.spark_cluster_runs import ROOT, driver_environment
+from tests.support.many_groups import GroupSpec, ManyGroups
+from tests.support.spark_cluster_runs import ROOT, driver_environment
 
 if TYPE_CHECKING:
     import subprocess

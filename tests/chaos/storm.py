@@ -15,7 +15,7 @@ from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from sandbox.topic_admin import create_topic, read_offsets
 from sandbox.workload import Workload
 from tests.chaos.verdict import Verdict, judge
-from tests.hints import HOUR_MS, Cluster, now_ms
+from tests.support.hints import HOUR_MS, Cluster, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

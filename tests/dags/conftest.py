@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sandbox.airflow import Airflow
     from sandbox.broker import Broker
-    from tests.live_plan import LiveGroup
+    from tests.support.live_plan import LiveGroup
 
 DAGS_FOLDER = Path(__file__).resolve().parents[2] / "dags"
 _AFTER_THE_FOLDER = ExitStack()
@@ -87,7 +87,7 @@ def live_group(
     broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveGroup]:
     """Return a group of consumers whose policy is the whole Airflow's."""
-    from tests.live_plan import LiveGroup
+    from tests.support.live_plan import LiveGroup
 
     unique = uuid.uuid4().hex[:8]
     made = LiveGroup(broker, spark, tmp_path_factory.mktemp("live"), lambda stem: f"{stem}-{unique}")
@@ -101,13 +101,13 @@ def live_group(
 def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     """Return a whole Airflow: it costs half a minute, so there is one for the tests of this folder."""
     from sandbox.airflow import Airflow
-    from tests.processes import wait_until_gone
+    from tests.support.processes import wait_until_gone
 
     folder = tmp_path_factory.mktemp("sandbox-airflow")
     environment = {
         # That its lack is told, and not waited out, is a test.
         "AIRFLOW_CONN_SPARK_DEFAULT": "",
-        "EVENLAG_NOTIFIER": "tests.file_notifier:FileNotifier",
+        "EVENLAG_NOTIFIER": "tests.support.file_notifier:FileNotifier",
         "TEST_NOTIFIED_FILE": str(live_group.notified),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
             {"type": "file", "log_file_path": str(live_group.lineage), "append": True}

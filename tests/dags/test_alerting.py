@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.dag_support.alerting import emit_metrics, load_notifier, notify
 from evenlag.monitoring.alerts import AlertChanges, Fault
-from tests.file_notifier import FileNotifier
+from tests.support.file_notifier import FileNotifier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ CHANGES = AlertChanges(
 
 @pytest.mark.parametrize("name", ["FileNotifier", "made_before"])
 def test_a_notifier_is_named_or_what_makes_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVENLAG_NOTIFIER", f"tests.file_notifier:{name}")
+    monkeypatch.setenv("EVENLAG_NOTIFIER", f"tests.support.file_notifier:{name}")
     assert isinstance(load_notifier(), FileNotifier)
 
 
@@ -33,7 +33,13 @@ def test_without_a_name_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tests.nowhere:FileNotifier", "tests.file_notifier:Nobody", "tests.file_notifier", "os:sep"]
+    "name",
+    [
+        "tests.nowhere:FileNotifier",
+        "tests.support.file_notifier:Nobody",
+        "tests.support.file_notifier",
+        "os:sep",
+    ],
 )
 def test_a_name_that_leads_to_no_notifier_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENLAG_NOTIFIER", name)

@@ -13,7 +13,7 @@ import pytest
 
 from dags.dag_support.lineage import STEPS, Dataset, step_datasets
 from evenlag.lake.tables import TABLES
-from tests.lineage import names_of, read_completed_tasks
+from tests.support.lineage import names_of, read_completed_tasks
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

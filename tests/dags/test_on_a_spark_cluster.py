@@ -15,7 +15,7 @@ from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from sandbox.spark_cluster import SparkCluster
 from sandbox.workload import Workload
-from tests.spark_cluster_runs import (
+from tests.support.spark_cluster_runs import (
     assert_one_machine_gives_the_same,
     driver_environment,
     events_of,

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
 from evenlag.publishing import approvals
-from tests.live_plan import LiveGroup
+from tests.support.live_plan import LiveGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,8 @@ from evenlag.lake.tables import LAG
 
 if TYPE_CHECKING:
     from sandbox.airflow import Airflow
-    from tests.fixtures_browser import Browser
-    from tests.live_plan import LiveGroup
+    from tests.support.fixtures.browser import Browser
+    from tests.support.live_plan import LiveGroup
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox.airflow_rest import AirflowError, AirflowRest
-from tests.processes import processes_with, wait_until_gone
+from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
     from sandbox.airflow import Airflow
-    from tests.live_plan import LiveGroup
+    from tests.support.live_plan import LiveGroup
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEEPER = REPOSITORY / "sandbox" / "subreaper.py"

@@ -13,12 +13,12 @@ from dags.dag_support.lineage import step_datasets
 from evenlag.doctor.airflow_checks import TOKEN_VARIABLE, airflow_checks
 from evenlag.policy.loader import load_policy
 from sandbox.airflow_rest import AirflowError, DagRun
-from tests.hints import wait_until
-from tests.lineage import names_of, read_completed_tasks
+from tests.support.hints import wait_until
+from tests.support.lineage import names_of, read_completed_tasks
 
 if TYPE_CHECKING:
     from sandbox.airflow import Airflow
-    from tests.live_plan import LiveGroup
+    from tests.support.live_plan import LiveGroup
 
 _AFTER_ASKING_S = 4
 # Longer than an answer takes on its way.

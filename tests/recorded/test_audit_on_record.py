@@ -9,7 +9,7 @@ import pytest
 
 from evenlag.audit.adherence import hint_finder, judge_hints, read_hints
 from evenlag.audit.differences import diff
-from evenlag.audit.owners import owners_at, readings_around
+from evenlag.audit.owners import owners_at, snapshots_around
 from evenlag.audit.period import AuditedPeriod, read_period
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.lake.reader import LakeReader
@@ -40,7 +40,7 @@ def reader(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
 
 def _window(period: AuditedPeriod, at: datetime) -> tuple[datetime, datetime]:
     """The readings around a moment, and the delay of what they show."""
-    around = readings_around(period, at)
+    around = snapshots_around(period, at)
     began, ended = (period.snapshots[name].to_pylist() for name in ("started_at", "finished_at"))
     first = began[around.before] if around.before is not None else at
     last = ended[around.after] if around.after is not None else at

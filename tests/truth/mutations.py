@@ -53,7 +53,7 @@ _CHURN: Final = "evenlag/audit/rebalances.py"
 _MOVES: Final = "evenlag/audit/moves.py"
 _ADHERENCE: Final = "evenlag/audit/adherence.py"
 _ANOMALIES: Final = "evenlag/audit/anomalies.py"
-_LAG_STRETCHES: Final = "evenlag/audit/lag_intervals.py"
+_LAG_INTERVALS: Final = "evenlag/audit/lag_intervals.py"
 _JOINING: Final = "evenlag/audit/interval_merge.py"
 _REPORT: Final = "evenlag/report/read_report.py"
 _CHANGE: Final = "evenlag/report/read_lag_change.py"
@@ -234,8 +234,8 @@ MUTATIONS: Final = (
         "members that joined count as left",
         SIDE,
         _CHURN,
-        "(MEMBER_LEFT, change.left),",
-        "(MEMBER_LEFT, change.joined),",
+        "(RebalanceCause.MEMBER_LEFT, change.left),",
+        "(RebalanceCause.MEMBER_LEFT, change.joined),",
     ),
     Mutation(
         "partitions that moved count as returned",
@@ -275,14 +275,14 @@ MUTATIONS: Final = (
     Mutation(
         "lag that a stalled partition has is its least",
         SUM,
-        _LAG_STRETCHES,
+        _LAG_INTERVALS,
         "np.maximum.reduceat(",
         "np.minimum.reduceat(",
     ),
     Mutation(
-        "an anomaly's stretch is one snapshot short",
+        "an anomaly's interval is one snapshot short",
         STEP,
-        _LAG_STRETCHES,
+        _LAG_INTERVALS,
         '"num_snapshots": last - first + 1,',
         '"num_snapshots": last - first,',
     ),

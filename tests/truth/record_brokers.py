@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.groups import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
-from tests.integration.two_brokers import SecondBroker, StallingProxy
+from tests.support.two_brokers import SecondBroker, StallingProxy
 from tests.truth.record_stage import Stage
 
 if TYPE_CHECKING:

@@ -1,0 +1,58 @@
+"""Members of a consumer group as objects, and the order in which Kafka compares their ids.
+
+Objects exist at the edges only: a problem file, a join request, a test. `assignor_core.group` holds the
+same as arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Member", "UnknownClaim", "utf16_key"]
+
+
+def utf16_key(text: str) -> bytes:
+    """Return a sort key that orders strings as Java does, by UTF-16 code units.
+
+    Examples
+    --------
+    >>> sorted([chr(0x1F600), chr(0xFFEE)], key=utf16_key) == [chr(0x1F600), chr(0xFFEE)]
+    True
+    """
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group, as a join request or a problem file describes it.
+
+    Attributes
+    ----------
+    member_id, instance_id
+        Kafka's member id, and the static instance id if it has one.
+    topics
+        Names of the topics that it subscribes to; an unknown topic is no error.
+    rack
+        The rack it runs in, for rack-aware assignors.
+    owned, generation
+        The (topic, partition) pairs that it claims to own, and the generation of that claim (-1: none).
+        A claim on a partition that does not exist (any more) is no error.
+    """
+
+    member_id: str
+    topics: tuple[str, ...]
+    instance_id: str | None = None
+    rack: str | None = None
+    owned: tuple[tuple[str, int], ...] = ()
+    generation: int = -1
+
+
+class UnknownClaim(NamedTuple):
+    """A claim on a topic that the group has no partition count of, so no row either."""
+
+    member: int
+    topic: str
+    partition: int
+    generation: int
+    subscribed: bool

@@ -1,0 +1,19 @@
+"""The columns of a table's contract, selected from a DataFrame: no table is read or written here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from evenlag.lake.tables import Table
+
+
+def conform(frame: DataFrame, table: Table) -> DataFrame:
+    """Select a contract's columns in order, in its types; the last step of every transform."""
+    from pyspark.sql import functions as sf
+
+    return frame.select(
+        *(sf.col(column.name).cast(column.type).alias(column.name) for column in table.columns)
+    )

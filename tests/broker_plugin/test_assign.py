@@ -1,0 +1,427 @@
+"""What the plug-in answers the coordinator: by the consumers' rules, else as Kafka's uniform assignor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from assignor_core.group import Group
+from assignor_core.hint import Hint, fingerprint
+from assignor_core.hint_payload import topic_id_text
+from assignor_core.members import Member
+from evenlag.consumer.cache import HintView
+from evenlag.consumer.events import Reason
+from evenlag.consumer.target_selection import choose_target
+from tests.support.broker_plugin.problems import (
+    HINTS,
+    NOW_MS,
+    A,
+    B,
+    Consumer,
+    Scene,
+    hint,
+    hint_value,
+    record,
+    stop,
+)
+
+if TYPE_CHECKING:
+    from tests.support.broker_plugin.harness import Harness
+
+Placed = dict[str, dict[str, list[int]]]
+
+PODS = (
+    Consumer("m-0", "pod-0", held={A: [0, 1]}),
+    Consumer("m-1", "pod-1", held={A: [2, 3]}),
+)
+SCENE = Scene(PODS, {A: 4, HINTS: 3})
+PLAN: Placed = {"i:pod-0": {A: [0, 3]}, "i:pod-1": {A: [1, 2]}}
+FOLLOWED = {"m-0": {A: [0, 3]}, "m-1": {A: [1, 2]}}
+AS_IT_WAS = {"m-0": {A: [0, 1]}, "m-1": {A: [2, 3]}}
+UNEVEN: Placed = {"i:pod-0": {A: [0, 1, 2]}, "i:pod-1": {A: [3]}}
+
+
+def with_held(scene: Scene, assignment: Placed) -> Scene:
+    """Return the scene after the coordinator has taken an assignment, by member key."""
+    members = tuple(replace(member, held=assignment.get(member.key, {})) for member in scene.members)
+    return replace(scene, members=members)
+
+
+def assert_falls_back(answer: dict[str, Any], **counts: int) -> None:
+    assert answer["assignment"] == answer["uniform"]
+    assert answer["counts"] == counts
+
+
+def test_hint_is_followed(harness: Harness) -> None:
+    answer = SCENE.read(hint(SCENE.payload(PLAN))).ask(harness)
+    assert answer["assignment"] == FOLLOWED
+    assert answer["counts"] == {"RECEIVED": 1, "FOLLOWED": 1}
+
+
+def test_without_hints_it_is_kafkas_uniform_assignor(harness: Harness) -> None:
+    assert_falls_back(SCENE.read().ask(harness), NO_HINT=1)
+
+
+def test_group_that_only_looks_alike_does_not_follow(harness: Harness) -> None:
+    """Same instance ids, same topic, other member ids: the fingerprint is the same, the group is not."""
+    other = replace(SCENE, members=tuple(replace(pod, member_id=f"other-{pod.member_id}") for pod in PODS))
+    assert other.fingerprint() == SCENE.fingerprint()
+    assert_falls_back(other.read(hint(SCENE.payload(PLAN))).ask(harness), RECEIVED=1, NO_HINT=1)
+
+
+def test_each_of_two_groups_that_look_alike_follows_its_own(harness: Harness) -> None:
+    other = replace(SCENE, members=tuple(replace(pod, member_id=f"other-{pod.member_id}") for pod in PODS))
+    swapped = {"i:pod-0": {A: [1, 2]}, "i:pod-1": {A: [0, 3]}}
+    records = [hint(SCENE.payload(PLAN)), hint(other.payload(swapped, group_id="payments"))]
+    assert SCENE.read(*records).ask(harness)["assignment"] == FOLLOWED
+    assert other.read(*records).ask(harness)["assignment"]["other-m-0"] == {A: [1, 2]}
+
+
+def test_one_restarted_pod_does_not_lose_the_hint(harness: Harness) -> None:
+    restarted = replace(SCENE, members=(replace(PODS[0], member_id="new"), PODS[1]))
+    answer = restarted.read(hint(SCENE.payload(PLAN))).ask(harness)
+    assert answer["assignment"] == {"new": {A: [0, 3]}, "m-1": {A: [1, 2]}}
+
+
+def test_all_pods_restarted_lose_it(harness: Harness) -> None:
+    restarted = replace(SCENE, members=tuple(replace(p, member_id=f"new-{p.member_id}") for p in PODS))
+    assert_falls_back(restarted.read(hint(SCENE.payload(PLAN))).ask(harness), RECEIVED=1, NO_HINT=1)
+
+
+def test_dynamic_members_are_known_by_their_keys(harness: Harness) -> None:
+    scene = replace(SCENE, members=tuple(replace(pod, instance=None) for pod in PODS))
+    payload = scene.payload({"m:m-0": PLAN["i:pod-0"], "m:m-1": PLAN["i:pod-1"]})
+    assert payload.member_ids == {}
+    assert scene.read(hint(payload)).ask(harness)["assignment"] == FOLLOWED
+
+
+def test_hint_for_the_classic_protocol_is_not_for_the_broker(harness: Harness) -> None:
+    payload = SCENE.payload(PLAN, member_ids=None)
+    assert_falls_back(SCENE.read().apply(hint(payload)).ask(harness), CLASSIC=1, NO_HINT=1)
+
+
+def test_member_of_two_groups_hints_follows_neither(harness: Harness) -> None:
+    records = [hint(SCENE.payload(PLAN, group_id=name, member_ids={"i:pod-0": f"m-{i}"}))
+               for i, name in enumerate(("x", "y"))]  # fmt: skip
+    assert_falls_back(SCENE.read(*records).ask(harness), RECEIVED=2, MISMATCH=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "plan", "reason"),
+    [
+        ({"fingerprint": "0" * 64}, PLAN, "FINGERPRINT"),
+        ({"max_moves": 1}, PLAN, "MAX_MOVES"),
+        ({}, UNEVEN, "COUNT_SLACK"),
+        ({"max_moves": 0}, UNEVEN, "INVALID"),
+        ({}, {"i:pod-0": {A: [0, 3]}, "i:pod-1": {A: [1]}}, "INVALID"),
+        ({}, {"i:pod-0": {A: [0, 3]}, "i:pod-1": {A: [1, 2, 4]}}, "MISMATCH"),
+        ({}, {"i:pod-0": {A: [0, 3]}, "i:pod-2": {A: [1, 2]}}, "MISMATCH"),
+        ({}, {**PLAN, "i:pod-1": {A: [1, 2], B: [0]}}, "MISMATCH"),
+        ({}, {"i:pod-0": {A: [0, 3]}, "i:pod-1": {A: [1, 2, 2_000_000_000]}}, "MISMATCH"),
+    ],
+)
+def test_hint_that_does_not_fit_is_not_followed(
+    harness: Harness, changes: dict[str, Any], plan: Placed, reason: str
+) -> None:
+    answer = SCENE.read(hint(SCENE.payload(plan, **changes))).ask(harness)
+    assert_falls_back(answer, RECEIVED=1, **{reason: 1})
+
+
+def test_expired_hint_is_not_started_but_kept(harness: Harness) -> None:
+    expired = hint(SCENE.payload(PLAN), expires_in_ms=0)
+    assert_falls_back(SCENE.read(expired).ask(harness), RECEIVED=1, EXPIRED=1)
+    answer = with_held(SCENE, PLAN).read(expired).ask(harness)
+    assert (answer["assignment"], answer["counts"]["FOLLOWED"]) == (FOLLOWED, 1)
+
+
+def test_expired_hint_is_kept_within_its_slack_where_uniform_would_undo_it(harness: Harness) -> None:
+    payload = SCENE.payload(UNEVEN, count_slack=1)
+    done = with_held(SCENE, UNEVEN)
+    answer = done.read(hint(payload, expires_in_ms=0)).ask(harness)
+    assert answer["assignment"] == {"m-0": {A: [0, 1, 2]}, "m-1": {A: [3]}} != answer["uniform"]
+
+
+def test_slack_of_a_hint_that_does_not_fit_any_more_keeps_what_is_held(harness: Harness) -> None:
+    payload = SCENE.payload(UNEVEN, count_slack=1)
+    grown = replace(with_held(SCENE, UNEVEN), topics={A: 5, HINTS: 3})
+    answer = grown.read(hint(payload)).ask(harness)
+    assert answer["assignment"] == {"m-0": {A: [0, 1, 2]}, "m-1": {A: [3, 4]}}
+    assert answer["counts"]["FINGERPRINT"] == 1
+
+
+def test_slack_goes_with_a_withdrawal(harness: Harness) -> None:
+    payload = SCENE.payload(UNEVEN, count_slack=1)
+    scene = with_held(SCENE, UNEVEN).read(hint(payload)).apply(record(None))
+    assert_falls_back(scene.ask(harness), RECEIVED=1, WITHDRAWN=1, NO_HINT=1)
+
+
+def test_new_member_gets_a_share_whatever_the_slack(harness: Harness) -> None:
+    payload = SCENE.payload(UNEVEN, count_slack=1)
+    joined = with_held(SCENE, UNEVEN)
+    joined = replace(joined, members=(*joined.members, Consumer("m-2", "pod-2")))
+    answer = joined.read(hint(payload)).ask(harness)
+    assert_falls_back(answer, RECEIVED=1, FINGERPRINT=1)
+    assert answer["assignment"]["m-2"]
+
+
+def test_while_hints_are_not_read_nothing_moves(harness: Harness) -> None:
+    answer = with_held(SCENE, UNEVEN).ask(harness)
+    assert answer["assignment"] == {"m-0": {A: [0, 1, 2]}, "m-1": {A: [3]}}
+    assert answer["counts"] == {"COLD": 1}
+    free = replace(SCENE, members=(PODS[0], replace(PODS[1], held={A: [3]})))
+    assert free.ask(harness)["assignment"] == {"m-0": {A: [0, 1]}, "m-1": {A: [2, 3]}}
+
+
+def test_while_hints_are_not_read_new_members_are_served(harness: Harness) -> None:
+    joined = replace(SCENE, members=(*PODS, Consumer("m-2")))
+    assert_falls_back(joined.ask(harness), COLD=1)
+
+
+def test_stop_and_resume(harness: Harness) -> None:
+    scene = SCENE.read(hint(SCENE.payload(PLAN))).apply(stop())
+    assert_falls_back(scene.ask(harness), RECEIVED=1, STOPPED=1, NO_HINT=1)
+    resumed = scene.apply(stop(None)).ask(harness)
+    assert resumed["assignment"] == FOLLOWED
+    assert resumed["counts"]["RESUMED"] == 1
+
+
+def test_older_hint_does_not_come_back(harness: Harness) -> None:
+    old, new = SCENE.payload(AS_KEYS), SCENE.payload(PLAN)
+    scene = SCENE.read(hint(new, sequence=5)).apply(hint(old, sequence=4))
+    answer = scene.ask(harness)
+    assert (answer["assignment"], answer["counts"]["REPLAYED"]) == (FOLLOWED, 1)
+    withdrawn = SCENE.read(hint(new, sequence=5)).apply(record(None), hint(new, sequence=5))
+    assert withdrawn.ask(harness)["counts"] == {"RECEIVED": 1, "WITHDRAWN": 1, "REPLAYED": 1, "NO_HINT": 1}
+
+
+AS_KEYS: Placed = {"i:pod-0": {A: [0, 1]}, "i:pod-1": {A: [2, 3]}}
+
+
+def test_reading_the_topic_again_changes_nothing(harness: Harness) -> None:
+    """Neither its older records nor tombstones in between count, if the newest record is what it was."""
+    log = [hint(SCENE.payload(AS_KEYS), sequence=1), record(None), hint(SCENE.payload(PLAN), sequence=2)]
+    answer = SCENE.read(*log).read(*log).ask(harness)
+    assert answer["assignment"] == FOLLOWED
+    assert answer["counts"] == {"RECEIVED": 1, "FOLLOWED": 1}
+
+
+def test_topic_made_anew_is_withdrawn_and_brings_nothing_old_back(harness: Harness) -> None:
+    new = hint(SCENE.payload(PLAN), sequence=2)
+    assert_falls_back(SCENE.read(new).read().ask(harness), RECEIVED=1, NO_HINT=1)
+    old = SCENE.read(new).read(hint(SCENE.payload(AS_KEYS), sequence=1)).ask(harness)
+    assert_falls_back(old, RECEIVED=1, REPLAYED=1, NO_HINT=1)
+
+
+def test_hint_is_there_again_after_the_topic_was_out_of_reach(harness: Harness) -> None:
+    new = hint(SCENE.payload(PLAN), sequence=2)
+    gone = SCENE.read(new).then({"do": "forget"})
+    assert_falls_back(gone.ask(harness), RECEIVED=1, NO_HINT=1)
+    assert gone.read(new).ask(harness)["assignment"] == FOLLOWED
+
+
+def test_record_in_another_partition_than_its_groups_is_a_leftover(harness: Harness) -> None:
+    scene = replace(SCENE, num_partitions=4)
+    values = [record(hint_value(SCENE.payload(PLAN)), partition=number) for number in range(4)]
+    followed = [scene.read(value).ask(harness)["assignment"] == FOLLOWED for value in values]
+    assert sum(followed) == 1
+
+
+def test_forged_hint_is_not_followed(harness: Harness) -> None:
+    scene = replace(SCENE, master_keys=("right",))
+    payload = SCENE.payload(PLAN)
+    for key in (None, "wrong"):
+        answer = scene.read(hint(payload, master_key=key)).ask(harness)
+        assert_falls_back(answer, BAD_SIGNATURE=1, NO_HINT=1)
+    assert scene.read(hint(payload, master_key="right")).ask(harness)["assignment"] == FOLLOWED
+
+
+def test_memory_is_bounded(harness: Harness) -> None:
+    payload = SCENE.payload(PLAN)
+    records = [hint(replace(payload, group_id=f"g-{number}")) for number in range(50)]
+    scene = replace(SCENE, max_bytes=10_000)
+    answer = scene.read(*records).ask(harness)
+    assert 0 < answer["held"] < 50
+    assert answer["bytes"] <= 10_000
+    assert answer["counts"]["UNUSABLE"] + answer["held"] == 50
+    huge = hint(SCENE.payload({"i:pod-0": {A: range(1_500_000)}}))
+    assert replace(SCENE, max_bytes=1_000_000).read(huge).ask(harness)["counts"]["UNUSABLE"] == 1
+
+
+def test_member_that_takes_the_hint_topic_only_does_not_count(harness: Harness) -> None:
+    """It is how the coordinator is made to ask: neither the hint nor the fallback may see it."""
+    guest = Consumer("guest", None, (HINTS,))
+    asked = replace(SCENE, members=(*PODS, guest))
+    answer = asked.read(hint(SCENE.payload(PLAN))).ask(harness)
+    assert answer["assignment"] == {**FOLLOWED, "guest": {HINTS: [0, 1, 2]}}
+    answer = replace(asked, members=(*asked.members, replace(guest, member_id="z"))).read().ask(harness)
+    assert answer["assignment"] == {**AS_IT_WAS, "guest": {HINTS: [0, 2]}, "z": {HINTS: [1]}}
+
+
+def test_many_threads_may_ask_while_hints_come_and_go(harness: Harness) -> None:
+    """Each answer is one of a state that there was, whole: a plan, another plan, or none."""
+    other: Placed = {"i:pod-0": {A: [2, 3]}, "i:pod-1": {A: [0, 1]}}
+    plans = [hint(SCENE.payload(PLAN if n % 3 else other), sequence=2 + n) for n in range(2_000)]
+    records = [each for plan in plans for each in (plan, record(None))]
+    answer = harness.ask(
+        "storm", **SCENE.read(plans[0]).question(), threads=4, asks=2_000, storm={"records": records}
+    )
+    assert (answer["errors"], answer["followed"] + answer["no_hint"]) == (0, 8_000)
+    swapped = {"m-0": {A: [2, 3]}, "m-1": {A: [0, 1]}}
+    assert all(each in (FOLLOWED, swapped, AS_IT_WAS) for each in answer["answers"])
+
+
+def test_group_that_reads_the_hint_topic_itself_is_a_group_like_any(harness: Harness) -> None:
+    both = (replace(PODS[0], topics=(A, HINTS)), Consumer("reader", None, (HINTS,)))
+    assert_falls_back(replace(SCENE, members=both).read().ask(harness), NO_HINT=1)
+    alone = (Consumer("reader", None, (HINTS,)),)
+    assert_falls_back(replace(SCENE, members=alone).read().ask(harness), NO_HINT=1)
+
+
+def test_no_fault_of_kafkas_own_assignor_fails_a_rebalance(harness: Harness) -> None:
+    answer = replace(SCENE, broken=True).read().ask(harness)
+    assert answer["assignment"] == AS_IT_WAS
+    assert answer["counts"]["INTERNAL_ERROR"] == 1
+
+
+def random_scene(chance: np.random.Generator) -> Scene:
+    ids = [topic_id_text(bytes([10 + number] * 16)) for number in range(3)]
+    topics = {topic: int(chance.integers(0, 7)) for topic in ids[: chance.integers(1, 4)]}
+    size = int(chance.integers(1, 6))
+    owner = {
+        (topic, n): int(chance.integers(-1, size)) for topic, count in topics.items() for n in range(count)
+    }
+    is_equal = chance.random() < 0.5
+    members = []
+    for i in range(size):
+        held: dict[str, list[int]] = {}
+        for (topic, number), who in owner.items():
+            if who == i:
+                held.setdefault(topic, []).append(number)
+        taken = tuple(topic for topic in topics if is_equal or chance.random() < 0.6)
+        # Exotic instance ids try the order of the canonical text.
+        instance = (
+            ["pod-0", "pod-\uffee", "pod-\U0001f600", 'p"\\', "\x7f"][i] if chance.random() < 0.7 else None
+        )
+        members.append(Consumer(f"m-{i}", instance, taken, held))
+    return Scene(tuple(members), topics)
+
+
+def random_plan(scene: Scene, chance: np.random.Generator) -> Placed:
+    """Return a plan that is mostly right: what is held, a few moves, sometimes a partition too few."""
+    plan: Placed = {}
+    for topic, count in scene.topics.items():
+        takers = [member for member in scene.members if topic in member.topics]
+        for number in range(count):
+            holders = [m for m in takers if number in m.held.get(topic, ()) and chance.random() < 0.8]
+            pool = holders or (list(scene.members) if chance.random() < 0.03 else takers)
+            if pool and chance.random() < 0.98:
+                chosen = pool[int(chance.integers(len(pool)))]
+                plan.setdefault(chosen.key, {}).setdefault(topic, []).append(number)
+    return plan
+
+
+def judge(scene: Scene, value: Hint) -> tuple[str, Placed]:
+    """Return what a consumer of ours that leads the group would say: the reason, and the target."""
+    members = [
+        Member(
+            member.member_id,
+            member.topics,
+            instance_id=member.instance,
+            owned=tuple((topic, n) for topic, numbers in member.held.items() for n in numbers),
+            generation=1,
+        )
+        for member in scene.members
+    ]
+    # A leader's group has the topics that somebody takes.
+    taken = {topic for member in scene.members for topic in member.topics}
+    counts = {topic: count for topic, count in scene.topics.items() if topic in taken}
+    group = Group.from_members(counts, members)
+    decision = choose_target(
+        group, HintView(is_cold=False, hint=value), {topic: topic for topic in scene.topics}, now_ms=NOW_MS
+    )
+    placed: Placed = {}
+    for member, pairs in group.to_mapping(decision.target).items():
+        placed[member] = {}
+        for topic, number in pairs:
+            placed[member].setdefault(topic, []).append(number)
+    return decision.reason.value, placed
+
+
+def test_the_plug_in_judges_as_a_consumer_does(harness: Harness) -> None:
+    """500 random groups and hints: the same reason, and the same target when the hint is followed."""
+    chance = np.random.default_rng(848)
+    reasons: Counter[str] = Counter()
+    for _ in range(500):
+        scene = random_scene(chance)
+        payload = scene.payload(
+            random_plan(scene, chance),
+            count_slack=int(chance.integers(0, 4)),
+            max_moves=int(chance.integers(0, 9)),
+        )
+        if chance.random() < 0.05:
+            payload = replace(payload, fingerprint=fingerprint([], {}))
+        # Known by a static member that none of them is: what is compared are the rules.
+        members = {"i:nobody": scene.members[0].member_id}
+        payload = replace(payload, member_ids=members)
+        expires_in_ms = -1 if chance.random() < 0.2 else 1
+        value = Hint(payload.encode(), payload, "p", 1, NOW_MS, NOW_MS + expires_in_ms, signed=False)
+        reason, placed = judge(scene, value)
+        answer = scene.read(hint(payload, expires_in_ms=expires_in_ms)).ask(harness)
+        assert answer["counts"] == {"RECEIVED": 1, reason: 1}, payload
+        if reason == Reason.FOLLOWED:
+            assert answer["assignment"] == placed
+        elif payload.count_slack == 0:
+            assert answer["assignment"] == answer["uniform"]
+        assert_is_sound(scene, answer["assignment"])
+        reasons[reason] += 1
+    assert min(reasons[name] for name in ("FOLLOWED", "EXPIRED", "MAX_MOVES", "COUNT_SLACK", "INVALID")) > 10
+    assert reasons["FINGERPRINT"] > 10
+
+
+def assert_is_sound(scene: Scene, assignment: Placed) -> None:
+    """Every partition that somebody takes is with exactly one member, who takes it."""
+    takes = {member.member_id: member.topics for member in scene.members}
+    given = [
+        (topic, n) for who, topics in assignment.items() for topic, numbers in topics.items() for n in numbers
+    ]
+    assert len(given) == len(set(given))
+    assert all(topic in takes[who] for who, topics in assignment.items() for topic in topics)
+    wanted = {
+        (t, n)
+        for t, count in scene.topics.items()
+        for n in range(count)
+        if any(t in x for x in takes.values())
+    }
+    assert set(given) == wanted
+
+
+def test_settings_come_from_the_brokers(harness: Harness) -> None:
+    own = {
+        "listeners": "INTERNAL://0.0.0.0:9092,PUBLIC://:9093",
+        "advertised.listeners": "PUBLIC://kafka.example:9093",
+        "listener.security.protocol.map": "INTERNAL:SASL_SSL,PUBLIC:SSL",
+        "inter.broker.listener.name": "INTERNAL",
+    }
+    answer = harness.ask("settings", configs=own)
+    assert answer["client"] == {"bootstrap.servers": "localhost:9092", "security.protocol": "SASL_SSL"}
+    assert (answer["topic"], answer["key_files"]) == ("evenlag-hints", [])
+    given = {
+        "evenlag.hint.topic": "plans",
+        "evenlag.bootstrap.servers": "a:1,b:2",
+        "evenlag.consumer.sasl.jaas.config": "a secret",
+        "evenlag.signing.key.file": "/keys/new, /keys/old",
+    }
+    answer = harness.ask("settings", configs=given)
+    assert answer["client"] == {"bootstrap.servers": "a:1,b:2", "sasl.jaas.config": "a secret"}
+    assert (answer["topic"], answer["key_files"]) == ("plans", ["/keys/new", "/keys/old"])
+    assert "secret" not in answer["text"]
+
+
+@pytest.mark.parametrize("configs", [{"evenlag.max.bytes": "many"}, {"inter.broker.listener.name": "X"}])
+def test_wrong_settings_are_named(harness: Harness, configs: dict[str, str]) -> None:
+    with pytest.raises(RuntimeError, match=next(iter(configs)).replace("inter.broker.listener.name", "X")):
+        harness.ask("settings", configs=configs)

@@ -1,0 +1,168 @@
+"""The container files by themselves: Compose's schema, pinned, locked down, locks that are parts of ours."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.policy.loader import load_policy
+from tests.support.containers.compose_file import (
+    COMPOSE_FILE,
+    DOCKERFILES,
+    ROOT,
+    Service,
+    UnsetVariableError,
+    read_dockerfile,
+    read_services,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENV_EXAMPLE = ROOT / "docker" / "env.example"
+SECRETS = (
+    "POSTGRES_PASSWORD",
+    "AIRFLOW_FERNET_KEY",
+    "AIRFLOW_JWT_SECRET",
+    "AIRFLOW_SECRET_KEY",
+    "AIRFLOW_PASSWORD",
+)
+SERVICES = read_services(dict.fromkeys(SECRETS, "x"))
+LOCKS = ("airflow", "spark", "executor", "build")
+every_service = pytest.mark.parametrize("service", SERVICES.values(), ids=list(SERVICES))
+every_dockerfile = pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_compose_file_follows_the_specification(tmp_path: Path) -> None:
+    check = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
+    done = run(*check, str(COMPOSE_FILE))
+    assert done.returncode == 0, done.stdout
+
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text(
+        COMPOSE_FILE.read_text(encoding="utf-8").replace("cap_drop:", "cap_dropped:"), encoding="utf-8"
+    )
+    assert run(*check, str(wrong)).returncode == 1
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_nothing_starts_without_a_secret(name: str) -> None:
+    with pytest.raises(UnsetVariableError, match=name):
+        read_services(dict.fromkeys(SECRETS, "x") | {name: ""})
+
+
+def test_the_example_names_every_variable_and_gives_no_secret_a_value() -> None:
+    text = ENV_EXAMPLE.read_text(encoding="utf-8")
+    given = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"#?[A-Z_]+=", line))
+    used = set(re.findall(r"\$\{(\w+)", COMPOSE_FILE.read_text(encoding="utf-8")))
+    assert {name.lstrip("#") for name in given} == used
+    assert {name for name, value in given.items() if not value} == set(SECRETS)
+    for name, value in given.items():
+        if name.startswith("#"):
+            assert f"${{{name[1:]}:-{value}}}" in COMPOSE_FILE.read_text(encoding="utf-8")
+
+
+@every_service
+def test_a_service_has_a_health_check_limits_and_no_way_to_more_rights(service: Service) -> None:
+    raw = service.raw
+    assert raw["security_opt"] == ["no-new-privileges:true"]
+    assert raw["cap_drop"] == ["ALL"]
+    assert set(raw["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
+    assert raw.get("read_only", False) == (service.name != "kafka")
+    assert not {"privileged", "network_mode", "pid", "cap_add"} & set(raw)
+    assert bool(service.health) != service.is_job
+
+
+@every_service
+def test_ports_are_open_to_this_machine_only(service: Service) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in service.raw.get("ports", ()))
+
+
+@every_service
+def test_images_are_pinned_by_a_version(service: Service) -> None:
+    assert re.fullmatch(r"[a-z/-]+:\d+\.\d+(\.\d+)?[a-z-]*", service.raw["image"])
+
+
+@every_service
+def test_a_service_waits_for_what_is_well_or_done(service: Service) -> None:
+    for name, condition in service.depends_on.items():
+        wanted = "service_completed_successfully" if SERVICES[name].is_job else "service_healthy"
+        assert condition == wanted
+
+
+@every_dockerfile
+def test_an_image_has_labels_a_user_without_rights_and_a_health_check(path: Path) -> None:
+    image = read_dockerfile(path)
+    assert image.user == "10001:10001"
+    assert image.health
+    assert image.command
+    named = {key.removeprefix("org.opencontainers.image.") for key in image.labels}
+    assert named == {"title", "description", "licenses", "version", "revision"}
+
+
+@every_dockerfile
+def test_an_image_is_pinned_and_installs_by_hashes_only(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    default = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", text, flags=re.MULTILINE)
+    assert default == [SERVICES["spark-master"].raw["build"]["args"]["PYTHON_IMAGE"]]
+    assert set(re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+    installs = re.findall(r"pip install ([^&\n]+)", text)
+    assert installs
+    assert all("--require-hashes" in line or "--no-deps --no-index" in line for line in installs)
+
+
+@every_dockerfile
+def test_what_an_image_copies_is_in_the_build_context(path: Path) -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    allowed = {str(file) for line in ignored if line.startswith("!") for file in ROOT.glob(line[1:])}
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for source in (name for line in copied for name in line.split()):
+        assert str(ROOT / source) in allowed
+
+
+def test_both_images_have_the_executors_interpreter_at_one_path() -> None:
+    # In client mode an executor starts the interpreter that the driver names.
+    driver, worker = SERVICES["airflow-scheduler"].environment, SERVICES["spark-worker-1"].environment
+    for name in ("PYSPARK_PYTHON", "SPARK_HOME"):
+        assert driver[name] == worker[name]
+
+
+def pins(path: Path) -> dict[str, tuple[str, frozenset[str]]]:
+    """Version and hashes by package of a lock file."""
+    blocks = re.split(r"\n(?=\S)", path.read_text(encoding="utf-8"))
+    found = {}
+    for block in blocks:
+        if match := re.match(r"([\w.-]+)==([^\s;\\]+)", block):
+            found[match[1]] = (match[2], frozenset(re.findall(r"sha256:(\w{64})", block)))
+    return found
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_an_image_s_lock_is_a_part_of_ours(name: str) -> None:
+    whole, part = pins(ROOT / "requirements.lock"), pins(ROOT / "docker" / f"{name}.lock")
+    assert part
+    assert {package: whole.get(package) for package in part} == part
+
+
+def test_the_images_keep_airflow_and_spark_apart() -> None:
+    airflow, spark, executor = (set(pins(ROOT / "docker" / f"{name}.lock")) for name in LOCKS[:3])
+    assert {"apache-airflow", "psycopg", "asyncpg", "deltalake"} <= airflow
+    assert not {"pyspark", "delta-spark", "great-expectations"} & airflow
+    assert {"pyspark", "delta-spark", "great-expectations", "kafka-python"} <= spark
+    assert not {"apache-airflow", "apache-airflow-core"} & (spark | executor)
+    assert {"pyspark", "numpy", "pyarrow", "pandas", "kafka-python"} <= executor
+    assert not {"great-expectations", "pydantic"} & executor
+
+
+def test_the_mounted_policy_is_a_policy() -> None:
+    policy = load_policy(ROOT / "docker" / "evenlag.yaml").policy
+    assert policy.lake == "/lake"
+    assert policy.clusters["main"].bootstrap_servers == ("kafka:9092",)

@@ -1,0 +1,150 @@
+"""`evenlag lag` and `evenlag plans`: what they show of a lake, and what they say when there is nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import SNAPSHOTS
+from tests.support.lakes.command_lake import APPLIED_PLAN, FIRST_SLOT, REJECTED_PLAN, SECOND, write_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.evenlag.cli.conftest import Evenlag
+
+
+def test_lag_sums_up_the_newest_snapshot_by_group(evenlag: Evenlag, lake: Path) -> None:
+    answer = evenlag("lag", "--lake", lake, "--json")
+    assert answer.exit_code == 0
+    content = json.loads(answer.stdout)
+    assert content["snapshot_id"] == SECOND
+    assert content["groups"] == [
+        {
+            "group_id": "payments",
+            "num_members": 2,
+            "num_partitions": 4,
+            "num_unknown_partitions": 1,
+            "lag_records": 1310,
+            "max_member_lag_records": 800,
+            "lag_skew": None,
+            "time_lag_ms": 8000,
+            "num_unknown_time_lags": 1,
+            "statuses": {"OK": 3, "UNKNOWN": 1},
+        }
+    ]
+
+
+def test_lag_of_a_group_lists_its_partitions_the_most_loaded_first(evenlag: Evenlag, lake: Path) -> None:
+    content = json.loads(evenlag("lag", "payments", "--lake", lake, "--json").stdout)
+    assert [(row["partition"], row["lag_records"]) for row in content["partitions"]] == [
+        (0, 800), (1, 500), (2, 10), (3, None),
+    ]  # fmt: skip
+
+
+def test_lag_is_shown_to_people_with_units_and_statuses(evenlag: Evenlag, lake: Path) -> None:
+    shown = evenlag("lag", "payments", "--lake", lake).stdout
+    assert "c0-x" in shown
+    assert "UNKNOWN" in shown
+    assert "8 s" in shown
+    assert "2026-11-21 13:05:00Z" in shown
+
+
+def test_plans_are_listed_newest_first_with_where_they_stand(evenlag: Evenlag, lake: Path) -> None:
+    content = json.loads(evenlag("plans", "--lake", lake, "--json").stdout)
+    assert [(plan["plan_id"], plan["status"]) for plan in content["plans"]] == [
+        (REJECTED_PLAN, "REJECTED"),
+        (APPLIED_PLAN, "APPLIED"),
+    ]
+    applied = content["plans"][1]
+    assert applied["reason"] == "every hinted partition is held"
+    lags = [applied[f"max_member_lag_{when}_records"] for when in ("before", "predicted", "actual")]
+    assert lags == [1500, 900, 810]
+    assert "payload" not in applied
+
+
+def test_a_plan_s_table_says_why_it_was_set_aside(evenlag: Evenlag, lake: Path) -> None:
+    shown = evenlag("plans", "--lake", lake).stdout
+    assert REJECTED_PLAN[:12] in shown
+    assert "cooldown: the last hint is 300 s old" in shown
+
+
+def test_one_plan_comes_with_its_events_in_order_its_gates_and_its_moves(
+    evenlag: Evenlag, lake: Path
+) -> None:
+    content = json.loads(evenlag("plans", APPLIED_PLAN[:8], "--lake", lake, "--json").stdout)
+    assert [event["event"] for event in content["events"]] == ["PROPOSED", "APPROVED", "PUBLISHED", "APPLIED"]
+    assert [(move["partition"], move["owner_after"]) for move in content["moves"]] == [(1, "c1-y")]
+    assert content["outcome"]["adherence"] == 1.0
+
+    rejected = json.loads(evenlag("plans", REJECTED_PLAN[:8], "--lake", lake, "--json").stdout)
+    assert {gate["gate"]: gate["passed"] for gate in rejected["gates"]} == {
+        "max_moves": True,
+        "cooldown": False,
+    }
+    shown = evenlag("plans", REJECTED_PLAN, "--lake", lake).stdout
+    assert "NO" in shown
+    assert "790" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (("lag", "--lake", "nowhere"), 4, "holds no snapshot yet"),
+        (("lag",), 4, "evenlag run --bootstrap-servers"),
+        (("lag", "payment", "--lake", "{lake}"), 4, "did you mean 'payments'?"),
+        (("lag", "--cluster", "order", "--lake", "{lake}"), 4, "did you mean 'orders'?"),
+        (("plans", "ffff", "--lake", "{lake}"), 4, "there is no plan ffff"),
+        (("plans", "--group", "paiments", "--lake", "{lake}"), 4, "did you mean 'payments'?"),
+        (("lag", "--config", "missing.yaml"), 2, "missing.yaml cannot be read"),
+        (("hints",), 2, "--bootstrap-servers HOST:PORT"),
+        (("hints", "-b", "a:1", "--config", "x.yaml"), 2, "not both"),
+        (("run", "--group", "g"), 2, "--group goes with --bootstrap-servers"),
+        (("run", "--reset-policy", "latest"), 2, "--reset-policy goes with --bootstrap-servers"),
+        (("run", "-b", "a:1", "--publish"), 2, "Name the groups with --group"),
+        (("dags", "install", "nowhere"), 2, "is no folder"),
+        (("lag", "--no-such-option"), 2, "No such option"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_mistake_is_told_in_one_line_on_standard_error_with_an_exit_code_that_means_it(
+    evenlag: Evenlag, lake: Path, arguments: tuple[str, ...], exit_code: int, message: str
+) -> None:
+    answer = evenlag(*(argument.format(lake=lake) for argument in arguments))
+    assert answer.exit_code == exit_code
+    assert message in answer.stderr
+    assert "Traceback" not in answer.output
+    assert answer.stdout == ""
+
+
+@pytest.mark.usefixtures("spark")
+def test_with_several_clusters_one_has_to_be_named(evenlag: Evenlag, tmp_path: Path) -> None:
+    rows = [{"cluster": name, "snapshot_id": "s", "slot": FIRST_SLOT} for name in ("a", "b")]
+    write_rows(tmp_path / "lake", SNAPSHOTS, rows)
+    answer = evenlag("lag", "--lake", tmp_path / "lake")
+    assert answer.exit_code == 2
+    assert "--cluster: a, b" in answer.stderr
+
+
+def test_the_lake_comes_from_the_policy_or_the_environment(
+    evenlag: Evenlag, lake: Path, tmp_path: Path
+) -> None:
+    policy = tmp_path / "evenlag.yaml"
+    policy.write_text("lake: elsewhere\nclusters: {orders: {bootstrap_servers: a:1}}\n", encoding="utf-8")
+    assert evenlag("lag").exit_code == 4
+    assert evenlag("lag", EVENLAG_LAKE=str(lake)).exit_code == 0
+    policy.write_text(f"lake: {lake}\nclusters: {{orders: {{bootstrap_servers: a:1}}}}\n", encoding="utf-8")
+    assert evenlag("lag").exit_code == 0
+    moved = policy.rename(tmp_path / "other.yaml")
+    assert evenlag("plans", EVENLAG_CONFIG=str(moved)).exit_code == 0
+
+
+def test_a_local_lake_is_read_without_python_code_in_arrow_s_threads(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends while they call or let go of such code aborts instead ("terminate called ...")."""
+    monkeypatch.setattr("deltalake.fs.DeltaStorageHandler", None)
+    assert LakeReader(str(lake)).read(SNAPSHOTS).num_rows == 2

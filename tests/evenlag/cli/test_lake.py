@@ -1,0 +1,51 @@
+"""`evenlag tables` and `evenlag maintain`: sizes, verdicts, and mistakes in the call."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import PLANS, TABLES
+from tests.support.spark_tables import unset_properties
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.evenlag.cli.conftest import Evenlag
+
+
+def test_tables_tells_sizes_and_what_is_not_as_it_should_be(
+    evenlag: Evenlag, lake: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(lake, copy)
+    unset_properties(copy, PLANS)
+    answer = evenlag("tables", "--lake", copy, "--json")
+    assert answer.exit_code == 0
+    content = json.loads(answer.stdout)
+    by_name = {row["table"]: row for row in content["tables"]}
+    assert set(by_name) <= set(TABLES)
+    assert by_name["plans"]["num_rows"] == LakeReader(str(copy)).read(PLANS).num_rows
+    assert by_name["plans"]["num_files"] >= 1
+    assert by_name["plans"]["size_bytes"] > 0
+    checks = {(check["table_name"], check["check_name"]): check for check in content["checks"]}
+    assert checks["plans", "SCHEMA"]["is_ok"]
+    assert checks["plans", "PROTOCOL"]["is_ok"]
+    assert checks["lag", "PROPERTIES"]["is_ok"]
+    assert by_name["lag"]["is_healthy"]
+    assert not checks["plans", "PROPERTIES"]["is_ok"]
+    assert not by_name["plans"]["is_healthy"]
+    shown = evenlag("tables", "--lake", copy)
+    assert shown.exit_code == 0
+    assert "plans: PROPERTIES" in shown.stdout
+
+
+def test_maintain_needs_a_policy_and_knows_its_steps(evenlag: Evenlag) -> None:
+    answer = evenlag("maintain", "--only", "compct")
+    assert answer.exit_code == 2
+    assert "did you mean 'compact'?" in answer.stderr
+    answer = evenlag("maintain")
+    assert answer.exit_code == 2
+    assert "name the file with --config" in answer.stderr

@@ -1,0 +1,133 @@
+"""A consumer that loses the right to read hints goes on without, and takes them up when it is back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
+
+from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
+from evenlag.doctor.runner import run_lanes
+from sandbox.broker import Broker
+from tests.support.hints import Cluster, Runner, is_settled, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+WHO = "User:sandbox"
+
+
+def allow(kind: ResourceType, name: str, operation: ACLOperation) -> ACL:
+    return ACL(WHO, "*", operation, ACLPermissionType.ALLOW, ResourcePattern(kind, name))
+
+
+def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evenlag.consumer.watcher._MAX_BACKOFF_S", 2.0)
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with Broker.start(tmp_path / "node", sasl_ssl=True, properties=properties) as broker:
+        assert broker.sasl_ssl is not None
+        secure: dict[str, Any] = dict(broker.sasl_ssl.client_config())
+        with Cluster(broker, group_id="g", topics={"t": 4}, hint_topic="hints") as cluster:
+            cluster.admin.create_acls(
+                [
+                    allow(ResourceType.TOPIC, "t", ACLOperation.READ),
+                    allow(ResourceType.GROUP, "g", ACLOperation.READ),
+                    allow(ResourceType.TOPIC, "hints", ACLOperation.READ),
+                ]
+            )
+            _doctor_names_what_is_missing(broker, cluster, tmp_path)
+            runners = [Runner(cluster, **{"group_instance_id": f"pod-{i}", **secure}) for i in range(2)]
+            for runner in runners:
+                runner.consumer.hint_watcher._forget_after_s = 3.0
+            try:
+                wait_until(lambda: is_settled(runners, 4))
+                cluster.publish(cluster.payload({"i:pod-0": {"t": [0]}, "i:pod-1": {"t": [1, 2, 3]}}))
+                wait_until(lambda: [len(r.held) for r in runners] == [1, 3])
+                cluster.admin.delete_acls(
+                    [
+                        ACLFilter(
+                            WHO,
+                            "*",
+                            ACLOperation.READ,
+                            ACLPermissionType.ALLOW,
+                            ResourcePatternFilter(
+                                ResourceType.TOPIC, "hints", ACLResourcePatternType.LITERAL
+                            ),
+                        )
+                    ]
+                )
+                views = [runner.consumer.hint_cache for runner in runners]
+                wait_until(lambda: all(view.view.hint is None for view in views))
+                assert all(not view.view.is_cold for view in views)
+                cluster.producer.send("t", b"x", partition=3)
+                wait_until(lambda: ("t", 3, 0) in runners[1].records)
+                cluster.admin.create_acls([allow(ResourceType.TOPIC, "hints", ACLOperation.READ)])
+                wait_until(lambda: all(view.view.hint is not None for view in views))
+                assert is_settled(runners, 4)
+            finally:
+                for runner in runners:
+                    runner.close()
+
+
+def _doctor_names_what_is_missing(broker: Broker, cluster: Cluster, folder: Path) -> None:
+    """What evenlag lacks is named with the line that grants it; granted by that line, nothing is missing."""
+    secure = broker.sasl_ssl
+    assert secure is not None
+    secret = folder / "password"
+    secret.write_text(secure.password, encoding="utf-8")
+    secret.chmod(0o600)
+    text = f"""\
+lake: {folder / "lake"}
+clusters:
+  acl:
+    bootstrap_servers: "{secure.bootstrap_servers}"
+    hint_topic: hints
+    kafka: {{security_protocol: SASL_SSL, ssl_cafile: "{secure.ca_file}", sasl_mechanism: PLAIN,
+      sasl_plain_username: {secure.username}, sasl_plain_password: {{file: "{secret}"}}}}
+groups: [{{match: "*", mode: auto}}]
+"""
+    (folder / "policy.yaml").write_text(text, encoding="utf-8")
+
+    def todos() -> dict[str, str]:
+        lanes = gather_lanes(Request(config=folder / "policy.yaml", check_timeout_s=60))
+        wanted = select_lanes(lanes, ["permissions"], [])
+        results = run_lanes(wanted, check_timeout_s=60, timeout_s=240)
+        return {result.check: one.todo for result in results for one in result.findings if one.todo}
+
+    line = f"kafka-acls.sh --bootstrap-server {secure.bootstrap_servers} --add --allow-principal '{WHO}' "
+    missing = todos()
+    assert missing == {
+        "permissions.cluster": f"{line}--operation Describe --cluster",
+        # Read, as every consumer has it, includes Describe.
+        "permissions.hint_topic": f"{line}--operation Write --operation DescribeConfigs --topic hints",
+        "permissions.transactional_id": (
+            f"{line}--operation Write --operation Describe --transactional-id evenlag-publisher-acl"
+        ),
+    }
+    name = "evenlag-publisher-acl"
+    cluster.admin.create_acls(
+        [
+            allow(ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE),
+            allow(ResourceType.TOPIC, "hints", ACLOperation.WRITE),
+            allow(ResourceType.TOPIC, "hints", ACLOperation.DESCRIBE_CONFIGS),
+            allow(ResourceType.TRANSACTIONAL_ID, name, ACLOperation.WRITE),
+            allow(ResourceType.TRANSACTIONAL_ID, name, ACLOperation.DESCRIBE),
+        ]
+    )
+    wait_until(lambda: todos() == {}, timeout_s=120)

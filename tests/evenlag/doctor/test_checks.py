@@ -1,0 +1,406 @@
+"""Each check's judgement on plain values: what is well, what is not, and that it says what to do."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.cli.dags import dag_texts
+from evenlag.doctor.airflow_checks import (
+    airflow_checks,
+    check_connection,
+    check_dag_files,
+    judge_dags,
+    judge_health,
+    judge_heartbeat,
+    judge_imports,
+)
+from evenlag.doctor.broker_checks import check_answer, check_clock, check_cluster_id, check_versions
+from evenlag.doctor.group_checks import (
+    check_assignors,
+    check_commits,
+    check_extra,
+    check_unmatched,
+    tell_modes,
+)
+from evenlag.doctor.lake_checks import (
+    check_tables,
+    check_unfinished,
+    check_writable,
+    judge_filesystem,
+    judge_space,
+    judge_table,
+    judge_unfinished,
+)
+from evenlag.doctor.model import Check, Finding, Lane, Verdict, ok
+from evenlag.doctor.network import judge_expiry, split_server
+from evenlag.doctor.permission_checks import Grants, missing_operations
+from evenlag.doctor.policy_checks import check_rules, check_secrets
+from evenlag.doctor.runner import run_lanes
+from evenlag.doctor.spark_checks import (
+    check_master,
+    check_packages,
+    judge_jars,
+    judge_java,
+    judge_python,
+)
+from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.schema_evolution import simple_type
+from evenlag.lake.tables import LAG, OFFSETS, SNAPSHOTS
+from evenlag.policy.loader import parse_policy
+from tests.support.lakes.command_lake import write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from evenlag.policy.loader import LoadedPolicy
+
+NOW = datetime(2026, 11, 22, 2, tzinfo=UTC)
+
+
+def policy(rules: str = "", kafka: str = "{}") -> LoadedPolicy:
+    text = f'lake: /lake\nclusters:\n  orders:\n    bootstrap_servers: "a:1"\n    kafka: {kafka}\n'
+    return parse_policy(text + (f"groups:\n{rules}" if rules else ""), environ={})
+
+
+def worst(found: Sequence[Finding]) -> str:
+    assert found
+    assert all(one.todo for one in found if one.verdict.rank >= Verdict.WARNING.rank), "it says what to do"
+    return max((one.verdict for one in found), key=lambda one: one.rank).value
+
+
+# Policy ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ('match: "*", mode: observe', "match: billing, mode: auto", "warning"),
+        ('match: "pay-*"', "match: pay-in", "warning"),
+        ('match: "pay-*", clusters: orders', "match: pay-in", "warning"),
+        ('match: "pay-*"', 'match: "*"', "ok"),
+        ("match: pay-in", 'match: "pay-*"', "ok"),
+    ],
+)
+def test_a_rule_that_never_holds_is_told_with_its_line(first: str, second: str, verdict: str) -> None:
+    found = check_rules(policy(f"- {{{first}}}\n- {{{second}}}\n"))
+    assert worst(found) == verdict
+    if verdict == "warning":
+        assert "rule 2" in found[0].told
+        assert "(line 8)" in found[0].told
+
+
+def test_a_secret_that_is_not_there_and_one_that_all_may_read_are_told_without_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("hush-hush", encoding="utf-8")
+    secret.chmod(0o644)
+    monkeypatch.delenv("NOT_SET", raising=False)
+    kafka = f"{{sasl_plain_password: {{file: {secret}}}, ssl_password: {{env: NOT_SET}}}}"
+    found = check_secrets(policy(kafka=kafka).policy, ["orders"])
+    assert sorted(one.verdict.value for one in found) == ["failed", "warning"]
+    assert "hush-hush" not in str(found)
+    assert any("NOT_SET" in one.told for one in found)
+    secret.chmod(0o600)
+    monkeypatch.setenv("NOT_SET", "now-it-is")
+    assert worst(check_secrets(policy(kafka=kafka).policy, ["orders"])) == "ok"
+
+
+# Brokers --------------------------------------------------------------------------------------------------
+
+
+def test_every_dead_bootstrap_server_is_named() -> None:
+    found = check_answer(["127.0.0.1:1", "nowhere"])
+    assert [one.verdict.value for one in found[:2]] == ["failed", "failed"]
+    assert "127.0.0.1:1" in found[0].told
+    assert "no port" in found[1].told
+
+
+def test_a_server_is_split_at_its_last_colon() -> None:
+    assert split_server("[::1]:9092") == ("::1", 9092)
+    assert split_server("SSL://b-1:9093") == ("b-1", 9093)
+
+
+@pytest.mark.parametrize(("days", "verdict"), [(-1, "failed"), (10, "warning"), (90, "ok")])
+def test_a_certificate_is_judged_by_how_long_it_lasts(days: int, verdict: str) -> None:
+    until = NOW + timedelta(days=days)
+    assert worst([judge_expiry("b:1", {"notAfter": f"{until:%b %d %H:%M:%S %Y} GMT"}, NOW)]) == verdict
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.2, "ok"), (-8, "warning"), (90, "failed")])
+def test_clocks_may_differ_a_little(seconds: float, verdict: str) -> None:
+    assert worst(check_clock(seconds)) == verdict
+
+
+def test_the_cluster_is_the_one_that_the_lake_knows() -> None:
+    assert worst(check_cluster_id("A", set())) == "ok"
+    assert worst(check_cluster_id("A", {"A"})) == "ok"
+    assert worst(check_cluster_id("A", {"B"})) == "failed"
+
+
+def test_an_old_broker_lacks_what_evenlag_asks() -> None:
+    old = {"Metadata": (0, 9), "OffsetFetch": (0, 7), "ListOffsets": (0, 5), "DescribeGroups": (0, 5)}
+    found = check_versions(old)
+    assert worst(found) == "failed"
+    assert any(one.told.startswith("DescribeCluster is offered up to version none") for one in found)
+
+
+# Permissions, topics, groups ------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_granted_by_a_line_to_copy() -> None:
+    missing = missing_operations(["DESCRIBE"], ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"))
+    assert Grants(("a:1", "b:2"), "User:me").line(missing, "--topic h") == (
+        "kafka-acls.sh --bootstrap-server a:1,b:2 --add --allow-principal 'User:me' "
+        "--operation Read --operation DescribeConfigs --topic h"
+    )
+    assert missing_operations(None, ("READ",)) == ("READ",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "replicas", "plan_bytes", "told"),
+    [
+        ({"cleanup.policy": "delete"}, 3, None, "not compacted"),
+        ({"cleanup.policy": "compact"}, 1, None, "one replica"),
+        ({"cleanup.policy": "compact", "min.insync.replicas": "3"}, 3, None, "no broker may be missing"),
+        ({"cleanup.policy": "compact", "max.message.bytes": "1000"}, 3, 900, "a record holds 1,000"),
+    ],
+)
+def test_the_hint_topic_s_faults_are_told(
+    settings: dict[str, str | None], replicas: int, plan_bytes: int | None, told: str
+) -> None:
+    [found] = judge_hint_topic(
+        settings, replication_factor=replicas, num_brokers=3, largest_plan_bytes=plan_bytes
+    )
+    assert told in found.told
+    assert found.todo
+
+
+def test_a_well_made_hint_topic_has_no_fault() -> None:
+    settings = {"cleanup.policy": "compact", "min.insync.replicas": "2", "max.message.bytes": "1048588"}
+    assert not judge_hint_topic(settings, replication_factor=3, num_brokers=3, largest_plan_bytes=40_000)
+    assert worst(judge_auto_create("false", hint_topic="h")) == "ok"
+    assert worst(judge_auto_create("true", hint_topic="h")) == "warning"
+    assert worst(judge_auto_create(None, hint_topic="h")) == "skipped"
+
+
+RULES = """\
+- {match: "auto-*", mode: auto}
+- {match: quiet, mode: observe}
+- {match: slip-of-the-pen, mode: auto}
+"""
+
+
+def test_groups_are_held_against_the_rules() -> None:
+    loaded = policy(RULES)
+    groups: dict[str, dict[str, Any]] = {
+        "auto-1": {"protocol_data": "range", "members": [{}]},
+        "auto-2": {"protocol_data": "evenlag", "members": [{}]},
+        "auto-empty": {"protocol_data": "", "members": []},
+        "quiet": {"protocol_data": "range", "members": [{}]},
+        "other": {"protocol_data": "range", "members": [{}]},
+    }
+    assert tell_modes(loaded.policy, "orders", groups) == "1 in observe, 1 in shadow, 3 in auto"
+    [deaf] = check_assignors(loaded.policy, "orders", groups)
+    assert deaf.told.endswith("1 of 3 groups in approve or auto would never be hinted: auto-1 (range)")
+    [unused] = check_unmatched(loaded, "orders", groups)
+    assert "'slip-of-the-pen'" in unused.told
+    uncommitted = {"auto-1": 3, "quiet": 9}
+    [blind] = check_commits(loaded.policy, "orders", uncommitted)
+    assert blind.told.endswith("the lag of 1 groups is not known: auto-1 (3)")
+    assert worst(check_commits(loaded.policy, "orders", {"quiet": 9})) == "ok"
+
+
+def test_the_extra_is_missed_where_hints_are_published_to_brokers() -> None:
+    loaded = policy(RULES)
+    groups = {"auto-1": {"group_type": "consumer"}, "quiet": {"group_type": "consumer"}, "auto-2": {}}
+    [missing] = check_extra(loaded.policy, "orders", groups, is_installed=False)
+    assert (missing.verdict, "auto-1" in missing.told, "quiet" in missing.told) == (
+        Verdict.WARNING,
+        True,
+        False,
+    )
+    assert worst(check_extra(loaded.policy, "orders", groups, is_installed=True)) == "ok"
+    assert worst(check_extra(loaded.policy, "orders", {"auto-2": {}}, is_installed=False)) == "skipped"
+
+
+# Lake -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "verdict"), [(5e11, 1e12, "ok"), (5e10, 1e12, "warning"), (1e7, 1e12, "failed")]
+)
+def test_a_full_disk_is_told_in_time(free: float, total: float, verdict: str) -> None:
+    assert worst(judge_space(int(free), int(total))) == verdict
+
+
+def test_the_innermost_mount_decides() -> None:
+    mounts = "/dev/vda / ext4 rw 0 0\nsrv:/x /srv nfs4 rw 0 0\ntmpfs /srv/fast tmpfs rw 0 0\n"
+    assert worst(judge_filesystem("/srv/lake", mounts)) == "warning"
+    assert worst(judge_filesystem("/srv/fast/lake", mounts)) == "ok"
+    assert worst(judge_filesystem("/srvice", mounts)) == "ok"
+
+
+def test_a_table_is_held_against_its_contract() -> None:
+    wanted = {column.name: simple_type(column.type) for column in LAG.columns}
+    assert not judge_table(LAG, (1, 2), wanted)
+    assert worst(judge_table(LAG, (3, 7), wanted)) == "failed"
+    assert worst(judge_table(LAG, (1, 2), {**wanted, "lag_records": "string"})) == "failed"
+    assert worst(judge_table(LAG, (1, 2), {**wanted, "new": "bigint"})) == "warning"
+    older = {name: kind for name, kind in wanted.items() if name != "stalled"}
+    assert worst(judge_table(LAG, (1, 2), older)) == "warning"
+    without_a_key = {name: kind for name, kind in wanted.items() if name != "group_id"}
+    assert worst(judge_table(LAG, (1, 2), without_a_key)) == "failed"
+
+
+def test_a_real_lake_s_tables_are_those_of_the_contracts(command_lake: Path) -> None:
+    assert worst(check_tables(LakeReader(str(command_lake)))) == "ok"
+
+
+@pytest.mark.usefixtures("spark")
+def test_attempts_that_nobody_finished_are_counted_from_the_files_statistics(tmp_path: Path) -> None:
+    from datetime import date
+
+    lake = tmp_path / "lake"
+    for snapshot_id in ("20261122T000000000Z-aaaaaaaa", "20261122T000500000Z-bbbbbbbb"):
+        row = {"day": date(2026, 11, 22), "snapshot_id": snapshot_id, "topic": "t", "partition": 0}
+        write_rows(lake, OFFSETS, [row])
+    marker = {"snapshot_id": "20261122T000000000Z-aaaaaaaa", "day": date(2026, 11, 22)}
+    write_rows(lake, SNAPSHOTS, [marker])
+    [found] = check_unfinished(LakeReader(str(lake)), NOW)
+    assert found.verdict is Verdict.WARNING
+    assert found.told.startswith("1 attempts")
+    assert "bbbbbbbb" in found.told
+    assert worst(judge_unfinished(["20261122T015500000Z-cccccccc"], NOW)) == "ok"
+
+
+def test_trying_to_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    reader = LakeReader(str(tmp_path))
+    assert worst(check_writable(reader, write=True)) == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Spark and Airflow ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ('openjdk version "17.0.12" 2024-07-16', "ok"),
+        ('java version "1.8.0_401"', "failed"),
+        ('openjdk version "11.0.2"', "failed"),
+        ("Segmentation fault", "failed"),
+    ],
+)
+def test_an_old_java_is_told(text: str, verdict: str) -> None:
+    assert worst(judge_java("java", text)) == verdict
+
+
+def test_packages_jars_and_pythons_have_to_fit() -> None:
+    good = {"pyspark": "4.1.3", "pyspark-client": "4.1.3", "delta-spark": "4.4.0"}
+    assert worst(check_packages(good)) == "ok"
+    assert worst(check_packages(good | {"pyspark-client": "4.1.2"})) == "failed"
+    assert worst(check_packages(dict.fromkeys(good))) == "skipped"
+    jars = ["delta-spark_4.1_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"]
+    assert worst(judge_jars(jars, "f", "4.4.0")) == "ok"
+    assert worst(judge_jars(jars, "f", "4.3.0")) == "failed"
+    assert worst(judge_jars([*jars, "delta-spark_2.13-4.0.0.jar"], "f", "4.4.0")) == "failed"
+    assert worst(judge_jars(jars[:1], "f", "4.4.0")) == "failed"
+    assert worst(judge_jars([], "f", "4.4.0")) == "warning"
+    assert worst(judge_python("python3", "3.9", "3.11")) == "failed"
+
+
+def test_a_spark_master_is_knocked_at() -> None:
+    connection = '{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}'
+    found = check_master({"AIRFLOW_CONN_SPARK_DEFAULT": connection})
+    assert worst(found) == "failed"
+    assert "127.0.0.1:1" in found[0].told
+    assert worst(check_master({"EVENLAG_SPARK_MASTER": "local[*]"})) == "ok"
+    assert worst(check_master({})) == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        ("spark://local[*]", "failed"),
+        ('{"conn_type": "spark"}', "failed"),
+        ('{"conn_type": "spark", "host": "local[*]"}', "ok"),
+        ("", "skipped"),
+    ],
+)
+def test_the_spark_connection_is_json_with_a_master(value: str, verdict: str) -> None:
+    assert worst(check_connection({"AIRFLOW_CONN_SPARK_DEFAULT": value})) == verdict
+
+
+def test_dag_files_of_another_version_are_told(tmp_path: Path) -> None:
+    environ = {"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path)}
+    assert worst(check_dag_files(environ)) == "failed"
+    for name, text in dag_texts().items():
+        (tmp_path / "evenlag_dags" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "evenlag_dags" / name).write_text(text, encoding="utf-8")
+    assert worst(check_dag_files(environ)) == "ok"
+    (tmp_path / "evenlag_dags" / "lag_rebalance.py").write_text("# older", encoding="utf-8")
+    [found] = check_dag_files(environ)
+    assert found.told.endswith("of another version: lag_rebalance.py")
+    assert found.todo == f"evenlag dags install {tmp_path}"
+
+
+def test_airflow_s_answers_are_judged() -> None:
+    healthy = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
+    assert worst(judge_health(healthy)) == "ok"
+    [found] = judge_health(healthy | {"scheduler": {"status": "unhealthy"}})
+    assert found.told == "scheduler is unhealthy"
+    assert worst(judge_imports({"import_errors": []})) == "ok"
+    broken = {"filename": "lag.py", "stack_trace": "Traceback\n  …\nDagPolicyError: no file\n"}
+    assert judge_imports({"import_errors": [broken]})[0].told == "lag.py: DagPolicyError: no file"
+    assert worst(judge_dags({"a": False})) == "ok"
+    assert worst(judge_dags({"a": True})) == "warning"
+    assert worst(judge_dags({"a": None})) == "failed"
+    assert worst(judge_heartbeat(300, ["*/5 * * * *"], NOW)) == "ok"
+    assert worst(judge_heartbeat(300, ["*/5 * * * *", "* * * * *"], NOW)) == "warning"
+    assert worst(judge_heartbeat(300, ["0 0 L * *"], NOW)) == "skipped"
+
+
+def test_an_airflow_that_is_not_there_fails_what_asks_it() -> None:
+    checks = {check.full_name: check for check in airflow_checks(None, "http://127.0.0.1:1", {})}
+    [found] = checks["airflow.health"].look()
+    assert found.verdict is Verdict.FAILED
+    assert "127.0.0.1:1" in found.told
+
+
+# Running --------------------------------------------------------------------------------------------------
+
+
+def test_all_checks_are_done_whatever_one_of_them_does() -> None:
+    release = threading.Event()
+
+    def hang() -> list[Finding]:
+        release.wait(300)
+        return [ok("too late")]
+
+    def break_() -> list[Finding]:
+        raise OSError("the wire is cut")
+
+    fine = Check("a", "fine", lambda: [ok("well")])
+    lanes = [
+        Lane("one", (fine, Check("a", "hangs", hang), Check("a", "after", lambda: [ok("never")]))),
+        Lane("two", (Check("b", "breaks", break_), Check("b", "after", lambda: [ok("well")]))),
+    ]
+    # The others get their time on a busy machine: only the one that hangs for good runs into it.
+    results = {result.check: result for result in run_lanes(lanes, check_timeout_s=5, timeout_s=60)}
+    release.set()
+    assert {name: result.verdict.value for name, result in results.items()} == {
+        "a.fine": "ok",
+        "a.hangs": "failed",
+        "a.after": "skipped",
+        "b.breaks": "failed",
+        "b.after": "ok",
+    }
+    assert "the wire is cut" in results["b.breaks"].findings[0].told
+    assert results["a.after"].findings[0].told == "a.hangs did not answer before it"

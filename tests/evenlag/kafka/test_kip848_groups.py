@@ -1,0 +1,81 @@
+"""A group that speaks the protocol of KIP-848, on the real broker: read with its members like any other."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import admin_client
+from evenlag.kafka.groups import Listed, describe_groups, find_coordinators
+from evenlag.kafka.rate_limit import Deadline, RequestBudget
+from evenlag.policy.settings import ClusterSettings
+from tests.support.kip848.members import NewerMember
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sandbox.broker import Broker
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Any]:
+    with admin_client(ClusterSettings(bootstrap_servers=(broker.bootstrap_servers,))) as client:
+        yield client
+
+
+def beat_until_shared(members: list[NewerMember], num_partitions: int) -> None:
+    """Beat until the broker has dealt all partitions out, and each member has told what it holds."""
+    deadline = time.monotonic() + 120
+    held: list[int] = []
+    while len(held) != num_partitions or len(set(held)) != num_partitions:
+        assert time.monotonic() < deadline, held
+        shares = [member.beat() for member in members]
+        held = [number for share in shares for numbers in share.values() for number in numbers]
+        if not all(any(share.values()) for share in shares):
+            held = []
+        time.sleep(0.2)
+    for member in members:
+        member.beat()
+
+
+def test_members_of_the_newer_protocol_are_read_with_what_they_take_and_hold(
+    admin: Any, unique: Callable[[str], str]
+) -> None:
+    topic, group = unique("orders"), unique("newer")
+    admin.create_topics({topic: {"num_partitions": 4}}, wait_for_metadata=True)
+    members = [NewerMember(admin, group, [topic], instance=name) for name in (None, "pod-1")]
+    beat_until_shared(members, 4)
+    reading = ClusterReader(admin).read()
+    rows = {row["member_id"]: row for row in reading.members.to_pylist() if row["group_id"] == group}
+    assert set(rows) == {member.member_id for member in members}
+    for member in members:
+        row = rows[member.member_id]
+        assert (row["group_state"], row["group_type"], row["assignor"]) == ("Stable", "consumer", "uniform")
+        assert (row["group_instance_id"], row["subscription"], row["error"]) == (
+            member.instance,
+            [topic],
+            None,
+        )
+        # Each has told that it is there: at the epoch of the target, which is what it holds.
+        assert row["group_epoch"] == row["assignment_epoch"] == row["member_epoch"] > 0
+        assert row["target_assignment"] == row["assignment"]
+        assert (row["member_type"], row["rack_id"]) == ("consumer", None)
+    held = sorted(
+        number for row in rows.values() for part in row["assignment"] for number in part["partitions"]
+    )
+    assert held == [0, 1, 2, 3]
+
+
+def test_a_group_that_is_not_there_is_an_error_of_its_own(admin: Any, unique: Callable[[str], str]) -> None:
+    name = unique("nobody")
+    calls = BrokerCalls(admin, budget=RequestBudget(100), deadline=Deadline(60), timeout_s=30, max_failures=3)
+    listed = {name: Listed("Stable", "consumer", "consumer")}
+    (row,) = describe_groups(calls, listed, find_coordinators(calls, [name]))
+    assert row.get("member_id") is None
+    assert "GroupIdNotFound" in row["error"]

@@ -1,0 +1,126 @@
+"""One broker of two stalls: what the other has is read all the same, and the stalled one is asked seldom."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import admin_client
+from evenlag.kafka.groups import find_coordinators
+from evenlag.kafka.rate_limit import Deadline, ReadingLimits, RequestBudget
+from evenlag.policy.settings import ClusterSettings
+from sandbox.broker import Broker
+from tests.support.two_brokers import SecondBroker, StallingProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evenlag.kafka.cluster_reader import ClusterReading
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+TOPIC, NUM_PARTITIONS, NUM_GROUPS = "orders", 12, 8
+GROUPS = [f"group-{number}" for number in range(NUM_GROUPS)]
+PATIENT = ReadingLimits(requests_per_s=1_000, request_timeout_s=60, max_broker_failures=3, deadline_s=240)
+# Long enough for a healthy broker on a busy machine, short enough to wait for three times.
+SHORT = ReadingLimits(requests_per_s=1_000, request_timeout_s=3, max_broker_failures=3, deadline_s=240)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, StallingProxy]]:
+    """Return an admin client of two brokers that lead and coordinate half each, and the second's proxy."""
+    folder = tmp_path_factory.mktemp("two")
+    with Broker.start(folder / "first") as first:
+        second = SecondBroker(folder / "second", first)
+        with StallingProxy(second.bootstrap_servers) as proxy:
+            try:
+                second.launch(proxy)
+                settings = ClusterSettings(bootstrap_servers=(first.bootstrap_servers,))
+                with admin_client(settings) as admin:
+                    fill(admin)
+                    yield admin, proxy
+            finally:
+                # It holds nothing that is looked at again, and a clean end waits for its peer.
+                second.kill()
+
+
+def fill(admin: Any) -> None:
+    """Lay half of everything on each broker, and commit something for each group."""
+    halves = {number: [1 + number % 2] for number in range(NUM_PARTITIONS)}
+    admin.create_topics({TOPIC: {"assignments": halves}}, wait_for_metadata=True)
+    moves = {TopicPartition("__consumer_offsets", number): [1 + number % 2] for number in range(4)}
+    admin.alter_partition_reassignments(moves)
+    calls = BrokerCalls(
+        admin, budget=RequestBudget(1_000), deadline=Deadline(90), timeout_s=10, max_failures=90
+    )
+    deadline = time.monotonic() + 90
+    # kafka-python remembers coordinators: it is asked only when they have moved.
+    while set(find_coordinators(calls, GROUPS).values()) != {1, 2}:
+        assert time.monotonic() < deadline, "the coordinators did not move"
+        time.sleep(0.2)
+    commits = {TopicPartition(TOPIC, number): OffsetAndMetadata(0, "", -1) for number in halves}
+    for group_id in GROUPS:
+        while any(error.errno for error in admin.alter_group_offsets(group_id, commits).values()):
+            assert time.monotonic() < deadline, "the commits are not taken"
+            time.sleep(0.2)
+
+
+def errors_by_leader(reading: ClusterReading) -> dict[int, set[str | None]]:
+    leaders = reading.survey.partitions.leader.tolist()
+    found: dict[int, set[str | None]] = {}
+    for leader, error in zip(leaders, reading.offsets["error"].to_pylist(), strict=True):
+        found.setdefault(leader, set()).add(error)
+    return found
+
+
+def test_a_stalled_broker_is_left_alone_and_the_other_is_read(cluster: tuple[Any, StallingProxy]) -> None:
+    admin, proxy = cluster
+    whole = ClusterReader(admin, limits=PATIENT).read()
+    assert whole.problems == []
+    assert whole.num_unread_partitions == 0
+    assert {row["group_id"] for row in whole.commits.to_pylist()} == set(GROUPS)
+    mine = {name for name, node in whole.survey.coordinators.items() if node == 2}
+    assert mine
+    assert mine < set(GROUPS)
+
+    proxy.stall()
+    try:
+        reading = ClusterReader(admin, limits=SHORT, known_groups=lambda: GROUPS).read()
+        num_asked = proxy.requests.total()
+    finally:
+        proxy.flow()
+
+    errors = errors_by_leader(reading)
+    assert errors[1] == {None}
+    (error,) = errors[2]
+    assert error is not None
+    assert error.startswith(f"broker 2 ({proxy.address}) did not answer")
+    # Asked three times in all, whatever there was to be asked; kafka-python may look at metadata by itself.
+    assert num_asked - proxy.requests[3] <= SHORT.max_broker_failures
+    offsets = [problem for problem in reading.problems if problem.kind == "offsets"]
+    assert [problem.count for problem in offsets] == [NUM_PARTITIONS // 2]
+    assert {problem.kind for problem in reading.problems} == {"broker", "group", "commits", "offsets"}
+
+    # The groups that it coordinates are there still, and not known.
+    members = {row["group_id"]: row for row in reading.members.to_pylist()}
+    assert set(members) == set(GROUPS)
+    assert {name for name, row in members.items() if row["error"]} == mine
+    commits = reading.commits.to_pylist()
+    assert {row["group_id"] for row in commits if row["error"]} == mine
+    assert {row["group_id"] for row in commits if row["partition"] is not None} == set(GROUPS) - mine
+
+
+def test_a_broker_that_answers_again_is_read_by_the_next_reading(cluster: tuple[Any, StallingProxy]) -> None:
+    admin, _ = cluster
+    budget = RequestBudget(1_000)
+    reading = ClusterReader(admin, limits=PATIENT, budget=budget).read()
+    assert reading.num_unread_partitions == 0
+    assert {row["group_id"] for row in reading.commits.to_pylist()} == set(GROUPS)
+    # Metadata twice, coordinators once; of each broker groups, members, commits, and three kinds of offsets.
+    assert budget.num_requests == reading.num_requests == 3 + 2 * 6

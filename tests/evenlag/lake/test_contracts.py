@@ -1,0 +1,66 @@
+"""Contracts only ever gain columns that may be null, so that a lake outlives the versions that write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from evenlag.errors import SchemaError
+from evenlag.lake.schema_evolution import (
+    check_types,
+    missing_columns,
+    refuse_unknown,
+    simple_type,
+    type_of_log,
+)
+from evenlag.lake.tables import COMMITS, TABLES, Column, Table
+from tests.support.lakes.older_lake import recorded_contracts
+
+
+@pytest.mark.parametrize("recorded", recorded_contracts().values(), ids=lambda table: table.name)
+def test_since_they_first_landed_contracts_only_gained_columns_that_may_be_null(recorded: Table) -> None:
+    types = {column.name: simple_type(column.type) for column in recorded.columns}
+    today = TABLES[recorded.name]
+    assert all(column.nullable for column in missing_columns(today, types))
+    assert set(types) <= set(today.column_names)
+    assert today.key == recorded.key
+    assert today.writer == recorded.writer
+
+
+def test_a_column_of_another_type_is_refused_by_name() -> None:
+    types = {column.name: simple_type(column.type) for column in COMMITS.columns}
+    check_types(COMMITS, types)
+    with pytest.raises(
+        SchemaError, match=r"commits: column committed_offset is string .* and bigint .*upgrade"
+    ):
+        check_types(COMMITS, types | {"committed_offset": "string"})
+
+
+def test_a_column_that_every_row_has_cannot_be_missing() -> None:
+    types = {column.name: simple_type(column.type) for column in COMMITS.columns if column.name != "group_id"}
+    with pytest.raises(SchemaError, match=r"commits: column group_id is not in the lake"):
+        missing_columns(COMMITS, types)
+
+
+def test_an_added_column_is_told_and_rows_with_unknown_ones_are_refused() -> None:
+    types = {column.name: simple_type(column.type) for column in COMMITS.columns}
+    added = Column("note", "STRUCT<a: STRING, b: ARRAY<INT>>", "new")
+    newer = Table(COMMITS.name, COMMITS.doc, COMMITS.key, (*COMMITS.columns, added))
+    assert missing_columns(newer, types) == (added,)
+    with pytest.raises(SchemaError, match="commits: rows have columns that its contract does not know: note"):
+        refuse_unknown(COMMITS, newer.column_names)
+
+
+def test_types_of_the_log_read_as_spark_prints_them() -> None:
+    nested = {
+        "type": "array",
+        "containsNull": True,
+        "elementType": {
+            "type": "struct",
+            "fields": [
+                {"name": "topic", "type": "string", "nullable": True, "metadata": {}},
+                {"name": "partitions", "type": {"type": "array", "elementType": "integer"}, "nullable": True},
+            ],
+        },
+    }
+    assert type_of_log(nested) == simple_type("ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>")
+    assert type_of_log({"type": "map", "keyType": "string", "valueType": "long"}) == "map<string,bigint>"

@@ -1,0 +1,128 @@
+"""Tables gain columns: a newer and an older evenlag write one lake, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.errors import SchemaError
+from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import CONTROL_ACTIONS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.lake.writer import direct_writer
+from spark_jobs.runtime.delta_lake import Lake
+from tests.support.lakes.snapshots import DAY, NOW, frame, marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+
+ADDED = (Column("note", "STRING", "new"), Column("parts", "ARRAY<STRUCT<topic: STRING, count: INT>>", "new"))
+RUN = {"run_id": "r", "step": "observe", "slot": NOW, "started_at": NOW, "finished_at": NOW}
+
+
+def newer(table: Table) -> Table:
+    """Return a contract as a later version has it."""
+    return replace(table, columns=(*table.columns, *ADDED))
+
+
+def test_versions_write_one_table_in_any_order(lake: Lake) -> None:
+    """Append, insert and replacing of days, by an older evenlag, a newer one, and the older one again."""
+    root, spark = lake.paths.root, lake.spark
+    notes = {"old": None, "new": "n", "old again": None}
+    for number, (name, note) in enumerate(notes.items()):
+        version = Lake(spark, root)
+        runs = RUNS if note is None else newer(RUNS)
+        snapshots = SNAPSHOTS if note is None else newer(SNAPSHOTS)
+        more = {} if note is None else {"note": note, "parts": [{"topic": "t", "count": 1}]}
+        version.append(runs, frame(spark, runs, [RUN | {"run_id": name} | more]), f"run/{name}")
+        slot = NOW + timedelta(minutes=number)
+        row = marker(snapshot_id=name, slot=slot, **more)
+        version.insert_missing(snapshots, frame(spark, snapshots, [row]), ("cluster", "day", "slot"), name)
+    rows = {row.run_id: row.note for row in Lake(spark, root).read(newer(RUNS)).collect()}
+    assert rows == notes
+    light = LakeReader(root).read(newer(SNAPSHOTS), columns=["snapshot_id", "note", "parts"]).to_pylist()
+    assert {row["snapshot_id"]: row["note"] for row in light} == notes
+    assert [row["parts"] for row in light if row["note"]] == [[{"topic": "t", "count": 1}]]
+    assert Lake(spark, root).read(RUNS).count() == 3
+    replaced = frame(spark, RUNS, [RUN | {"run_id": "replaced"}])
+    Lake(spark, root).replace_days(RUNS, replaced, "c", [DAY])
+    assert [row.note for row in Lake(spark, root).read(newer(RUNS)).collect()] == [None]
+
+
+def test_two_new_versions_that_begin_a_table_at_once_both_write_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a lake that is no folder of this machine: nothing but Delta's log keeps them apart.
+    monkeypatch.setattr(LakePaths, "lock", lambda *_: nullcontext())
+    root, spark, errors = lake.paths.root, lake.spark, list[Exception]()
+    start = threading.Barrier(2)
+
+    def write(table: Table, name: str) -> None:
+        rows = frame(spark, table, [RUN | {"run_id": name}])
+        start.wait(60)
+        try:
+            Lake(spark, root).append(table, rows, f"run/{name}")
+        except Exception as error:  # noqa: BLE001 - told by the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=pair) for pair in ((newer(RUNS), "new"), (RUNS, "old"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(row.run_id for row in Lake(spark, root).read(newer(RUNS)).collect()) == ["new", "old"]
+
+
+def test_a_retyped_or_removed_column_is_refused_by_both_writers(lake: Lake, tmp_path: Path) -> None:
+    columns = tuple(
+        replace(column, type="STRING") if column.name == "slot" else column for column in RUNS.columns
+    )
+    retyped = replace(RUNS, columns=columns)
+    lake.append(retyped, frame(lake.spark, retyped, [RUN | {"slot": "noon"}]), "x")
+    again = Lake(lake.spark, lake.paths.root)
+    for attempt in (
+        lambda: again.append(RUNS, frame(lake.spark, RUNS, [RUN]), "y"),
+        lambda: again.read(RUNS),
+        lambda: LakeReader(lake.paths.root).read(RUNS),
+    ):
+        with pytest.raises(SchemaError, match=r"runs: column slot is string in the lake and timestamp"):
+            attempt()
+    removed = replace(RUNS, columns=tuple(c for c in RUNS.columns if c.name != "step"))
+    other = Lake(lake.spark, str(tmp_path / "other"))
+    other.append(removed, frame(lake.spark, removed, [RUN]), "x")
+    with pytest.raises(SchemaError, match="runs: column step is not in the lake"):
+        Lake(lake.spark, other.paths.root).append(RUNS, frame(lake.spark, RUNS, [RUN]), "y")
+
+
+def test_a_table_written_without_spark_gains_columns_too(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    row = {"cluster": "c", "day": DAY, "action": "RESUME", "hint_topic": "h", "reason": "r", "actor": "a"}
+    more = {"note": "n", "parts": [{"topic": "t", "count": 1}]}
+    for name, table, added in (
+        ("old", CONTROL_ACTIONS, {}),
+        ("new", newer(CONTROL_ACTIONS), more),
+        ("old again", CONTROL_ACTIONS, {}),
+    ):
+        with direct_writer(root, table) as writer:
+            writer.append([row | {"action_id": name, "at": NOW} | added])
+    rows = LakeReader(root).read(newer(CONTROL_ACTIONS)).to_pylist()
+    assert {found["action_id"]: found["note"] for found in rows} == {
+        "old": None,
+        "new": "n",
+        "old again": None,
+    }
+    assert LakeReader(root).read(CONTROL_ACTIONS).num_rows == 3
+    columns = tuple(replace(c, type="BIGINT") if c.name == "at" else c for c in CONTROL_ACTIONS.columns)
+    with (
+        pytest.raises(SchemaError, match="control_actions: column at is timestamp in the lake and bigint"),
+        direct_writer(root, replace(CONTROL_ACTIONS, columns=columns)) as writer,
+    ):
+        writer.append([row | {"action_id": "bad", "at": 1}])

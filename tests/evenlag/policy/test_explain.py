@@ -1,0 +1,80 @@
+"""Which rule holds, why, and where every setting comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from assignor_core.objective import Load
+from evenlag.cli.app import app
+from evenlag.policy.explain import explain_group
+from evenlag.policy.loader import parse_policy
+from evenlag.policy.settings import GroupSettings
+from tests.evenlag.policy.test_loader import POLICY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RULES = (
+    POLICY
+    + """  - match: "checkout-*"
+    mode: auto
+    load: mix
+    capacities:
+      - {match: "*-large-*", capacity: 4}
+      - {match: "/pod-[0-3]/", capacity: 2}
+    gates:
+      cooldown_s: 60
+"""
+)
+
+
+def test_the_rule_that_holds_is_told_with_the_ones_passed_over() -> None:
+    loaded = parse_policy(RULES, environ={})
+    found = explain_group(loaded, "other", "checkout-eu")
+    assert (found.rule_number, found.rule_line, found.match) == (4, 15, "checkout-*")
+    assert [number for number, _, _ in found.passed_over] == [1, 2, 3]
+    assert found.passed_over[1][2] == "holds on orders only"
+    assert found.passed_over[2][2] == "checkout-eu does not fit the expression"
+    told = {setting.name: (setting.value, setting.source) for setting in found.settings}
+    assert told["mode"] == ("auto", "rule 4, line 16")
+    assert told["gates.cooldown_s"] == (60, "rule 4, line 22")
+    assert told["gates.min_breaches"] == (1, "default")
+    assert told["max_moves"] == (1000, "default")
+    assert set(told) > set(GroupSettings.model_fields) - {"gates", "back_off"}
+
+
+def test_the_environment_and_the_defaults_are_named_as_sources() -> None:
+    loaded = parse_policy(RULES, environ={"EVENLAG_MAX_MODE": "approve"})
+    told = {setting.name: setting for setting in explain_group(loaded, "orders", "checkout-1").settings}
+    assert told["mode"].value == "approve"
+    assert told["mode"].source == "max_mode (EVENLAG_MAX_MODE) allows no auto"
+    found = explain_group(loaded, "orders", "else")
+    assert (found.rule_number, {setting.source for setting in found.settings}) == (None, {"default"})
+    in_file = parse_policy("max_mode: observe\n" + RULES.lstrip(), environ={})
+    assert explain_group(in_file, "orders", "else").settings[0].source == "max_mode (line 1) allows no shadow"
+
+
+@pytest.mark.parametrize(
+    ("instance", "capacity"),
+    [("a-large-1", 4.0), ("pod-3", 2.0), ("pod-4", 1.0), ("pod-33", 1.0), (None, 1.0)],
+)
+def test_a_members_capacity_goes_by_its_instance_id(instance: str | None, capacity: float) -> None:
+    settings = parse_policy(RULES, environ={}).policy.group_settings("orders", "checkout-eu")
+    assert settings.load is Load.MIX
+    assert settings.capacity_of(instance) == capacity
+
+
+def test_the_command_explains_and_prints_the_schema(tmp_path: Path) -> None:
+    path = tmp_path / "evenlag.yaml"
+    path.write_text(RULES)
+    runner = CliRunner()
+    asked = ["policy", "explain", "checkout-eu", "--config", str(path)]
+    done = runner.invoke(app, [*asked, "--cluster", "orders"], env={"COLUMNS": "160"})
+    assert done.exit_code == 0, done.output
+    assert "Rule 4 (checkout-*), line 15, is the first that matches checkout-eu on orders" in done.output
+    assert "*-large-*: 4, /pod-[0-3]/: 2" in done.output
+    assert "rule 4, line 22" in done.output
+    assert '"evenlag policy"' in runner.invoke(app, ["policy", "schema"]).output

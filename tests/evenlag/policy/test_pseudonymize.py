@@ -1,0 +1,83 @@
+"""What may tell of a person is hidden before it is written, so that it still tells who is the same."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenlag.errors import PolicyError, SecretError
+from evenlag.lake.tables import TABLES
+from evenlag.policy.loader import parse_policy
+from evenlag.policy.pseudonymize import Hider
+from evenlag.policy.settings import PrivacySettings
+
+ROWS: list[dict[str, Any]] = [
+    {"member_id": "a-1", "client_id": "a", "client_host": "/10.0.0.1"},
+    {"member_id": "b-1", "client_id": "b", "client_host": "/10.0.0.1"},
+    {"member_id": None, "client_id": None, "client_host": None},
+]
+
+
+def settings(text: str) -> PrivacySettings:
+    policy = f'lake: /lake\nclusters:\n  orders: {{bootstrap_servers: "a:1", privacy: {text}}}\n'
+    return parse_policy(policy, environ={}).policy.clusters["orders"].privacy
+
+
+def test_by_default_all_is_kept_and_no_row_is_copied() -> None:
+    assert Hider.of(PrivacySettings()).hide(ROWS) is ROWS
+
+
+def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "first key")
+    privacy = settings("{hosts: hash, client_ids: drop, key: {env: KEY}}")
+    first, second, empty = Hider.of(privacy).hide(ROWS)
+    assert first["client_host"] == second["client_host"]
+    assert first["client_host"].startswith("~")
+    assert "10.0" not in first["client_host"]
+    assert (first["client_id"], second["client_id"]) == (None, None)
+    assert [row["member_id"] for row in (first, second)] == ["a-1", "b-1"]
+    assert empty == ROWS[2]
+    assert ROWS[0]["client_host"] == "/10.0.0.1", "what was read is not changed"
+    monkeypatch.setenv("KEY", "another key")
+    assert Hider.of(privacy).hide(ROWS)[0]["client_host"] != first["client_host"]
+
+
+def test_the_same_text_in_two_columns_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "k")
+    privacy = settings("{hosts: hash, client_ids: hash, key: {env: KEY}}")
+    [row] = Hider.of(privacy).hide([{"client_id": "same", "client_host": "same"}])
+    assert row["client_id"] != row["client_host"]
+
+
+def test_without_its_key_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PolicyError, match="hash needs a key"):
+        settings("{hosts: hash}")
+    monkeypatch.delenv("KEY", raising=False)
+    with pytest.raises(SecretError, match="KEY"):
+        Hider.of(settings("{hosts: hash, key: {env: KEY}}")).hide(ROWS)
+
+
+def test_what_travels_to_an_executor_hides_alike_and_does_not_show_its_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KEY", "do not show")
+    hider = Hider.of(settings("{hosts: hash, key: {env: KEY}}"))
+    assert "do not show" not in repr(hider)
+    travelled = pickle.loads(pickle.dumps(hider))  # noqa: S301  # made right here
+    assert travelled.hide(ROWS) == hider.hide(ROWS)
+
+
+def test_the_page_tells_every_table_that_holds_such_a_column() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    telling = {"client_host", "client_id", "actor", "member_id", "owner_member_id", "group_instance_id"}
+    told = {
+        (table.name, column)
+        for table in TABLES.values()
+        for column in telling
+        if any(column == one.name or f"{column}:" in one.type for one in table.columns)
+    }
+    missing = [name for name, _ in sorted(told) if f"`{name}`" not in page]
+    assert missing == []

@@ -1,0 +1,153 @@
+"""The publisher on the real broker: killed (-9) at each step, and two of them at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.errors import FencedPublisherError
+from evenlag.publishing import publish as module
+from evenlag.publishing.publish import PublishReport, publish_hints
+from tests.support.live_plan import LiveGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from sandbox.broker import Broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+KILLED = Path(__file__).resolve().parents[2] / "support" / "killed_publish.py"
+
+
+@pytest.fixture
+def group(
+    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
+) -> Iterator[LiveGroup]:
+    live = LiveGroup(broker, spark, tmp_path, unique, mode="auto")
+    yield live
+    live.close()
+
+
+def publish(group: LiveGroup) -> PublishReport:
+    return publish_hints(group.loaded, group.name, datetime.now(UTC), "r")
+
+
+def new_plan(group: LiveGroup, *, age_s: int = 5) -> str:
+    group.wait_until_settled()
+    return group.plan(mode="auto", approved=True, age_s=age_s)
+
+
+def test_killed_at_each_step_a_repeat_carries_the_same_sequence_and_plan(group: LiveGroup) -> None:
+    # The newest plan is the one that counts: each is younger than the one before.
+    for number, step in enumerate(("before", "sent", "committed", "told")):
+        plan_id = new_plan(group, age_s=20 - number)
+        slot = datetime.now(UTC).isoformat()
+        command = [sys.executable, str(KILLED), str(group.config), group.name, slot, step]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == -9, done.stderr[-3000:]
+        standing = group.topic_state.hints.get(group.group_id)
+        is_published = step in {"committed", "told"}
+        assert (standing is not None and standing.plan_id == plan_id) is is_published, step
+        assert ("PUBLISHED" in group.events(plan_id)) is (step == "told"), step
+        report = publish(group)
+        sequence = number + 1
+        assert report.published == ([] if step == "told" else [(group.group_id, plan_id, sequence)]), step
+        again = group.topic_state.hints[group.group_id]
+        assert (again.plan_id, again.sequence) == (plan_id, sequence), step
+        if is_published:
+            assert standing is not None
+            assert (again.sequence, again.issued_at_ms) == (standing.sequence, standing.issued_at_ms), step
+        told = group.events(plan_id)["PUBLISHED"]
+        assert told["sequence"] == sequence, step
+        assert round(told["at"].timestamp() * 1000) == again.issued_at_ms, step
+        assert publish(group).published == []
+
+
+class Stuck:
+    """A publishing that stops at one of its steps until it is let go on."""
+
+    def __init__(self, group: LiveGroup, patch: pytest.MonkeyPatch, step: str) -> None:
+        self.is_there, self._go_on = threading.Event(), threading.Event()
+        self.report: PublishReport | None = None
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(group,))
+        real = getattr(module, step)
+
+        def wrapped(*given: Any, **named: Any) -> Any:
+            if threading.current_thread() is self._thread:
+                self.is_there.set()
+                assert self._go_on.wait(60)
+            return real(*given, **named)
+
+        patch.setattr(module, step, wrapped)
+        self._thread.start()
+        assert self.is_there.wait(60)
+
+    def _run(self, group: LiveGroup) -> None:
+        try:
+            self.report = publish(group)
+        except Exception as error:  # noqa: BLE001 - what it was is what the test asks for
+            self.error = error
+
+    def wake(self) -> None:
+        """Let it go on to its end."""
+        self._go_on.set()
+        self._thread.join(60)
+
+
+@pytest.mark.parametrize(
+    ("step", "does_change"), [("read_live_gains", False), ("read_live_groups", True)], ids=["write", "expire"]
+)
+def test_a_stuck_run_that_wakes_up_is_fenced_and_tells_nothing(
+    group: LiveGroup, monkeypatch: pytest.MonkeyPatch, step: str, *, does_change: bool
+) -> None:
+    plan_id = new_plan(group)
+    stuck = Stuck(group, monkeypatch, step)
+    assert publish(group).published == [(group.group_id, plan_id, 1)]
+    if does_change:
+        # What it would judge by now is the group that follows the other run's hint.
+        group.add_member()
+    standing = group.topic_state.hints[group.group_id]
+    stuck.wake()
+    assert isinstance(stuck.error, FencedPublisherError), (stuck.error, stuck.report)
+    assert group.topic_state.hints[group.group_id] == standing
+    told = group.events(plan_id)
+    assert told["PUBLISHED"]["sequence"] == 1
+    assert "EXPIRED" not in told
+
+
+def test_a_run_stuck_before_it_could_fence_puts_no_older_plan_over_a_newer_one(
+    group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = new_plan(group, age_s=9)
+    stuck = Stuck(group, monkeypatch, "ensure_hint_topic")
+    newer = group.plan(mode="auto", approved=True, age_s=3)
+    assert [plan for _, plan, _ in publish(group).published] == [newer]
+    stuck.wake()
+    assert stuck.report == PublishReport()
+    assert group.topic_state.hints[group.group_id].plan_id == newer
+    assert group.events(older)["EXPIRED"]["reason"] == "a newer plan of the group is approved or published"
+
+
+def test_a_plan_that_a_person_rejected_meanwhile_is_not_published(
+    group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evenlag.publishing.event_log import ControlEvent, append_control_events
+
+    plan_id = new_plan(group)
+    stuck = Stuck(group, monkeypatch, "ensure_hint_topic")
+    told = group.events(plan_id)["APPROVED"]
+    rejection = told | {"event": "REJECTED", "actor": "alice", "reason": "no", "at": datetime.now(UTC)}
+    append_control_events(str(group.lake), [ControlEvent(**rejection)])
+    stuck.wake()
+    assert stuck.report == PublishReport()
+    assert group.group_id not in group.topic_state.hints

@@ -1,0 +1,127 @@
+"""The lake: repeatable appends, one winner a slot, add-only evolution, and nothing half-visible."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.errors import LakeError
+from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import COMMITS, CONTROL_EVENTS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.publishing.event_log import ControlEvent, append_control_events
+from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, commit, frame, marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spark_jobs.runtime.delta_lake import Lake
+
+pytestmark = pytest.mark.jvm
+
+
+def test_an_append_can_be_repeated(lake: Lake) -> None:
+    rows = frame(lake.spark, COMMITS, [commit(0, 5), commit(1, 6)])
+    lake.append(COMMITS, rows, "observe/c/one")
+    lake.append(COMMITS, rows, "observe/c/one")
+    assert lake.read(COMMITS).count() == 2
+    lake.append(COMMITS, rows, "observe/c/two")
+    assert lake.read(COMMITS).count() == 4
+
+
+def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
+    key = ("cluster", "day", "slot")
+    for number in (1, 2):
+        row = marker(snapshot_id=f"20260301T120000000Z-0000000{number}")
+        lake.insert_missing(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, [row]), key, f"observe/c/{number}")
+    later = marker(snapshot_id="20260301T120500000Z-00000003", slot=NOW + timedelta(minutes=5))
+    lake.insert_missing(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, [later]), key, "observe/c/3")
+    assert lake.find_snapshot("c", round(NOW.timestamp() * 1000)) == "20260301T120000000Z-00000001"
+    assert lake.read(SNAPSHOTS).count() == 2
+    assert lake.find_snapshot("other", round(NOW.timestamp() * 1000)) is None
+
+
+def test_a_table_not_written_yet_is_empty_for_both_readers(lake: Lake) -> None:
+    assert lake.read(COMMITS).count() == 0
+    reader = LakeReader(lake.paths.root)
+    assert reader.read(COMMITS).num_rows == 0
+    assert reader.read(COMMITS).schema.names == list(COMMITS.column_names)
+    assert reader.latest_snapshot("c") is None
+
+
+def test_the_light_reader_reads_what_spark_wrote_and_prunes_by_filters(lake: Lake) -> None:
+    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5), commit(1, 6, group="h")]), "a")
+    reader = LakeReader(lake.paths.root)
+    rows = reader.read(COMMITS, filters=[("cluster", "=", "c"), ("day", "=", DAY), ("group_id", "=", "h")])
+    assert rows.select(["snapshot_id", "partition", "committed_offset", "read_at"]).to_pylist() == [
+        {"snapshot_id": SNAPSHOT, "partition": 1, "committed_offset": 6, "read_at": NOW}
+    ]
+    assert reader.read(COMMITS, filters=[("cluster", "=", "other")]).num_rows == 0
+    assert reader.read(COMMITS, columns=["group_id"]).column_names == ["group_id"]
+
+
+def test_columns_carry_their_meaning_into_the_table(lake: Lake) -> None:
+    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]), "a")
+    detail = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.paths.table(COMMITS)}`").collect()[0]
+    assert (detail.minReaderVersion, detail.minWriterVersion) == (1, 2)
+    assert detail.partitionColumns == ["cluster", "day"]
+    fields = {field.name: field for field in lake.read(COMMITS).schema.fields}
+    assert fields["committed_offset"].dataType.simpleString() == "bigint"
+
+
+def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
+    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]), "a")
+    newer = Table(COMMITS.name, COMMITS.doc, COMMITS.key, (*COMMITS.columns, Column("note", "STRING", "new")))
+    assert [row.note for row in lake.read(newer).collect()] == [None]
+    assert LakeReader(lake.paths.root).read(newer, columns=["note"]).to_pylist() == [{"note": None}]
+
+
+def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> None:
+    event = ControlEvent(
+        cluster="c",
+        day=DAY,
+        snapshot_id=SNAPSHOT,
+        plan_id="p",
+        group_id="g",
+        event="PUBLISHED",
+        reason=None,
+        actor="test",
+        at=datetime.now(UTC),
+        sequence=7,
+    )
+    root = lake.paths.root
+    assert append_control_events(root, [event]) == 1
+    assert append_control_events(root, [event]) == 0
+    assert [row.sequence for row in lake.read_events().collect()] == [7]
+    assert LakeReader(root).read_events()["event"].to_pylist() == ["PUBLISHED"]
+    with pytest.raises(LakeError, match="not written by Spark"):
+        lake.append(CONTROL_EVENTS, lake.read(CONTROL_EVENTS), "x")
+
+
+def test_a_lake_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    file = tmp_path / "a-file"
+    file.write_text("in the way")
+    with pytest.raises(LakeError, match="cannot be written"), LakePaths(str(file)).lock(RUNS):
+        pass
+
+
+def _hold_lock(root: str, held: Any) -> None:
+    with LakePaths(root).lock(RUNS):
+        held.set()
+        time.sleep(60)
+
+
+def test_a_killed_writer_leaves_no_lock_behind(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    holder = context.Process(target=_hold_lock, args=(str(tmp_path), held))
+    holder.start()
+    assert held.wait(60)
+    holder.kill()
+    holder.join()
+    with LakePaths(str(tmp_path)).lock(RUNS):
+        assert holder.exitcode == -9

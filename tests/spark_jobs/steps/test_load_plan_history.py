@@ -1,0 +1,109 @@
+"""What the past says of groups: breaches in a row over missing readings, and plans that did not pay off."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
+from evenlag.policy.loader import parse_policy
+from spark_jobs.planning.plan_batch import GroupHistory
+from spark_jobs.steps.load_plan_history import read_history
+from tests.support.lakes.snapshots import NOW, frame
+
+if TYPE_CHECKING:
+    from evenlag.policy.settings import Policy
+    from spark_jobs.runtime.delta_lake import Lake
+
+pytestmark = pytest.mark.jvm
+
+STEP = timedelta(minutes=5)
+POLICY = """
+lake: /nowhere
+clusters: {c: {bootstrap_servers: "localhost:9092", history_window_s: 900}}
+groups:
+  - {match: "b-*", mode: auto, gates: {min_breaches: 5}}
+  - {match: "*", mode: auto, back_off: {after: 2, rest_s: 3600}}
+"""
+
+
+def policy() -> Policy:
+    return parse_policy(POLICY, environ={}).policy
+
+
+def decision(group: str, steps_ago: float, *, is_breach: bool | None = True, policy_hash: str = "p") -> Any:
+    slot = NOW - steps_ago * STEP
+    return {
+        "snapshot_id": f"s-{steps_ago}",
+        "day": slot.date(),
+        "slot": slot,
+        "group_id": group,
+        "policy_hash": policy_hash,
+        "policy_mode": "auto",
+        "decision": "BREACH",
+        "is_breach": is_breach,
+    }
+
+
+def score(
+    group: str, number: int, *, paid_off: bool | None, minutes_ago: float = 10, settings: str | None = None
+) -> Any:
+    at = NOW - timedelta(minutes=minutes_ago)
+    return {
+        "slot": at,
+        "plan_id": f"{group}-{number}",
+        "group_id": group,
+        "settings": settings or policy().group_settings("c", group).canonical_json(),
+        "published_at": at - timedelta(hours=1) + timedelta(seconds=number),
+        "scored_after_ms": 1,
+        "outcome": "APPLIED",
+        "paid_off": paid_off,
+        "reason": f"reason {number}",
+    }
+
+
+def test_breaches_count_in_a_row_and_a_missing_reading_counts_for_nothing(lake: Lake) -> None:
+    rows = [
+        *(decision("b-row", steps) for steps in (1, 2, 3)),
+        *(decision("b-missed-one", steps) for steps in (1, 3, 4)),
+        *(decision("b-gap", steps) for steps in (1, 2, 5.5)),
+        *(decision("b-gap-now", steps) for steps in (3.5, 4.5)),
+        *(decision("b-ended", steps, is_breach=steps != 2) for steps in (1, 2, 3)),
+        *(decision("b-unplanned", steps, is_breach=None if steps == 2 else True) for steps in (1, 2, 3)),
+        *(decision("b-even", steps, is_breach=False) for steps in (1,)),
+        decision("b-two-policies", 1),
+        decision("b-two-policies", 1, is_breach=False, policy_hash="q"),
+        # Of this very slot and later ones: a repeat sees what the first try saw.
+        decision("b-row", 0),
+        decision("b-late", -1),
+    ]
+    lake.append(DECISIONS, frame(lake.spark, DECISIONS, rows), "test")
+    found = read_history(lake, policy(), "c", NOW)
+    assert {group: history.breaches for group, history in found.items()} == {
+        "b-row": 3,
+        "b-missed-one": 3,
+        "b-gap": 2,
+        "b-ended": 1,
+        "b-unplanned": 2,
+    }
+
+
+def test_a_group_backs_off_after_plans_in_a_row_that_did_not_pay_off(lake: Lake) -> None:
+    other = policy().group_settings("c", "x").model_copy(update={"max_moves": 3}).canonical_json()
+    rows = [
+        *(score("rests", number, paid_off=number == 0) for number in range(3)),
+        *(score("once", number, paid_off=number == 0) for number in range(2)),
+        *(score("paid", number, paid_off=number == 2) for number in range(3)),
+        *(score("unclear", number, paid_off=None if number == 1 else False) for number in range(3)),
+        *(score("rested", number, paid_off=False, minutes_ago=60) for number in range(2)),
+        *(score("other-rule", number, paid_off=False, settings=other) for number in range(2)),
+        *(score("rule-between", n, paid_off=False, settings=other if n == 1 else None) for n in range(3)),
+        *(score("b-never", number, paid_off=False) for number in range(2)),
+        *(score("future", number, paid_off=False, minutes_ago=-10) for number in range(2)),
+    ]
+    lake.append(PLAN_EVALUATIONS, frame(lake.spark, PLAN_EVALUATIONS, rows), "test")
+    found = read_history(lake, policy(), "c", NOW)
+    until = "backs off until 2026-03-01 12:50 UTC: its last 2 plans did not pay off; the last: reason 2"
+    assert found == {"rests": GroupHistory(0, until), "unclear": GroupHistory(0, until)}

@@ -1,0 +1,356 @@
+"""The lake's upkeep: what is compacted, thinned, removed and deleted, what stays, and kills in between."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.errors import LakeError, SnapshotNotFoundError
+from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import TableFiles, read_table_files
+from evenlag.lake.tables import (
+    AUDITED_SNAPSHOTS,
+    COMMITS,
+    DOWNSAMPLED_DAYS,
+    LAG,
+    MEMBERS,
+    MEMBERSHIPS,
+    OFFSETS,
+    OWNERSHIP,
+    PLAN_ASSIGNMENTS,
+    PLANS,
+    SNAPSHOTS,
+    TABLE_HEALTH,
+    Table,
+)
+from evenlag.monitoring.table_health import Check, check_lake, keep_checks, newest_faults
+from evenlag.policy.loader import LoadedPolicy
+from evenlag.policy.settings import Policy
+from spark_jobs.audit import audit_assignments
+from spark_jobs.compare import Request, run_compare
+from spark_jobs.maintain import STEPS, Maintained, maintain_lake
+from spark_jobs.maintenance.downsampling import hourly
+from spark_jobs.runtime.delta_lake import Lake
+from tests.support.lakes.aged import copy_aged
+from tests.support.lakes.snapshots import commit, frame, marker, member, offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+
+DAY = date(2026, 3, 1)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+READINGS = (OFFSETS, COMMITS, MEMBERS, LAG)
+KEY = ("cluster", "day", "slot")
+
+
+def policy(**maintenance: Any) -> Policy:
+    """Return the settings: nothing is done that is not asked for."""
+    off = {"target_file_mb": None, "raw_days": None, "orphan_days": None, "vacuum_days": None}
+    clusters = {"c": {"bootstrap_servers": "nowhere:9092", "schedule": None}}
+    return Policy.model_validate(
+        {"lake": "unused", "maintenance": {**off, **maintenance}, "clusters": clusters}
+    )
+
+
+def named(minute: int) -> str:
+    """Name the reading of a minute after noon."""
+    return f"{NOON + timedelta(minutes=minute):%Y%m%dT%H%M%S}000Z-00000001"
+
+
+def marker_at(minute: int, **more: Any) -> dict[str, Any]:
+    """Make the marker of a reading."""
+    at = NOON + timedelta(minutes=minute)
+    times = dict.fromkeys(("started_at", "commits_read_at", "end_read_at", "finished_at"), at)
+    return marker(snapshot_id=named(minute), slot=at, **{**times, **more})
+
+
+def write(lake: Lake, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows as cycles do, a file a reading, in one commit."""
+    kept = [{name: row[name] for name in table.column_names if name in row} for row in rows]
+    files = len({row.get("snapshot_id") for row in kept})
+    parts = frame(lake.spark, table, kept).repartitionByRange(files, "snapshot_id")
+    lake.append(table, parts, None, files=files)
+
+
+def write_readings(
+    lake: Lake, minutes: Sequence[int], tables: Sequence[Table] = READINGS, *, unfinished: Sequence[int] = ()
+) -> list[str]:
+    """Write readings of three groups; the unfinished ones have no marker."""
+    makers: dict[str, Callable[..., dict[str, Any]]] = {
+        "offsets": lambda minute, **more: offset(0, 10 + minute, **more),
+        "commits": lambda minute, **more: commit(0, minute, **more),
+        "members": lambda _, group, **more: member(group=group, held={"t": [0]}, **more),
+        "lag": lambda minute, **more: commit(0, minute, status="OK", lag_records=10, **more),
+    }
+    for table in tables:
+        groups: list[dict[str, str]] = [{}] if table is OFFSETS else [{"group": name} for name in "cab"]
+        rows = [
+            makers[table.name](
+                minute,
+                **group,
+                snapshot_id=named(minute),
+                slot=NOON + timedelta(minutes=minute),
+                read_at=NOON + timedelta(minutes=minute),
+            )
+            for minute in (*minutes, *unfinished)
+            for group in groups
+        ]
+        write(lake, table, rows)
+    write(lake, SNAPSHOTS, [marker_at(minute) for minute in minutes])
+    return [named(minute) for minute in minutes]
+
+
+def files_of(lake: Lake, table: Table) -> TableFiles:
+    """Return what the log says of a table that is there."""
+    found = read_table_files(LakeReader(lake.paths.root), table)
+    assert found is not None
+    return found
+
+
+def rows_of(lake: Lake, table: Table) -> list[dict[str, Any]]:
+    """Return all rows of a table, in a fixed order."""
+    rows: list[dict[str, Any]] = LakeReader(lake.paths.root).read(table).to_pylist()
+    return sorted(rows, key=str)
+
+
+def ids_of(lake: Lake, table: Table) -> list[str]:
+    """Return the readings that a table has rows of."""
+    return sorted({row["snapshot_id"] for row in rows_of(lake, table)})
+
+
+def aged(lake: Lake, folder: Path, days: int) -> Lake:
+    """Return a copy of a lake that was written so many days earlier."""
+    return Lake(lake.spark, str(copy_aged(lake.paths.local_root, folder, days)))
+
+
+def maintain(lake: Lake, *steps: str, now: datetime | None = None, **settings: Any) -> Maintained:
+    """Look after a lake; every failure fails the test."""
+    done = maintain_lake(lake, policy(**settings), now or datetime.now(UTC), steps=steps or STEPS)
+    assert done.failures == ()
+    return done
+
+
+def bad_checks(lake: Lake, name: str, **settings: Any) -> list[str]:
+    """Return the tables that a kind of check finds at fault."""
+    reader, now = LakeReader(lake.paths.root), datetime.now(UTC)
+    checks = check_lake(reader, policy(**settings).maintenance, "c", None, now)
+    return [check.table_name for check in checks if check.check_name == name and not check.is_ok]
+
+
+def test_closed_days_are_compacted_sorted_by_group_and_nothing_else_changes(lake: Lake) -> None:
+    write_readings(lake, range(4), (LAG,))
+    before = {table.name: rows_of(lake, table) for table in (LAG, SNAPSHOTS)}
+    open_day = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
+    assert maintain(lake, "compact", now=open_day, target_file_mb=64).done == {}
+    planned = maintain_lake(
+        lake, policy(target_file_mb=64), datetime.now(UTC), steps=("compact",), is_dry_run=True
+    )
+    assert (planned.done, files_of(lake, LAG).num_files) == ({"compacted": 2}, 4)
+    assert maintain(lake, "compact", target_file_mb=64).done == {"compacted": 2}
+    for table in (LAG, SNAPSHOTS):
+        files = files_of(lake, table)
+        assert (files.num_files, files.protocol) == (1, (1, 2))
+        assert rows_of(lake, table) == before[table.name]
+    stored = lake.spark.read.format("delta").load(lake.paths.table(LAG)).select("group_id").collect()
+    assert [row.group_id for row in stored] == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    # A reading that comes late for a compact day is no reason to write the day anew.
+    write(lake, SNAPSHOTS, [marker_at(30)])
+    assert maintain(lake, "compact", target_file_mb=64).done == {}
+
+
+def test_what_was_never_finished_stays_apart_until_it_is_old_and_then_goes(
+    lake: Lake, tmp_path: Path
+) -> None:
+    finished = write_readings(lake, range(3), (COMMITS,), unfinished=(3,))
+    plan = {"group_id": "a", "topic_id": "x", "topic": "t", "partition": 0}
+    write(lake, PLAN_ASSIGNMENTS, [{**plan, "plan_id": name} for name in "pq"])
+    write(lake, PLANS, [{"plan_id": "p", "group_id": "a"}])
+    limits: dict[str, Any] = {"target_file_mb": 64, "orphan_days": 3}
+    young = maintain(lake, "orphans", "compact", **limits)
+    # The markers are compacted; the table with an unfinished reading waits.
+    assert (young.done, len(young.left)) == ({"compacted": 1}, 1)
+    assert len(ids_of(lake, COMMITS)) == 4
+    old = aged(lake, tmp_path / "old", 4)
+    assert bad_checks(old, "ORPHANS", **limits) == ["commits"]
+    assert maintain(old, "orphans", "compact", **limits).done == {"orphans": 2, "compacted": 1}
+    assert (ids_of(old, COMMITS), files_of(old, COMMITS).num_files) == (finished, 1)
+    assert [row["plan_id"] for row in rows_of(old, PLAN_ASSIGNMENTS)] == ["p"]
+    assert bad_checks(old, "ORPHANS", **limits) == []
+
+
+class KilledError(BaseException):
+    """What ends a process in the middle."""
+
+
+def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = write_readings(lake, (0, 5, 65))
+    audit_assignments(lake, "c")
+    audited = {table.name: rows_of(lake, table) for table in (MEMBERSHIPS, OWNERSHIP, AUDITED_SNAPSHOTS)}
+    assert {row["num_snapshots"] for row in audited["ownership"]} == {3}
+    old, kept = aged(lake, tmp_path / "old", 4), [names[0], names[2]]
+    write_once = Lake.write
+
+    def die_after_one_that_changed(self: Lake, table: Table, work: Callable[[], object]) -> None:
+        before = (table.name, str(rows_of(self, table))) if table is not DOWNSAMPLED_DAYS else None
+        write_once(self, table, work)
+        if before is None or before[1] != str(rows_of(self, table)):
+            raise KilledError
+
+    monkeypatch.setattr(Lake, "write", die_after_one_that_changed)
+    # Set down, markers, lag, offsets, commits, members: each run gets one further.
+    for runs, table in enumerate((DOWNSAMPLED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
+        with pytest.raises(KilledError):
+            maintain(old, "thin", raw_days=30)
+        seen = ids_of(old, SNAPSHOTS)
+        assert seen == (names if runs == 1 else kept), table.name
+        # What a marker shows is whole: its lag is there.
+        assert set(seen) <= set(ids_of(old, LAG))
+        if table is DOWNSAMPLED_DAYS:
+            monkeypatch.setattr(Lake, "write", _skipping_thinned_days(die_after_one_that_changed, write_once))
+    monkeypatch.setattr(Lake, "write", write_once)
+    assert maintain(old, "thin", raw_days=30).done == {"begun": 1, "thinned": 1}
+    assert (ids_of(old, SNAPSHOTS), ids_of(old, LAG)) == (kept, kept)
+    assert [rows_of(old, table) for table in (OFFSETS, COMMITS, MEMBERS)] == [[], [], []]
+    (thinned,) = rows_of(old, DOWNSAMPLED_DAYS)
+    assert (thinned["day"], thinned["num_snapshots"], thinned["kept_snapshot_ids"]) == (DAY, 3, kept)
+    assert thinned["downsampled_at"] is not None
+    # A second run, an audit made anew and a comparison find nothing to do and lose nothing.
+    assert maintain(old, "thin", raw_days=30).done == {}
+    again = audit_assignments(old, "c", rebuild=True)
+    assert (again.days, again.kept_days) == ((), ())
+    for found in (MEMBERSHIPS, OWNERSHIP, AUDITED_SNAPSHOTS):
+        assert rows_of(old, found) == audited[found.name]
+    loaded = LoadedPolicy(policy(), "")
+    with pytest.raises(SnapshotNotFoundError, match="maintenance has thinned them"):
+        run_compare(old, loaded, Request("c", DAY, DAY))
+
+
+def _skipping_thinned_days(
+    dying: Callable[[Lake, Table, Callable[[], object]], None],
+    write_once: Callable[[Lake, Table, Callable[[], object]], None],
+) -> Callable[[Lake, Table, Callable[[], object]], None]:
+    def chosen(self: Lake, table: Table, work: Callable[[], object]) -> None:
+        (write_once if table is DOWNSAMPLED_DAYS else dying)(self, table, work)
+
+    return chosen
+
+
+def test_a_reading_made_long_after_its_slot_keeps_its_day(lake: Lake) -> None:
+    now = datetime.now(UTC)
+    write(lake, SNAPSHOTS, [marker_at(0), marker_at(5, started_at=now, finished_at=now)])
+    assert maintain(lake, "thin", raw_days=30).done == {}
+    assert len(ids_of(lake, SNAPSHOTS)) == 2
+
+
+def test_the_first_reading_of_each_hour_is_chosen_again_from_what_was_chosen() -> None:
+    slots = [(NOON + timedelta(minutes=7 * number), f"{number:03d}") for number in range(40)]
+    kept = hourly(reversed(slots))
+    assert len(kept) == 5
+    assert hourly([slot for slot in slots if slot[1] in kept]) == kept
+
+
+def test_without_a_lock_cycles_and_maintenance_do_not_fail_each_other(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_readings(lake, range(3), (COMMITS,))
+    # As on a lake that is no folder of this machine.
+    monkeypatch.setattr(LakePaths, "lock", lambda *_: nullcontext())
+    errors: list[BaseException] = []
+    is_over = threading.Event()
+    late = range(100, 106)
+
+    def cycles() -> None:
+        mine = Lake(lake.spark, lake.paths.root)
+        try:
+            for minute in late:
+                write(mine, COMMITS, [commit(0, 1, snapshot_id=named(minute))])
+                mine.insert_missing(
+                    SNAPSHOTS, frame(mine.spark, SNAPSHOTS, [marker_at(minute)]), KEY, named(minute)
+                )
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            errors.append(error)
+        finally:
+            is_over.set()
+
+    thread = threading.Thread(target=cycles)
+    thread.start()
+    rounds = 0
+    while not is_over.is_set() or rounds == 0:
+        maintain(lake, "compact", target_file_mb=64)
+        rounds += 1
+    thread.join()
+    assert errors == []
+    expected = sorted([named(minute) for minute in (*range(3), *late)])
+    assert (ids_of(lake, SNAPSHOTS), ids_of(lake, COMMITS)) == (expected, expected)
+    assert len(rows_of(lake, SNAPSHOTS)) == len(expected)
+
+
+def test_vacuum_deletes_what_was_replaced_longer_ago_and_nothing_younger(lake: Lake, tmp_path: Path) -> None:
+    row = {"slot": NOON, "started_at": NOON, "finished_at": NOON, "input_hash": "b"}
+    for _ in range(2):
+        rows = frame(lake.spark, AUDITED_SNAPSHOTS, [row])
+        lake.replace_days(AUDITED_SNAPSHOTS, rows, "c", [DAY])
+    for minute in range(3):
+        check = Check("lag", "LOG", is_ok=True, observed="", allowed="", message="")
+        keep_checks(lake.paths.root, "c", [check], NOON + timedelta(minutes=minute))
+    assert maintain(lake, "compact", target_file_mb=64).done == {"compacted": 1}
+    old = aged(lake, tmp_path / "old", 8)
+    assert maintain(old, "vacuum", vacuum_days=9).done == {"retention": 2, "vacuumed": 2}
+    assert (parquet_files(old, AUDITED_SNAPSHOTS), parquet_files(old, TABLE_HEALTH)) == (2, 4)
+    assert maintain(old, "vacuum", vacuum_days=7).done == {"retention": 2, "vacuumed": 2}
+    for table in (AUDITED_SNAPSHOTS, TABLE_HEALTH):
+        assert parquet_files(old, table) == files_of(old, table).num_files == 1
+        assert rows_of(old, table) == rows_of(lake, table)
+    assert bad_checks(old, "PROPERTIES") == []
+
+
+def parquet_files(lake: Lake, table: Table) -> int:
+    """Count the data files of a table, those that were replaced included."""
+    return len(list((lake.paths.local_root / table.name).glob("cluster=*/**/*.parquet")))
+
+
+def test_checks_are_kept_and_the_newest_of_them_are_told_of(lake: Lake) -> None:
+    write_readings(lake, range(60), ())
+    first = maintain(lake, "check", target_file_mb=64)
+    assert [told.split(":")[0] for told in first.unhealthy] == ["snapshots of c"]
+    reader, now = LakeReader(lake.paths.root), datetime.now(UTC)
+    faults = newest_faults(reader, "c", now)
+    assert faults is not None
+    assert list(faults) == ["snapshots"]
+    assert "on 2026-03-01" in faults["snapshots"]
+    assert newest_faults(reader, "other", now) is None
+    assert maintain(lake, "compact", "check", target_file_mb=64).unhealthy == ()
+    assert newest_faults(reader, "c", now) == {}
+    assert {row["check_name"] for row in rows_of(lake, TABLE_HEALTH)} >= {
+        "SCHEMA",
+        "PROTOCOL",
+        "LOG",
+        "FILES",
+    }
+
+
+def test_a_table_that_fails_is_set_aside_and_the_others_are_looked_after(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_readings(lake, range(3), (LAG,))
+    write_once = Lake.write
+
+    def fail_on_lag(self: Lake, table: Table, work: Callable[[], object]) -> None:
+        if table is LAG:
+            raise LakeError("no")
+        write_once(self, table, work)
+
+    monkeypatch.setattr(Lake, "write", fail_on_lag)
+    done = maintain_lake(lake, policy(target_file_mb=64), datetime.now(UTC), steps=("compact",))
+    assert done.done == {"compacted": 1}
+    assert done.failures == ("compact 3 files of lag of c on 2026-03-01: no",)

@@ -1,0 +1,194 @@
+"""Planning: deterministic bytes, one failing group failing alone, unknown lag not moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from assignor_core.hint import HintPayload, plan_id
+from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
+from spark_jobs.runtime.session import LARGE_LOCAL_CONF, sized_session
+from spark_jobs.transforms.batch_packing import pack_groups, read_sizes
+from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
+from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, frame, member, plan_context
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.planning.plan_batch import PlanContext
+
+pytestmark = pytest.mark.jvm
+
+POLICY = """
+lake: /nowhere
+clusters: {c: {bootstrap_servers: "localhost:9092"}}
+groups:
+  - {match: watched, mode: observe}
+  - {match: "*", mode: auto, assignor: %s}
+"""
+EVEN = {"m-1": {"t": [0, 1]}, "m-2": {"t": [2, 3]}}
+
+
+def context(assignor: str = "lag-aware") -> PlanContext:
+    return plan_context(POLICY % assignor, run_id="run-1")
+
+
+def lag_rows(lags: Sequence[int | None], owners: dict[str, Any], *, group: str = "g") -> list[dict[str, Any]]:
+    owner_of = {number: name for name, held in owners.items() for number in held.get("t", ())}
+    return [
+        {
+            "slot": NOW,
+            "group_id": group,
+            "topic_id": TOPIC_IDS["t"],
+            "topic": "t",
+            "partition": number,
+            "owner_member_id": owner_of.get(number),
+            "status": "UNKNOWN" if lag is None else "OK",
+            "lag_records": lag,
+            "stalled": False,
+        }
+        for number, lag in enumerate(lags)
+    ]
+
+
+def plan(
+    spark: SparkSession,
+    lags: list[dict[str, Any]],
+    members: list[dict[str, Any]],
+    assignor: str = "lag-aware",
+) -> DataFrame:
+    return build_plans(frame(spark, LAG, lags), frame(spark, MEMBERS, members), context(assignor)).cache()
+
+
+def members_of(owners: dict[str, Any], *, group: str = "g", **more: Any) -> list[dict[str, Any]]:
+    return [member(name, group=group, held=held, **more) for name, held in owners.items()]
+
+
+def test_a_plan_spreads_the_lag_and_says_so(spark: SparkSession) -> None:
+    planned = plan(spark, lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN))
+    heads, rows = select_heads(planned, context()), select_assignments(planned, context())
+    assert heads.columns == list(PLANS.column_names)
+    assert rows.columns == list(PLAN_ASSIGNMENTS.column_names)
+    (head,) = heads.collect()
+    assert head.metrics_before.max_member_lag_records == 1700
+    assert head.metrics_after.max_member_lag_records == 910
+    assert head.gain == pytest.approx(1 - 910 / 1700)
+    assert (head.moves, head.num_members, head.num_partitions, head.violations) == (2, 2, 4, [])
+    after = {row.partition: (row.owner_before, row.owner_after, row.moved) for row in rows.collect()}
+    assert {number: held for number, (_, held, _) in after.items()} in (
+        {0: "m-1", 1: "m-2", 2: "m-2", 3: "m-1"},
+        {0: "m-1", 1: "m-2", 2: "m-1", 3: "m-2"},
+    )
+    assert sum(moved for _, _, moved in after.values()) == 2
+    payload = HintPayload.decode(head.payload.encode())
+    assert plan_id(head.payload.encode()) == head.plan_id
+    assert payload.snapshot_id == SNAPSHOT
+    assert {
+        number: key for key, topics in payload.assignment.items() for number in topics[TOPIC_IDS["t"]]
+    } == {number: f"m:{held}" for number, (_, held, _) in after.items()}
+
+
+def test_moves_are_counted_against_the_coordinator_s_target(spark: SparkSession) -> None:
+    """What is held is on its way already: a plan changes where it goes."""
+    target = {0: "m-1", 1: "m-2", 2: "m-1", 3: "m-2"}
+    rows = [row | {"target_member_id": target[row["partition"]]} for row in lag_rows([900, 800, 10, 9], EVEN)]
+    planned = plan(spark, rows, members_of(EVEN, group_type="consumer"), "lag-aware-sticky")
+    assert select_heads(planned, context()).collect() == []
+    (decision,) = select_decisions(planned, context()).collect()
+    assert decision.decision == "NO_CHANGE"
+    (head,) = select_heads(
+        plan(spark, lag_rows([900, 800, 10, 9], EVEN), members_of(EVEN), "lag-aware-sticky"), context()
+    ).collect()
+    assert head.moves == 2
+
+
+def test_the_same_snapshot_gives_the_same_plan_id(spark: SparkSession) -> None:
+    lags, members = lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN)
+    ids = {
+        select_heads(plan(spark, list(order), list(people)), context()).collect()[0].plan_id
+        for order, people in ((lags, members), (reversed(lags), reversed(members)))
+    }
+    assert len(ids) == 1
+
+
+def test_groups_are_planned_apart_and_only_where_there_is_something_to_change(spark: SparkSession) -> None:
+    lags = [
+        *lag_rows([900, 800, 10, 10], EVEN, group="a"),
+        *lag_rows([5, 5, 5, 5], EVEN, group="even"),
+        *lag_rows([900, 800, 10, 10], EVEN, group="watched"),
+        *lag_rows([900, 800, 10, 10], EVEN, group="rebalancing"),
+        *lag_rows([900, 800, 10, 10], {}, group="empty"),
+    ]
+    members = [
+        *members_of(EVEN, group="a"),
+        *members_of(EVEN, group="even"),
+        *members_of(EVEN, group="watched"),
+        *members_of(EVEN, group="rebalancing", topics=None, group_state="PreparingRebalance"),
+        member(None, group="empty", topics=None, group_state="Empty"),
+    ]
+    planned = plan(spark, lags, members, "lag-aware-sticky")
+    assert [row.group_id for row in select_heads(planned, context()).collect()] == ["a"]
+
+
+def test_a_partition_whose_lag_is_not_known_stays(spark: SparkSession) -> None:
+    planned = plan(spark, lag_rows([900, 800, None, 10], EVEN), members_of(EVEN))
+    (head,) = select_heads(planned, context()).collect()
+    assert (head.num_unknown_partitions, head.num_unknown_lags) == (1, 1)
+    # m-1 has 900 + 800 now; what partition 2 adds to m-2 is not known, so neither is a mean or a skew.
+    assert head.metrics_before.max_member_lag_records == 1700
+    assert (head.metrics_before.mean_member_lag_records, head.metrics_before.lag_skew) == (None, None)
+    assert (head.metrics_after.mean_member_lag_records, head.metrics_after.lag_skew) == (None, None)
+    held = {row.partition: row for row in select_assignments(planned, context()).collect()}
+    # By count and lag alone it would have gone to m-1, for partition 1 that comes to m-2.
+    assert (held[1].owner_after, held[2].owner_after) == ("m-2", "m-2")
+    assert held[2].lag_records is None
+    assert held[2].lag_status == "UNKNOWN"
+
+
+def test_a_group_that_cannot_be_planned_fails_alone(spark: SparkSession) -> None:
+    twice = [*lag_rows([900, 800, 10, 10], EVEN, group="a"), *lag_rows([-5, 1, 1, 1], EVEN, group="bad")]
+    planned = plan(spark, twice, [*members_of(EVEN, group="a"), *members_of(EVEN, group="bad")])
+    assert [row.group_id for row in select_heads(planned, context()).collect()] == ["a"]
+    failures = select_decisions(planned, context()).where("decision = 'FAILED'").collect()
+    assert [(row.group_id, "negative" in row.reason) for row in failures] == [("bad", True)]
+
+
+def test_static_members_stand_in_the_hint_by_their_instance_ids(spark: SparkSession) -> None:
+    members = [
+        member(name, held=held, group_instance_id=f"pod-{number}")
+        for number, (name, held) in enumerate(EVEN.items())
+    ]
+    planned = plan(spark, lag_rows([900, 800, 10, 10], EVEN), members)
+    keys = {row.owner_after: row.owner_after_key for row in select_assignments(planned, context()).collect()}
+    assert keys == {"m-1": "i:pod-0", "m-2": "i:pod-1"}
+
+
+def test_plans_are_the_same_in_bundles_and_in_any_number_of_partitions(spark: SparkSession) -> None:
+    names = [f"g-{number}" for number in range(6)]
+    lags = [row for name in names for row in lag_rows([900, 800, 10, len(name)], EVEN, group=name)]
+    members = [row for name in names for row in members_of(EVEN, group=name)]
+    lag, people = frame(spark, LAG, lags), frame(spark, MEMBERS, members)
+    group_ids, sizes = read_sizes(lag, people)
+    # Partitions and members.
+    assert (group_ids, sizes.tolist()) == (names, [6] * 6)
+    few = build_plans(lag, people, context(), (group_ids, pack_groups(sizes, cores=2)))
+    many = build_plans(lag, people, context(), (group_ids, np.arange(6, dtype=np.int32)))
+    assert many.rdd.getNumPartitions() == 6
+    spread = build_plans(lag.repartition(5), people, context())
+    expected = sorted(spread.collect(), key=repr)
+    assert [len(row.rows) for row in expected] == [4] * 6
+    assert sorted(few.collect(), key=repr) == expected
+    assert sorted(many.collect(), key=repr) == expected
+
+
+def test_a_session_is_set_for_many_rows_and_set_back(spark: SparkSession) -> None:
+    before = {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF}
+    with sized_session(spark, 1_000):
+        assert {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF} == before
+    with sized_session(spark, 1_000_000):
+        assert {key: spark.conf.get(key) for key in LARGE_LOCAL_CONF} == LARGE_LOCAL_CONF
+    assert {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF} == before
