@@ -72,7 +72,7 @@ final class HintCodec {
         return new PayloadReader(envelope.numbers, key, clusterId).read(value, end + 1);
     }
 
-    /** Returns the key that signs a group's hints for brokers: {@code assignor_core.hint.derive_broker_key}. */
+    /** Returns the signing key of a group for brokers: {@code assignor_core.hint.derive_broker_key}. */
     static byte[] deriveKey(byte[] masterKey, byte[] recordKey) {
         Mac mac = mac(masterKey);
         mac.update(KEY_CONTEXT);
