@@ -1,6 +1,6 @@
-"""The gates' numbers: one aggregated row per plan, from which Great Expectations judges.
+"""The inputs of the gates: one aggregated row per plan, which Great Expectations evaluates.
 
-What is checked here is counted anew from the rows that would be published, not taken from the planner.
+All values are computed again from the rows that would be published, not taken from the planner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Lag, rightly: how far a group is behind on a partition, with a status that says what the number is worth.
+"""Consumer lag per partition, with a status that qualifies the value.
 
 ``lag = max(end - max(committed, log start), 0)`` in offsets: control records and records that compaction
-removed count, so an idle transactional partition may show 1 for ever. The end is the high watermark, or the
+removed count, so an idle transactional partition may show 1 permanently. The end is the high watermark, or the
 last stable offset for a group whose clients read committed records only.
 
 Rates and time lag come from the history of (moment, offset) that earlier snapshots left, by interpolation
@@ -158,7 +158,7 @@ def _group_states(commits: DataFrame, members: DataFrame) -> DataFrame:
 
 
 def _owners(members: DataFrame) -> DataFrame:
-    """Who holds a partition, and who shall: a row each partition that either is known of."""
+    """Current and target owner of each partition for which either is known."""
     from pyspark.sql import functions as sf
 
     def rows(column: str, holder: str) -> DataFrame:
