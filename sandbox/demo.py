@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import shutil
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evenlag.logging_setup import set_up_logging
 from sandbox import jvm_class_archive
 from sandbox.airflow import Airflow
 from sandbox.airflow_rest import AirflowError
 from sandbox.broker import BrokerError
+from sandbox.command_in_process import run_in_process
 from sandbox.demo_answers import compare_answers
 from sandbox.demo_broker import CONSUMER, PROTOCOLS, start_demo_broker
 from sandbox.demo_console import Story
@@ -26,8 +31,7 @@ from sandbox.jars import JarsError
 from sandbox.workload import Workload, WorkloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
     from sandbox.broker import Broker
@@ -300,3 +304,20 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo from the command line, as ``evenlag demo`` does; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="sandbox.demo", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where everything goes")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="of the consumers")
+    parser.add_argument("--keep", action="store_true", help="stay up at the end until Ctrl-C")
+    arguments = parser.parse_args(argv)
+    set_up_logging(is_command=True)
+    return run_demo(
+        arguments.folder, protocol=arguments.protocol, keep_going=arguments.keep, run=run_in_process
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import moment
 from evenlag.errors import JobError
+from evenlag.formatting import moment
 from evenlag.queries.plans import plan_rows
 from evenlag.report.member_names import read_names
 from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report
@@ -241,7 +241,7 @@ def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _gates(scope: Scope) -> tuple[GateSummary, ...]:
     from evenlag.lake.tables import GATE_RESULTS
-    from evenlag.publishing.gates import GATES
+    from evenlag.policy.gates import GATES
 
     columns = ["gate", "passed", "message", "snapshot_id"]
     rows = scope.reader.read(GATE_RESULTS, columns=columns, filters=scope.filters()).to_pylist()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.enums import MaintenanceStep
 from evenlag.errors import LakeError, SnapshotNotFoundError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
@@ -31,11 +32,11 @@ from evenlag.lake.tables import (
 from evenlag.monitoring.table_health import Check, check_lake, keep_checks, newest_faults
 from evenlag.policy.loader import LoadedPolicy
 from evenlag.policy.settings import Policy
-from spark_jobs.audit import audit_assignments
-from spark_jobs.compare import Request, run_compare
-from spark_jobs.maintain import STEPS, Maintained, maintain_lake
 from spark_jobs.maintenance.downsampling import hourly
+from spark_jobs.maintenance.maintain_lake import Maintained, maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.audit_ownership import audit_assignments
+from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import commit, frame, marker, member, offset
 
@@ -133,7 +134,9 @@ def aged(lake: Lake, folder: Path, days: int) -> Lake:
 
 def maintain(lake: Lake, *steps: str, now: datetime | None = None, **settings: Any) -> Maintained:
     """Look after a lake; every failure fails the test."""
-    done = maintain_lake(lake, policy(**settings), now or datetime.now(UTC), steps=steps or STEPS)
+    done = maintain_lake(
+        lake, policy(**settings), now or datetime.now(UTC), steps=steps or tuple(MaintenanceStep)
+    )
     assert done.failures == ()
     return done
 
@@ -231,7 +234,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
     for found in (MEMBERSHIPS, OWNERSHIP, AUDITED_SNAPSHOTS):
         assert rows_of(old, found) == audited[found.name]
     loaded = LoadedPolicy(policy(), "")
-    with pytest.raises(SnapshotNotFoundError, match="maintenance has thinned them"):
+    with pytest.raises(SnapshotNotFoundError, match="maintenance has downsampled them"):
         run_compare(old, loaded, Request("c", DAY, DAY))
 
 

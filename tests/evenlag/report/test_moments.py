@@ -30,8 +30,8 @@ from evenlag.lake.tables import (
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.report.page import report_page
 from evenlag.report.read_report import NothingToReportError, read_report
-from spark_jobs.audit import audit_assignments
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.support.lakes.snapshots import TOPIC_IDS, frame, marker, member, offset
 
 if TYPE_CHECKING:
