@@ -46,7 +46,7 @@ demo: $(STAMP) ## Run the cycle end to end on a real broker, with Airflow, and c
 
 .PHONY: airflow
 airflow: $(STAMP) ## Start the sandbox's broker, a workload and Airflow; Ctrl-C stops all
-	@$(BIN)/python -m sandbox.demo_airflow
+	@$(BIN)/python -m sandbox.demo.airflow
 
 .PHONY: test
 test: $(STAMP) ## Run all tests, with a real broker, Spark and Delta
@@ -64,7 +64,7 @@ chaos: $(STAMP) ## Inject faults into consumers, Spark and Airflow, and verify t
 
 .PHONY: plugin
 plugin: $(STAMP) ## Build the broker plug-in, a jar under dist/
-	@$(BIN)/python -m sandbox.broker_plugin
+	@$(BIN)/python -m sandbox.kafka.broker_plugin
 
 .PHONY: bench
 bench: $(STAMP) ## Benchmark the assignors against Kafka's, plans and planning (an hour)
@@ -90,6 +90,10 @@ types: $(STAMP) ## mypy --strict
 .PHONY: contracts
 contracts: $(STAMP) ## import-linter: check the direction of imports
 	@$(BIN)/lint-imports --no-cache
+
+.PHONY: structure
+structure: $(STAMP) ## Print the figures of the structure: rooms and arrows of spark_jobs, cycles, sizes
+	@$(BIN)/python -m tests.structure
 
 .PHONY: format
 format: $(STAMP) ## Format the code and apply automatic fixes

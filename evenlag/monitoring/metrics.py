@@ -12,7 +12,7 @@ from evenlag.publishing.approvals import count_open_requests
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
 
 _OUTCOMES = ("APPLIED", "IGNORED", "EXPIRED")
 _EVENTS = ("PROPOSED", "REJECTED", "APPROVED", "PUBLISHED", *_OUTCOMES, "WITHDRAWN")
