@@ -18,14 +18,54 @@ if TYPE_CHECKING:
 
     from tests.support.markdown import Page
 
-# Pages that are generated from code: their words are held where they are written.
+# Pages that are generated from code: their words are checked in the code.
 GENERATED = {"docs/tables.md", "docs/gates.md"}
 PAGES = [page for page in all_pages() if page.name not in GENERATED]
-# Folders whose Python files are held. Add a folder when it is clean.
-PYTHON_FOLDERS = ["examples", "tests/docs"]
-# Commands whose help is held, and tables whose descriptions are. Add to them in the same way.
-COMMANDS: list[str] = []
-TABLE_DESCRIPTIONS: list[str] = []
+# Python files whose comments and docstrings are checked. Add a folder when it is clean.
+PYTHON_FILES = [
+    "assignor_core/**/*.py",
+    "docker/**/*.py",
+    "evenlag/*.py",
+    "evenlag/airflow/**/*.py",
+    "evenlag/audit/**/*.py",
+    "evenlag/html/**/*.py",
+    "evenlag/planning/**/*.py",
+    "evenlag/queries/**/*.py",
+    "examples/**/*.py",
+    "spark_jobs/*.py",
+    "spark_jobs/planning/**/*.py",
+    "spark_jobs/simulation/**/*.py",
+    "spark_jobs/transforms/**/*.py",
+    "tests/*.py",
+    "tests/assignor_core/**/*.py",
+    "tests/broker_plugin/**/*.py",
+    "tests/docker/**/*.py",
+    "tests/docs/**/*.py",
+    "tests/end_to_end/**/*.py",
+    "tests/sandbox/**/*.py",
+    "tests/soak/**/*.py",
+    "tests/truth/**/*.py",
+]
+# Commands whose help is not checked yet, and tables whose descriptions are not. Remove one when it is clean.
+OPEN_COMMANDS = {"audit", "compare", "hints", "report"}
+OPEN_TABLES = {
+    "audited_snapshots",
+    "continuous_replays",
+    "control_actions",
+    "decisions",
+    "downsampled_days",
+    "lag",
+    "members",
+    "memberships",
+    "ownership",
+    "plan_assignments",
+    "plan_events",
+    "plans",
+    "replays",
+    "snapshots",
+    "table_health",
+}
+COMMAND: Any = typer.main.get_command(app)
 OTHER_FILES = sorted(
     path
     for pattern in (
@@ -44,8 +84,8 @@ OTHER_FILES = sorted(
 
 
 def python_files() -> list[Path]:
-    """Return the Python files whose comments and docstrings are held."""
-    return sorted(path for folder in PYTHON_FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    """Return the Python files whose comments and docstrings are checked."""
+    return sorted({path for pattern in PYTHON_FILES for path in ROOT.glob(pattern)})
 
 
 def helps(command: Any) -> Iterator[str]:
@@ -72,13 +112,12 @@ def test_comments_of_other_files_use_no_discouraged_word(path: Path) -> None:
     assert comment_findings(path) == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", sorted(set(COMMAND.commands) - OPEN_COMMANDS))
 def test_helps_use_no_discouraged_word(name: str) -> None:
-    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]  # a group of commands
-    assert [finding for text in helps(command) for finding in found_in(text)] == []
+    assert [finding for text in helps(COMMAND.commands[name]) for finding in found_in(text)] == []
 
 
-@pytest.mark.parametrize("name", TABLE_DESCRIPTIONS)
+@pytest.mark.parametrize("name", sorted(set(TABLES) - OPEN_TABLES))
 def test_descriptions_of_tables_use_no_discouraged_word(name: str) -> None:
     table = TABLES[name]
     texts = [table.doc, *(column.doc for column in table.columns)]
