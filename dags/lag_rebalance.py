@@ -42,7 +42,7 @@ from dags.dag_support.spark_task import spark_step
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from evenlag.policy.settings import ClusterSettings
+    from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = logging.getLogger(__name__)
 

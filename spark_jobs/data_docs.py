@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.errors import JobError, PolicyError
 from evenlag.lake.tables import GATE_RESULTS, RUNS
 from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
+from evenlag.policy.gates import GATES
 from evenlag.policy.loader import load_policy
-from evenlag.publishing.gates import GATES
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.quiet_session import quiet_session
 from spark_jobs.steps.expectations import import_great_expectations

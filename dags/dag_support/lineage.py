@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evenlag.lake.tables import Table
-    from evenlag.policy.settings import ClusterSettings
+    from evenlag.policy.cluster_settings import ClusterSettings
 
 # Where Kafka keeps what a reading asks for: the groups' commits.
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from evenlag.policy.settings import ClusterSettings, ComparisonSettings
+    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.policy.settings import ComparisonSettings
 
 
 class DagPolicyError(Exception):

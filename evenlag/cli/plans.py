@@ -192,8 +192,8 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> 
 
 
 def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
+    from evenlag.enums import GroupType
     from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
-    from evenlag.publishing.gates import CONSUMER
 
     # An outcome comes with a later snapshot, maybe of another day.
     wanted: list[Filter] = [
@@ -216,7 +216,7 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     out = console()
     out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
     out.print(_measures(plan, outcome))
-    if plan["group_type"] == CONSUMER:
+    if plan["group_type"] == GroupType.CONSUMER:
         out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.", highlight=False)
     if plan["mode_reason"]:
         out.print(f"Planned in {plan['mode']}: {plan['mode_reason']}.", highlight=False)

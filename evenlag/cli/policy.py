@@ -128,9 +128,9 @@ def explain(
 @app.command("schema")
 def schema() -> None:
     """Print the JSON schema of the policy file, for editors and checks of your own."""
-    from evenlag.policy.json_schema import SCHEMA_PATH
+    from evenlag.policy.json_schema import render_schema
 
-    typer.echo(SCHEMA_PATH.read_text(encoding="utf-8"), nl=False)
+    typer.echo(render_schema(), nl=False)
 
 
 def _value_text(value: Any) -> str:

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from evenlag.enums import GroupType
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
-from evenlag.publishing.gates import CONSUMER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +116,7 @@ def _numbers(head: Mapping[str, Any]) -> str:
         f"plan `{head['plan_id'][:12]}`, slot {_moment(slot)}",
         f"{head['num_members']:,} members, assignor {_text(head['assignor'])}",
         "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is published"
-        if head.get("group_type") == CONSUMER
+        if head.get("group_type") == GroupType.CONSUMER
         else "",
         f"{head['num_stalled_partitions'] or 0:,} partitions stand still: moving them may not help"
         if head.get("num_stalled_partitions")
@@ -199,9 +199,8 @@ def _lag_by(rows: pa.Table, column: str) -> dict[str, _Lag]:
 
 
 def _num_unknown(head: Mapping[str, Any]) -> int:
-    """How many partitions' lag the plan was made without; an older evenlag counted rates among them."""
-    lags = head.get("num_unknown_lags")
-    return int((head.get("num_unknown_partitions") if lags is None else lags) or 0)
+    """Number of partitions whose lag the planner did not know."""
+    return int(head.get("num_unknown_lags") or 0)
 
 
 def _at_least(value: int | None, num_unknown: int) -> str:

@@ -88,8 +88,7 @@ def read_report(
         end=until,
     )
     lag = _lag_of_group(scope, groups)
-    finished_at = dict(zip(known["snapshot_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True))
-    events = read_group_events(reader, cluster, group_id, finished_at=finished_at, until=until)
+    events = read_group_events(reader, cluster, group_id, until=until)
     plans = _plans(scope, events)
     names = read_names(scope)
     comparison = read_policies(scope)
@@ -204,7 +203,7 @@ def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _gates(scope: Scope) -> tuple[GateSummary, ...]:
     from evenlag.lake.tables import GATE_RESULTS
-    from evenlag.publishing.gates import GATES
+    from evenlag.policy.gates import GATES
 
     columns = ["gate", "passed", "message", "snapshot_id"]
     rows = scope.reader.read(GATE_RESULTS, columns=columns, filters=scope.filters()).to_pylist()
