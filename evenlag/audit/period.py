@@ -7,9 +7,8 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.interval_merge import join_days
-from evenlag.cli.console import moment
-from evenlag.cli.options import NothingThereError, UsageError, did_you_mean
-from evenlag.errors import LakeError
+from evenlag.errors import LakeError, NothingThereError, UsageError
+from evenlag.formatting import did_you_mean, moment
 
 if TYPE_CHECKING:
     from datetime import datetime

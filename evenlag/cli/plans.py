@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, moment, number, percent, print_json, status_text, table
-from evenlag.cli.default_command import SHOW, ShowByDefault
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeOption,
-    NothingThereError,
-    UsageError,
-    did_you_mean,
-    find_cluster,
-    find_lake,
-)
-from evenlag.cli.table_fitting import fit
-from evenlag.lower_bounds import at_least, at_least_of, exact_of
+from evenlag.cli.console import console, fit, print_json, status_text, table
+from evenlag.cli.options import SHOW, ClusterOption, ConfigOption, JsonOption, LakeOption, ShowByDefault
+from evenlag.context import find_cluster, find_lake
+from evenlag.errors import NothingThereError, UsageError
+from evenlag.formatting import at_least, at_least_of, did_you_mean, exact_of, moment, number, percent
 from evenlag.queries.plans import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import moment
 from evenlag.enums import DecisionKind, PlanEvent, RequestState
+from evenlag.formatting import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from evenlag.cli.console import NOTHING, duration, number, percent
+from evenlag.formatting import NOTHING, duration, number, percent
 from evenlag.html.markup import Html, badge, table
 from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
 from evenlag.report.sections import COMPARE, note

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import moment
 from evenlag.errors import JobError
+from evenlag.formatting import moment
 from evenlag.queries.plans import plan_rows
 from evenlag.report.member_names import read_names
 from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report

@@ -11,8 +11,8 @@ from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
 from evenlag.audit.published_hints import read_hints
 from evenlag.audit.rebalances import find_rebalances
-from evenlag.cli.options import NothingThereError
 from evenlag.enums import OwnershipState, PlanEvent
+from evenlag.errors import NothingThereError
 from evenlag.report.model import HINT_EVENTS, Interval, Mark, Timeline
 from evenlag.report.read_events import published_plans
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from evenlag import lower_bounds
-from evenlag.cli.console import moment, number, percent
+from evenlag import formatting
 from evenlag.enums import PlanEvent
+from evenlag.formatting import moment, number, percent
 from evenlag.html.markup import Html, badge, details, figure, table, when
 from evenlag.html.svg_charts import series_variable
 from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
@@ -49,7 +49,7 @@ def change_section(report: Report) -> Html:
     rows = [
         (
             member.name,
-            *map(lower_bounds.at_least, (member.before, member.predicted, member.after), member.unknown),
+            *map(formatting.at_least, (member.before, member.predicted, member.after), member.unknown),
         )[: len(columns)]
         for member in change.members
     ]
@@ -261,13 +261,13 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
             Html(f'<span class="whole">{escape(plan["assignor"])}</span>'),
             plan["mode"],
             number(plan["moves"]),
-            lower_bounds.at_least_of(
+            formatting.at_least_of(
                 plan["max_member_lag_before_records"], plan["num_unknown_lags"], plan["num_partitions"]
             ),
-            lower_bounds.at_least_of(
+            formatting.at_least_of(
                 plan["max_member_lag_predicted_records"], plan["num_unknown_lags"], plan["num_partitions"]
             ),
-            lower_bounds.at_least_of(
+            formatting.at_least_of(
                 plan["max_member_lag_actual_records"],
                 plan["num_unknown_partitions_actual"],
                 plan["num_partitions_actual"],

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import shutil
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evenlag.logging_setup import set_up_logging
 from sandbox.airflow.instance import Airflow
 from sandbox.airflow.rest import AirflowError
+from sandbox.command_in_process import run_in_process
 from sandbox.demo.answers import compare_answers
 from sandbox.demo.broker import CONSUMER, PROTOCOLS, start_demo_broker
 from sandbox.demo.console import Story
@@ -26,8 +31,7 @@ from sandbox.spark import jvm_class_archive
 from sandbox.workload.workload import Workload, WorkloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
     from sandbox.demo.result import DemoResult, PublishedPlan
@@ -300,3 +304,20 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo from the command line, as ``evenlag demo`` does; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="sandbox.demo.run", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where everything goes")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="of the consumers")
+    parser.add_argument("--keep", action="store_true", help="stay up at the end until Ctrl-C")
+    arguments = parser.parse_args(argv)
+    set_up_logging(is_command=True)
+    return run_demo(
+        arguments.folder, protocol=arguments.protocol, keep_going=arguments.keep, run=run_in_process
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from evenlag.policy.loader import load_policy
-from spark_jobs.cycle import run_decide, run_observe
 from spark_jobs.runtime.session import build_session
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 
 _JVM_END_TIMEOUT_S: Final = 120
 

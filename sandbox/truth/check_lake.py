@@ -32,7 +32,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ("plans", check_plans),
     ("compare", check_compare),
     ("report", check_report),
-    ("tables", check_tables),
+    ("lake status", check_tables),
     ("table lag", check_lag_table),
 )
 # These answer from the audit's tables: a lake that was not audited has none.

@@ -27,8 +27,9 @@ from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from spark_jobs import cycle
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps import decide
+from spark_jobs.steps.observe import run_observe
 from spark_jobs.steps.plan_groups import Planned, plan_assignments
 from tests.support.many_groups import GroupSpec, ManyGroups
 
@@ -197,12 +198,14 @@ def run(world: World, spark: SparkSession) -> dict[str, Any]:
     slot = datetime.now(UTC)
     before = {"day": slot.date(), "snapshot_id": f"{slot - timedelta(days=1):%Y%m%d}", "plan_id": "before"}
     world.event("cooldown", "PUBLISHED", "before", before)
-    cycle.run_observe(spark, world.loaded, CLUSTER, slot, "r1")
+    run_observe(spark, world.loaded, CLUSTER, slot, "r1")
     # The plan of `snapshot-fresh` may be a second old when it is judged.
     time.sleep(1.1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cycle, "plan_assignments", lambda *given: spoil(plan_assignments(*given), world.prefix))
-        return {"slot": slot, **cycle.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
+        patch.setattr(
+            decide, "plan_assignments", lambda *given: spoil(plan_assignments(*given), world.prefix)
+        )
+        return {"slot": slot, **decide.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
 
 
 def test_each_gate_sets_its_plan_aside_with_its_reason_and_the_others_go_on(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.enums import MaintenanceStep
 from evenlag.errors import LakeError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
@@ -27,7 +28,7 @@ from evenlag.lake.tables import (
 )
 from evenlag.monitoring.table_health import Check, check_lake, keep_checks, newest_faults
 from evenlag.policy.settings import Policy
-from spark_jobs.maintain import STEPS, Maintained, maintain_lake
+from spark_jobs.maintenance.maintain_lake import Maintained, maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import commit, frame, marker, member, offset
@@ -126,7 +127,9 @@ def aged(lake: Lake, folder: Path, days: int) -> Lake:
 
 def maintain(lake: Lake, *steps: str, now: datetime | None = None, **settings: Any) -> Maintained:
     """Look after a lake; every failure fails the test."""
-    done = maintain_lake(lake, policy(**settings), now or datetime.now(UTC), steps=steps or STEPS)
+    done = maintain_lake(
+        lake, policy(**settings), now or datetime.now(UTC), steps=steps or tuple(MaintenanceStep)
+    )
     assert done.failures == ()
     return done
 

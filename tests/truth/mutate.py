@@ -58,7 +58,7 @@ _FIRST: Final = {
     "evenlag/queries/plans.py": "plans",
     "evenlag/cli/plans.py": "plans",
     "evenlag/report/": "report",
-    "evenlag/cli/lake.py": "tables",
+    "evenlag/cli/lake.py": "lake_status",
     "evenlag/monitoring/metrics.py": "metrics",
     "evenlag/publishing/approval_page.py": "page_of_a_plan",
 }

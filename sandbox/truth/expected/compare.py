@@ -71,8 +71,8 @@ def _check_each(session: Session, replays: Sequence[Row], options: Sequence[str]
     expected = [
         answer(session, [row for row in replays if row["group_id"] == name], name, BY[0]) for name in groups
     ]
-    shown = session.ask(COMMAND, *options, "--each")
-    session.same(COMMAND, "--each", shown and shown["groups"], expected)
+    shown = session.ask(COMMAND, *options, "--per-group")
+    session.same(COMMAND, "--per-group", shown and shown["groups"], expected)
 
 
 def answer(session: Session, replays: Sequence[Row], group_id: str | None, measure: str) -> Row:

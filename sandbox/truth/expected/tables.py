@@ -1,4 +1,4 @@
-"""`evenlag tables`: sizes, days and logs, from the tables' folders alone."""
+"""`evenlag lake status`: sizes, days and logs, from the tables' folders alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandbox.truth.lake_rows import Row
     from sandbox.truth.session import Session
 
-COMMAND: Final = "tables"
+COMMAND: Final = "lake status"
 _KB, _MB = 1024, 1024 * 1024
 
 

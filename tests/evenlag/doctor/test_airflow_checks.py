@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.cli.dags import dag_texts
+from evenlag.airflow.dag_bundle import dag_texts
 from evenlag.doctor.airflow_checks import (
     airflow_checks,
     check_connection,

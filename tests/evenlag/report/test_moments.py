@@ -18,8 +18,8 @@ from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.report.page import report_page
 from evenlag.report.read_report import NothingToReportError, read_report
-from spark_jobs.audit import audit_assignments
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.support.lakes.moments_lake import (
     BARE,
     FIFTH,
