@@ -18,7 +18,7 @@ _OUTCOMES = ("APPLIED", "IGNORED", "EXPIRED")
 _EVENTS = ("PROPOSED", "REJECTED", "APPROVED", "PUBLISHED", *_OUTCOMES, "WITHDRAWN")
 
 
-def read_figures(lake: str, cluster: str, now: datetime) -> dict[str, float]:
+def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
     """Measure a cluster.
 
     Returns
