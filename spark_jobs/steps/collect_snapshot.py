@@ -22,7 +22,7 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.policy.pseudonymize import Hider
 from evenlag.publishing.hint_topic import read_max_bytes
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.steps.distributed_read import Errand, read_spread
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _known_groups(lake: Lake, name: str) -> list[str]:
 def _write_reading(lake: Lake, head: Mapping[str, Any], reading: ClusterReading) -> None:
     parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
     # The id is this attempt's own: nobody repeats these writes.
-    run_side_by_side(
+    run_in_parallel(
         *(
             partial(
                 lake.append, table, lake.spark.createDataFrame(with_head(rows, table, head), table.ddl), None

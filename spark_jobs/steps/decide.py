@@ -11,7 +11,7 @@ from evenlag.lake.tables import LAG, SNAPSHOTS
 from evenlag.logging_setup import WorkerLog, log_fields
 from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
 from spark_jobs.steps.collect_snapshot import floor_to_ms, slot_ms
@@ -57,7 +57,7 @@ def run_decide(
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
-    (context, num_rows), _ = run_side_by_side(
+    (context, num_rows), _ = run_in_parallel(
         partial(_plan_context, lake, loaded, cluster, slot, run_id),
         partial(keep_policy, lake, cluster, slot, loaded),
     )

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evenlag.logging_setup import log_fields
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.steps.collect_snapshot import collect_offsets, floor_to_ms
 from spark_jobs.steps.compute_lag import compute_lag
@@ -63,18 +63,18 @@ def run_observe(
     snapshot_id = collected.snapshot_id
     with log_fields(snapshot_id=snapshot_id):
         progress("observe: computing lag", 0, 1)
-        with KeptFrames() as kept:
-            lives = kept.keep(read_lives(lake, cluster))
-            with KeptFrames() as until_settled:
-                pending, _ = run_side_by_side(
+        with CachedFrames() as cached:
+            lives = cached.cache(read_lives(lake, cluster))
+            with CachedFrames() as until_settled:
+                pending, _ = run_in_parallel(
                     partial(find_pending, lake, cluster, lives, until_settled),
                     partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
                 )
                 progress("observe: computing lag", 1, 1)
                 progress("observe: reading outcomes", 0, 1)
                 outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
-            # One after the other: when a table is written, Spark plans anew what is kept of it, and what is
-            # let go of just then by another thread stays for good. Scores keep what telling writes to.
+            # One after the other: a write to a table makes Spark plan its cached DataFrames again, and one
+            # that another thread unpersists meanwhile stays cached. Scores cache tables that events write to.
             scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
             tell_settled(lake, cluster, snapshot_id, lives)
         progress("observe: reading outcomes", 1, 1)
