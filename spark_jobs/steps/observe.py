@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import log_fields
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.steps.collect_snapshot import collect_offsets, floor_to_ms
+from spark_jobs.steps.collect_snapshot import collect_offsets
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.run_records import keep_run
 from spark_jobs.steps.score_plans import score_plans

@@ -21,10 +21,10 @@ from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from evenlag.spark_installation import delta_jars
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
+from sandbox.kafka.topic_admin import create_topic
 from sandbox.processes import kill_process, start_process
-from sandbox.spark_cluster import SparkCluster
-from sandbox.topic_admin import create_topic
+from sandbox.spark.cluster import SparkCluster
 from spark_jobs.runtime.session import build_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe

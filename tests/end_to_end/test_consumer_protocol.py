@@ -24,7 +24,7 @@ from evenlag.publishing import approvals
 from evenlag.publishing.approval_page import read_page
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from sandbox.workload import Workload
+from sandbox.workload.workload import Workload
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from tests.support.broker_plugin.node import HINTS, MASTER

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ import pytest
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import commit, frame, marker
+from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,3 +112,41 @@ def test_what_keeps_spark_from_starting_is_told(policy: Path, tmp_path: Path) ->
     assert "is Java 17 or newer on the PATH?" in line
     kept = Path(line.rpartition(" is in ")[2])
     assert "no-java" in kept.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_command_leaves_neither_job_nor_jvm(
+    how: signal.Signals, policy: Path, tmp_path: Path
+) -> None:
+    marker = f"EVENLAG_TEST_MARKER={tmp_path}"
+    command = subprocess.Popen(
+        [sys.executable, "-m", "evenlag", "audit", "build", "--config", str(policy)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "EVENLAG_TEST_MARKER": str(tmp_path)},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not _jvms(marker) and time.monotonic() < deadline and command.poll() is None:
+            time.sleep(0.1)
+        assert _jvms(marker), "the job has started its JVM"
+        command.send_signal(how)
+        _, stderr = command.communicate(timeout=60)
+        assert command.returncode == (130 if how is signal.SIGINT else -how)
+        if how is signal.SIGINT:
+            assert stderr.splitlines()[-1] == "error: stopped"
+        assert wait_until_gone(marker, 30) == []
+    finally:
+        command.kill()
+
+
+def _jvms(marker: str) -> list[int]:
+    """Processes of the command's that run Java."""
+    found = []
+    for pid in processes_with(marker):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/exe").readlink().name == "java":
+                found.append(pid)
+    return found
