@@ -173,9 +173,9 @@ def write(lake: Lake) -> None:
         expires_at=NOW + timedelta(hours=1),
     )
     append_control_events(lake.paths.root, [published])
-    with CachedFrames() as kept:
-        lives = kept.cache(read_lives(lake, "c"))
-        pending = find_pending(lake, "c", lives, kept)
+    with CachedFrames() as cached:
+        lives = cached.cache(read_lives(lake, "c"))
+        pending = find_pending(lake, "c", lives, cached)
         assert read_outcomes(lake, "c", SECOND, "r", pending) == {"APPLIED": 1}
         assert score_plans(lake, "c", SECOND, "r", lives) == 1
         tell_settled(lake, "c", SECOND, lives)
