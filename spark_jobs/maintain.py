@@ -48,7 +48,7 @@ class Maintained:
     Attributes
     ----------
     done
-        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` days of tables, ``vacuumed`` tables, …
+        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` days, ``vacuumed`` tables, …
     left
         What was left for the next run, in plain words.
     failures

@@ -1,4 +1,4 @@
-"""Frames that Spark keeps while a block runs, and lets go of however it ends."""
+"""Cached DataFrames that are unpersisted at the end of a block, even when it fails."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 class CachedFrames(ExitStack):
-    """What a step asks for more than once; used in a ``with`` statement.
+    """The DataFrames that a step uses more than once; a context manager.
 
-    A session outlives a step, and a frame that nobody lets go of outlives it too: it takes memory, and each
-    write to a table that it names plans it anew.
+    A session outlives a step. A cached frame that is not unpersisted occupies memory, and Spark plans it
+    again for each write to a table that it reads.
     """
 
     def cache(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
-        """Keep a frame's rows from their first use to the end of the block.
+        """Cache a frame from its first use to the end of the block.
 
         Parameters
         ----------
         frame
-            What is asked for more than once.
+            Used more than once.
         level
-            Where to keep it; as ``DataFrame.cache`` does when ``None``.
+            Storage level; that of ``DataFrame.cache`` if None.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Independent Spark work at the same time: on small tables a query is the work of the driver alone."""
+"""Parallel Spark queries: on small tables the driver does most of a query's work."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 
 def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
-    """Run calls in threads of their own and wait for all of them.
+    """Run independent calls in one thread each and wait for all of them.
 
     Parameters
     ----------
     *calls
-        They depend on nothing of each other; of two writes, each goes to a table of its own, and to none that
-        a frame names which another call keeps and lets go of (``docs/adr/0045``).
+        They do not depend on each other. Two of them never write to one table, and none writes to a table
+        that a cached frame of another reads (``docs/adr/0045``).
 
     Returns
     -------
     list
-        What they returned, in their order.
+        Their results, in order.
 
     Raises
     ------
     Exception
-        The first one, in the order of the calls, after all of them have ended.
+        The first exception in the order of the calls, after all calls have ended.
     """
     with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
-        # What their log records are about goes with them; a context serves one thread only.
+        # Copies the fields of log records; a context can be used by one thread only.
         running = [pool.submit(copy_context().run, call) for call in calls]
     return [call.result() for call in running]
