@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 DEFAULT_ASSIGNOR: Final = "lag-aware-sticky"
+# The name on the wire of the assignor that follows hints, in clients and on brokers.
+EVENLAG_ASSIGNOR: Final = "evenlag"
 
 
 class Mode(StrEnum):
@@ -47,6 +49,27 @@ class Disclosure(StrEnum):
     KEEP = "keep"
     HASH = "hash"
     DROP = "drop"
+
+
+class CycleStep(StrEnum):
+    """Steps of a cycle, in their order, as ``runs`` and the log record them."""
+
+    OBSERVE = "observe"
+    DECIDE = "decide"
+    PUBLISH = "publish"
+
+
+class MaintenanceStep(StrEnum):
+    """Steps of the lake's maintenance, in their order.
+
+    Compaction follows both removals, so it rewrites neither what is removed nor what was never finished.
+    """
+
+    THIN = "thin"
+    ORPHANS = "orphans"
+    COMPACT = "compact"
+    VACUUM = "vacuum"
+    CHECK = "check"
 
 
 class LagStatus(StrEnum):
@@ -92,6 +115,10 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+
+
+# Types of groups that hints reach.
+HINTABLE_TYPES: Final = (GroupType.CLASSIC, GroupType.CONSUMER)
 
 
 class PlanEvent(StrEnum):

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.options import DEFAULT_LAKE, UsageError, did_you_mean, find_policy, only_cluster
+from evenlag.context import DEFAULT_LAKE, find_policy, only_cluster
 from evenlag.enums import Mode
+from evenlag.errors import UsageError
+from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,14 +47,25 @@ HintTopicOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster by name, with the policy that names it."""
+    """A cluster of a policy.
+
+    Attributes
+    ----------
+    loaded
+        The policy.
+    name
+        The cluster's name in it.
+    written_policy
+        The policy's text when it was derived from options; None when it comes from a file.
+    """
 
     loaded: LoadedPolicy
     name: str
+    written_policy: str | None = None
 
     @property
     def settings(self) -> ClusterSettings:
-        """How to reach it."""
+        """The settings of its connection."""
         return self.loaded.policy.clusters[self.name]
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
@@ -67,7 +80,7 @@ class Target:
         policy = self.loaded.policy.model_copy(
             update={"clusters": {**self.loaded.policy.clusters, self.name: settings}}
         )
-        return Target(replace(self.loaded, policy=policy), self.name)
+        return replace(self, loaded=replace(self.loaded, policy=policy))
 
 
 def find_target(
@@ -80,7 +93,7 @@ def find_target(
     publish: bool = False,
     reset_policy: str | None = None,
 ) -> Target:
-    """Tell which cluster is meant; without a policy file one is made up from the options.
+    """Find the cluster that is meant; without a policy file, derive a policy from the options.
 
     Parameters
     ----------
@@ -94,7 +107,7 @@ def find_target(
         With `bootstrap_servers`: whether hints may be published for `groups`. Never for a group that nobody
         named.
     reset_policy
-        With `bootstrap_servers`: the groups' auto.offset.reset, which tells what no commit means.
+        With `bootstrap_servers`: the groups' auto.offset.reset, which determines the lag without a commit.
 
     Raises
     ------
@@ -103,14 +116,16 @@ def find_target(
     PolicyError
         When the policy file is not valid.
     """
+    from evenlag.policy.loader import parse_policy
+
     if bootstrap_servers is not None:
         if config is not None:
             raise UsageError("give --config or --bootstrap-servers, not both")
         name = cluster or DEFAULT_CLUSTER
-        made = make_policy(
+        text = policy_text(
             bootstrap_servers, name, lake=lake, groups=groups, publish=publish, reset_policy=reset_policy
         )
-        return Target(made, name)
+        return Target(parse_policy(text, name="the command line"), name, text)
     if reset_policy:
         raise UsageError("--reset-policy goes with --bootstrap-servers; a policy file has a rule for it")
     if groups:
@@ -130,7 +145,7 @@ def find_target(
     return Target(loaded, cluster or only_cluster(names))
 
 
-def make_policy(
+def policy_text(
     bootstrap_servers: str,
     name: str,
     *,
@@ -138,18 +153,18 @@ def make_policy(
     groups: Sequence[str],
     publish: bool,
     reset_policy: str | None = None,
-) -> LoadedPolicy:
-    """Write the policy that the options stand for, and read it as any other.
+) -> str:
+    """Write the policy that the options stand for.
 
     Raises
     ------
     UsageError
-        When hints shall be published and no group is named.
+        When hints must be published and no group is named.
     """
     import yaml
 
     from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN
-    from evenlag.policy.loader import kafka_settings_from_environment, parse_policy
+    from evenlag.policy.loader import kafka_settings_from_environment
 
     if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
         raise UsageError(
@@ -174,4 +189,5 @@ def make_policy(
         },
         "groups": rules,
     }
-    return parse_policy(yaml.safe_dump(content, sort_keys=False), name="the command line")
+    text: str = yaml.safe_dump(content, sort_keys=False)
+    return text

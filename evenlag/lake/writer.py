@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import date
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
 
 

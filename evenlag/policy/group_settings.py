@@ -6,9 +6,9 @@ Each setting has its default, unit and range here.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from assignor_core.objective import Load
 from evenlag.enums import (
@@ -19,24 +19,42 @@ from evenlag.enums import (
     check_pattern,
     matches_pattern,
 )
+from evenlag.policy.gates import GATE_SETTINGS
 from evenlag.policy.portable_settings import GroupMethods, unpack
 from evenlag.policy.setting_types import SettingsModel, known_assignor, one_or_many, uses_load
 
+if TYPE_CHECKING:
 
-class GateLimits(SettingsModel):
-    """Limits of the gates; a plan that exceeds one is rejected."""
+    class _GateSettings(SettingsModel):
+        def __getattr__(self, name: str) -> Any: ...
 
-    max_snapshot_age_s: int = Field(
-        default=900, ge=1, le=86_400, description="maximum age of the snapshot when the plan is decided"
+else:
+    # The entries of GATES declare these settings.
+    _GateSettings = create_model(
+        "_GateSettings",
+        __base__=SettingsModel,
+        **{
+            limit.name: (
+                limit.kind,
+                Field(
+                    default=limit.default,
+                    description=limit.description,
+                    ge=limit.ge,
+                    gt=limit.gt,
+                    le=limit.le,
+                    lt=limit.lt,
+                ),
+            )
+            for limit in GATE_SETTINGS
+        },
     )
-    cooldown_s: int = Field(
-        default=600, ge=0, le=604_800, description="minimum time between two hints of a group"
-    )
+
+
+class GateLimits(_GateSettings):
+    """Limits of the gates; a plan beyond one of them is rejected."""
+
     min_breaches: int = Field(
-        default=1,
-        ge=1,
-        le=1_000,
-        description="consecutive snapshots that need a change before a plan is proposed",
+        default=1, ge=1, le=1_000, description="consecutive snapshots that must require a change for a plan"
     )
 
 

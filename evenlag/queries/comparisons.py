@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import date
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 OBSERVED: Final = "observed"
 # Displayed names: the replay of the real assignment, and what was measured of it without a model.
@@ -259,7 +260,7 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Values that were measured on the group-days, beside what the model computed."""
+    """Lag that was measured on the group-days, beside what the model computed."""
     return {
         "measured_mean_lag_records": _mean(_known(rows, "measured_mean_lag_records")),
         "measured_max_lag_records": max(_known(rows, "measured_max_lag_records"), default=None),

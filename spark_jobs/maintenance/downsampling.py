@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, COMMITS, DOWNSAMPLED_DAYS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
-from spark_jobs.audit import audit_assignments
 from spark_jobs.maintenance.orphans import delete_rows
+from spark_jobs.steps.audit_ownership import audit_assignments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

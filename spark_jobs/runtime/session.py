@@ -7,7 +7,9 @@ on the master that ``EVENLAG_SPARK_MASTER`` names. On a cluster our code goes al
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -70,6 +72,10 @@ LARGE_LOCAL_CONF: Final = {
 # From so many rows on compiling pays: below, a query's start costs more than its rows. Uncompiled, 100,000
 # rows of plans take as long to write as a million compiled.
 _LARGE_ROWS: Final = 50_000
+
+
+# A JVM that has been asked to end takes below a second.
+_JVM_END_TIMEOUT_S: Final = 10
 
 
 def is_large_snapshot(num_rows: int) -> bool:
@@ -170,6 +176,55 @@ def build_session(
         if key not in (conf or {}):
             session.conf.set(key, value)
     return session
+
+
+@contextmanager
+def end_session(spark: SparkSession) -> Iterator[None]:
+    """End a session after a block, and the JVM too where this process started it.
+
+    PySpark leaves the JVM to notice that this process is gone. Whoever waits for this process needs to know
+    that the JVM is gone as well, with its temporary files.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    """
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # the JVM's process is told nowhere else
+    try:
+        yield
+    except KeyboardInterrupt:
+        # The interrupt may have cut an answer of the JVM in two: nothing more can be asked of it.
+        if gateway.proc is not None:
+            gateway.proc.terminate()
+            _wait_for_jvm(gateway.proc)
+        raise
+    except BaseException:
+        _stop(spark, gateway)
+        raise
+    else:
+        _stop(spark, gateway)
+
+
+def _stop(spark: SparkSession, gateway: Any) -> None:
+    from pyspark import SparkContext
+
+    spark.stop()
+    if gateway.proc is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    _wait_for_jvm(gateway.proc)
+    # A later session of this process starts a JVM of its own.
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark offers no call for it
+
+
+def _wait_for_jvm(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_JVM_END_TIMEOUT_S)
+        return
+    process.kill()
+    process.wait()
 
 
 def is_local(master: str) -> bool:

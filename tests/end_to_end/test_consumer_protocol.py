@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.enums import GroupType
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.groups import describe_consumer_groups
+from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.kafka.rate_limit import ReadingLimits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
 from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.gates import GATES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.approval_page import read_page
-from evenlag.publishing.gates import GATES
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from sandbox.workload import Workload
-from spark_jobs.cycle import run_decide, run_observe
+from sandbox.workload.workload import Workload
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 from tests.support.broker_plugin.node import HINTS, MASTER
 from tests.support.hints import wait_until
 
@@ -69,7 +71,7 @@ class Setting:
 
     def live(self, *others: str) -> dict[str, LiveGroup]:
         with admin_client(self.loaded.policy.clusters[CLUSTER]) as client:
-            return read_live_groups(client, (), of_brokers=(self.group, *others))
+            return read_live_groups(client, dict.fromkeys((self.group, *others), GroupType.CONSUMER))
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ def test_a_group_goes_over_online_one_consumer_after_another(
 
 def is_mixed(client: Any, group: str, num_newer: int) -> bool:
     """Whether the plug-in assigns the group, and so many of its three members speak the broker's protocol."""
-    rows = describe_consumer_groups(client, [group], ReadingLimits())
+    rows = describe_named_groups(client, {group: GroupType.CONSUMER}, ReadingLimits())
     kinds = sorted(str(row.get("member_type")) for row in rows)
     wanted = ["classic"] * (3 - num_newer) + ["consumer"] * num_newer
     return kinds == wanted and {(row["group_state"], row["assignor"]) for row in rows} == {

@@ -13,8 +13,8 @@ from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.metrics import read_metrics
 from evenlag.publishing.approval_page import read_page
-from sandbox.truth import expect_figures
 from sandbox.truth.checks import Checks
+from sandbox.truth.expected import figures as expect_figures
 from sandbox.truth.lake_rows import LakeRows
 from tests.truth.counts import add_counts
 from tests.truth.recorded_lakes import names

@@ -15,7 +15,6 @@ from evenlag.errors import OldLakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import (
-    CLUSTER_AND_DAY,
     CONTROL_ACTIONS,
     DECISIONS,
     MEMBERSHIPS,
@@ -28,9 +27,10 @@ from evenlag.lake.tables import (
 from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import DAY, NOW, frame
+from tests.support.spark_tables import write_foreign_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -47,17 +47,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 def write_table(root: Path, name: str, columns: tuple[str, ...] = ()) -> None:
     """Write a table with evenlag's partition columns, strings as `columns`, and one row."""
-    write_delta(root / name, [{"cluster": "c", "day": DAY} | dict.fromkeys(columns, "old")])
-
-
-def write_delta(
-    folder: Path, rows: list[dict[str, Any]], partition_by: Sequence[str] = CLUSTER_AND_DAY
-) -> None:
-    """Write a Delta table that evenlag did not write."""
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
-    write_deltalake(str(folder), pa.Table.from_pylist(rows), partition_by=list(partition_by) or None)
+    write_foreign_table(root / name, [{"cluster": "c", "day": DAY} | dict.fromkeys(columns, "old")])
 
 
 def with_removed_table(root: Path) -> None:
@@ -173,7 +163,7 @@ def empty(root: Path) -> None:
 
 
 def foreign_table_of_that_name(root: Path) -> None:
-    write_delta(root / "scores", [{"team": "a", "goals": 3}], ())
+    write_foreign_table(root / "scores", [{"team": "a", "goals": 3}], ())
 
 
 def table_whose_creation_was_killed(root: Path) -> None:
