@@ -1,8 +1,8 @@
 """Consumer lag per partition, with a status that qualifies the value.
 
 ``lag = max(end - max(committed, log start), 0)`` in offsets: control records and records that compaction
-removed count, so an idle transactional partition may show 1 permanently. The end is the high watermark, or the
-last stable offset for a group whose clients read committed records only.
+removed count, so an idle transactional partition may show 1 permanently. The end is the high watermark, or
+the last stable offset for a group with `read_committed` consumers.
 
 Rates and time lag come from the history of (moment, offset) that earlier snapshots left, by interpolation
 (as Burrow and kafka-lag-exporter do); no record's own timestamp is trusted.

@@ -1,7 +1,8 @@
 """Plans, scores and the report of a lake whose lag is partly unknown: written by the jobs' own steps.
 
 Group ``g`` has 7 partitions. Planned at 12:00 with all lag known; followed at 12:05, when the lag of two
-partitions is not known. Then it is planned again, from the partly unknown lag. Expected values are computed manually.
+partitions is not known. Then it is planned again, from the partly unknown lag. The expected
+values are computed manually.
 """
 
 from __future__ import annotations
