@@ -11,7 +11,7 @@ import pytest
 
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.hot_partitions import find_hot_partitions
-from evenlag.monitoring.metrics import read_figures
+from evenlag.monitoring.metrics import read_metrics
 from evenlag.publishing.approval_page import read_page
 from sandbox.truth.checks import Checks
 from sandbox.truth.expected import figures as expect_figures
@@ -46,7 +46,7 @@ def test_metrics_are_those_of_the_newest_snapshot(lake: RecordedLake) -> None:
         # While requests are open, and after the last one's time.
         for later in (timedelta(seconds=1), timedelta(days=2)):
             now = rows.newest["finished_at"] + later
-            shown = read_figures(str(lake.root), cluster, now)
+            shown = read_metrics(str(lake.root), cluster, now)
             checks.same(METRICS, f"{cluster} {later} later", shown, expect_figures.figures(rows, now))
     _finish(lake, checks)
 

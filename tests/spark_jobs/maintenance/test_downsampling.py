@@ -77,7 +77,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if table is DOWNSAMPLED_DAYS:
             monkeypatch.setattr(Lake, "write", _skipping_thinned_days(die_after_one_that_changed, write_once))
     monkeypatch.setattr(Lake, "write", write_once)
-    assert maintain(old, "thin", raw_days=30).done == {"begun": 1, "thinned": 1}
+    assert maintain(old, "thin", raw_days=30).done == {"begun": 1, "downsampled": 1}
     assert (ids_of(old, SNAPSHOTS), ids_of(old, LAG)) == (kept, kept)
     assert [rows_of(old, table) for table in (OFFSETS, COMMITS, MEMBERS)] == [[], [], []]
     (thinned,) = rows_of(old, DOWNSAMPLED_DAYS)
@@ -90,7 +90,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
     for found in (MEMBERSHIPS, OWNERSHIP, AUDITED_SNAPSHOTS):
         assert rows_of(old, found) == audited[found.name]
     loaded = LoadedPolicy(policy(), "")
-    with pytest.raises(SnapshotNotFoundError, match="maintenance has thinned them"):
+    with pytest.raises(SnapshotNotFoundError, match="maintenance has downsampled them"):
         run_compare(old, loaded, Request("c", DAY, DAY))
 
 
