@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.markdown import Page, all_pages
+from tests.support.pages.markdown import Page, all_pages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def test_its_links_lead_somewhere(page: Page) -> None:
 def test_a_broken_table_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str | None
 ) -> None:
-    monkeypatch.setattr("tests.support.markdown.ROOT", tmp_path)
+    monkeypatch.setattr("tests.support.pages.markdown.ROOT", tmp_path)
     path = tmp_path / "page.md"
     path.write_text(text, encoding="utf-8")
     found = Page(path).broken_tables()
@@ -45,7 +45,7 @@ def test_a_broken_table_is_found(
 
 
 def test_a_link_to_nowhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.markdown.ROOT", tmp_path)
+    monkeypatch.setattr("tests.support.pages.markdown.ROOT", tmp_path)
     path = tmp_path / "page.md"
     path.write_text("# A `b`: c\n\n[1](#a-b-c) [2](#a) [3](page.md#a-b-c) [4](other.md)\n", encoding="utf-8")
     assert Page(path).broken_links() == ["page.md: #a: no such heading", "page.md: other.md: no such file"]

@@ -9,14 +9,20 @@ import typer
 
 from evenlag.cli.app import app
 from evenlag.lake.tables import TABLES
-from tests.support.language import comment_findings, discouraged, found_in, page_findings, python_findings
-from tests.support.markdown import ROOT, all_pages
+from tests.support.pages.language import (
+    comment_findings,
+    discouraged,
+    found_in,
+    page_findings,
+    python_findings,
+)
+from tests.support.pages.markdown import ROOT, all_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.markdown import Page
+    from tests.support.pages.markdown import Page
 
 # Pages that are generated from code: their words are checked in the code.
 GENERATED = {"docs/tables.md", "docs/gates.md"}

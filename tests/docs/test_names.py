@@ -16,7 +16,7 @@ from evenlag.cli.app import app
 from evenlag.lake.tables import TABLES
 from evenlag.policy.gates import GATES
 from evenlag.policy.settings import Policy
-from tests.support.documented_names import (
+from tests.support.pages.documented_names import (
     CODE_FOLDERS,
     all_options,
     code_names,
@@ -25,7 +25,7 @@ from tests.support.documented_names import (
     names_in,
     wrong_with_call,
 )
-from tests.support.markdown import ROOT, Page, cells, named_pages
+from tests.support.pages.markdown import ROOT, Page, cells, named_pages
 
 THIS_FILE = Path(__file__).resolve()
 # Code, and the files that images are made of; a Dockerfile has none.

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.support.documented_names import CODE_FOLDERS
-from tests.support.markdown import ROOT, Page, named_pages
+from tests.support.pages.documented_names import CODE_FOLDERS
+from tests.support.pages.markdown import ROOT, Page, named_pages
 
 PAGES = named_pages()
 FOLDERS = "|".join((*CODE_FOLDERS, "docs", "examples"))

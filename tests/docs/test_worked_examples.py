@@ -13,7 +13,7 @@ import pytest
 
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from tests.support.lakes.snapshots import commit, frame, marker, member, offset
-from tests.support.markdown import ROOT
+from tests.support.pages.markdown import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

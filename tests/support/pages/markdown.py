@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 
 _FENCE: Final = re.compile(r"^\s*```")
 _SPAN: Final = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Ask = Callable[..., subprocess.CompletedProcess[str]]
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "north"
 OURS = ("assignor_core", "evenlag", "spark_jobs")
 ABSENT = ("pyspark", "delta", "great_expectations", "airflow", "pandas", "spark_jobs", "sandbox", "dags")

@@ -9,7 +9,7 @@ import tokenize
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from tests.support.markdown import ROOT, Page, cells
+from tests.support.pages.markdown import ROOT, Page, cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

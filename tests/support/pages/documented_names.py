@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import TABLES
 from evenlag.policy.gates import GATES
-from tests.support.markdown import ROOT
+from tests.support.pages.markdown import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.markdown import Page
+    from tests.support.pages.markdown import Page
 
 _NAMING_FOLDERS: Final = (
     "assignor_core",
