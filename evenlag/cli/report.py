@@ -97,7 +97,7 @@ def _write(output: Path, page: str) -> None:
 
 def _missing(told: Report) -> list[str]:
     """What the page cannot show yet, and what to run for it."""
-    from evenlag.report.sections import AUDIT, COMPARE
+    from evenlag.report.section_parts import AUDIT, COMPARE
 
     parts = []
     if told.timeline is None:

@@ -1,4 +1,4 @@
-"""What happened to a group's plans until the end of a period, each at the time at which it was seen."""
+"""Plan events of a group up to the end of a period, at the times at which they were observed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.reader import LakeReader
 
-# Who tells what became of a hint, by a snapshot that shows it.
+# Actor of the events that a snapshot proves.
 _OBSERVER: Final = "observer"
 
 
@@ -24,14 +24,29 @@ def read_group_events(
     finished_at: Mapping[str, datetime],
     until: datetime | None,
 ) -> list[dict[str, Any]]:
-    """Read a group's events, oldest first.
+    """Read the plan events of a group, oldest first.
 
     Parameters
     ----------
+    reader
+        Reader of the lake.
+    cluster, group_id
+        The cluster's name in the policy, and the group.
     finished_at
-        When snapshots had been read: an outcome was seen no earlier, also where its event names the slot.
+        End of each snapshot, by snapshot id. An outcome is observed at the end of its snapshot, even if its
+        event has an earlier time.
     until
-        What happened later is left out; nothing is, when not given.
+        Leave out later events; default: none.
+
+    Returns
+    -------
+    list of dict
+        Rows of the plan events, with ``at`` as observed; by time, plan and event.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
     """
     events = reader.read_events(filters=[("cluster", "=", cluster), ("group_id", "=", group_id)])
     seen = [event | {"at": _seen_at(event, finished_at)} for event in events.to_pylist()]
@@ -47,8 +62,19 @@ def _seen_at(event: Mapping[str, Any], finished_at: Mapping[str, datetime]) -> d
 
 
 def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Ids of the plans whose hint was on the topic: the rest expired or was withdrawn before."""
-    # A publisher that was killed leaves no PUBLISHED, but what took the hint back names its number.
+    """Return the ids of the plans whose hint was on the hint topic.
+
+    Parameters
+    ----------
+    events
+        Plan events.
+
+    Returns
+    -------
+    set of str
+        Plan ids. Plans that expired or were withdrawn before publishing are not among them.
+    """
+    # A publisher that was killed writes no PUBLISHED event, but the withdrawal contains the sequence number.
     return {
         str(event["plan_id"])
         for event in events
@@ -57,7 +83,20 @@ def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def count_events(events: Iterable[Mapping[str, Any]], since: datetime) -> dict[str, int]:
-    """Count what happened from a moment on, by event."""
+    """Count events from a moment on.
+
+    Parameters
+    ----------
+    events
+        Plan events.
+    since
+        Ignore earlier events.
+
+    Returns
+    -------
+    dict
+        Number of events by name.
+    """
     counts: dict[str, int] = {}
     for event in events:
         if event["at"] >= since:

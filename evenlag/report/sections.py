@@ -1,56 +1,44 @@
-"""The report's sections as HTML: a picture, its caption, and the same numbers as a table."""
+"""Sections of the report with a chart: the chart, its caption, and the same numbers as a table."""
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Final
 
-from evenlag import lower_bounds
-from evenlag.cli.console import NOTHING, duration, moment, number, percent
-from evenlag.enums import PlanEvent
+from evenlag.cli.console import moment, number, percent
 from evenlag.html.markup import Html, badge, details, figure, table, when
 from evenlag.html.svg_charts import series_variable
-from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
+from evenlag.lower_bounds import at_least
 from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
 from evenlag.report.model import HINT_EVENTS
+from evenlag.report.section_parts import AUDIT, COMPARE, first_rows, left_out, legend, note
 from evenlag.report.timeline_chart import count_marks, timeline_plot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterable
 
-    from evenlag.report.model import LagChange, MeasuredResult, PolicyResult, Report, Series
+    from evenlag.report.model import LagChange, Report, Series
 
-AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
-_MAX_ROWS: Final = 400
-_KIND_BY_STATUS: Final[dict[str, str]] = {
-    PlanEvent.APPLIED: "good",
-    PlanEvent.APPROVED: "good",
-    PlanEvent.PUBLISHED: "plain",
-    PlanEvent.REJECTED: "warn",
-    PlanEvent.IGNORED: "warn",
-    PlanEvent.EXPIRED: "warn",
-    PlanEvent.WITHDRAWN: "warn",
-}
-
-# Shapes of the legend, the same as the picture's.
+# The legend uses the same shapes as the chart.
 _HINT_SHAPES: Final = dict(zip(HINT_EVENTS, ("down", "round", "cross", "square", "diamond"), strict=True))
-
-_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
-days the mean of the days'), then the least lag on average over time, then the fewest moves;
-<em>observed (replayed)</em> is what really ran, by the model; <em>measured</em> is what Kafka reported,
-without the model. <em>Drained in</em>: from the largest lag that was measured until all that had arrived by
-then was processed. <em>Above the bound</em>: how far the most loaded member is above what any assignment
-could reach, on average over the snapshots, by lag alone. ≥: a lower bound, since some of it is not
-known.</p>"""
 
 
 def change_section(report: Report) -> Html:
-    """Lag of each member around the plan that tells most."""
+    """Build the section on the lag of each member before and after a plan.
+
+    Parameters
+    ----------
+    report
+        Content of the report.
+
+    Returns
+    -------
+    Html
+        The section without its heading.
+    """
     change = report.change
     if change is None:
-        return _note("No reading of the period shows a live member.")
-    legend = _legend(
+        return note("No snapshot of the period shows a live member.")
+    shapes = legend(
         [("before" if change.plan_id else "lag", "--before", "")]
         + ([("predicted", "--predicted", ""), ("after", "--after", "")] if change.plan_id else [])
     )
@@ -58,31 +46,31 @@ def change_section(report: Report) -> Html:
     rows = [
         (
             member.name,
-            *map(lower_bounds.at_least, (member.before, member.predicted, member.after), member.unknown),
+            *map(at_least, (member.before, member.predicted, member.after), member.unknown),
         )[: len(columns)]
         for member in change.members
     ]
     numbers = details("The numbers", table(columns, rows, caption="Lag of each member, in records"))
-    return Html(figure(change_plot(change), _change_caption(change)) + legend + numbers)
+    return Html(figure(change_plot(change), _change_caption(change)) + shapes + numbers)
 
 
 def _change_caption(change: LagChange) -> str:
-    left_out = len(change.members) - MAX_MEMBERS
-    rest = f" {left_out} more members are in the table." if left_out > 0 else ""
+    num_left_out = len(change.members) - MAX_MEMBERS
+    rest = f" {num_left_out} more members are in the table." if num_left_out > 0 else ""
     rest += _unknown_in_change(change)
     if change.plan_id is None:
-        return f"As read at {moment(change.before_at)}; the period has no plan to compare with.{rest}"
+        return f"Read at {moment(change.before_at)}. The period has no plan to compare with.{rest}"
     told = (
         f"Plan {change.plan_id[:12]} ({change.status or 'without an event'}) moves {number(change.moves)} "
-        f"partitions. Before: as read at {moment(change.before_at)}, which it was made from."
+        f"partitions. Before: read at {moment(change.before_at)}; the plan is based on it."
     )
     if change.after_at is not None:
         told += (
-            f" After: as read at {moment(change.after_at)}. Consumers and producers went on meanwhile, so "
-            "after is not quite what was predicted."
+            f" After: read at {moment(change.after_at)}. Consumers and producers continued in between, so it "
+            "differs from the prediction."
         )
     else:
-        told += " It has no outcome in the period, so nothing stands after."
+        told += " It has no outcome in the period, so there is no lag after it."
     return told + rest
 
 
@@ -101,26 +89,37 @@ def _unknown_in_change(change: LagChange) -> str:
 
 
 def timeline_section(report: Report) -> Html:
-    """Who held what when."""
+    """Build the section on the owners of the partitions over time.
+
+    Parameters
+    ----------
+    report
+        Content of the report.
+
+    Returns
+    -------
+    Html
+        The section without its heading.
+    """
     timeline = report.timeline
     if timeline is None:
-        return _note("The period has not been audited yet. Run: ", AUDIT)
+        return note("The period has not been audited yet. Run: ", AUDIT)
     numbers = {name: place for place, name in enumerate(timeline.owners)}
     entries = [(f"{place + 1} {name}", series_variable(place), "") for name, place in numbers.items()]
     told = count_marks(timeline.marks)
     entries += [(f"hint {what}", "--accent", _HINT_SHAPES[what]) for what in HINT_EVENTS if what in told]
-    legend = _legend([*entries, ("a rebalance", "--ink", "up")])
+    shapes = legend([*entries, ("a rebalance", "--ink", "up")])
     last = max(each.end for each in timeline.intervals)
     caption = (
-        "A bar begins at the snapshot that first showed the owner and ends at the one that no longer did: "
-        "the change lies between the two. Pale at the end: still so in the last snapshot, which ended at "
-        f"{moment(last)}. Hatched: owned by nobody, or not shown by the group."
+        "A bar begins at the first snapshot with the owner and ends at the first one with another owner; "
+        "the change happened before that snapshot. Pale at the end: unchanged in the last snapshot, which "
+        f"ended at {moment(last)}. Hatched: no owner, or the owner is unknown."
     )
     if timeline.num_left_out:
-        caption += f" {timeline.num_left_out:,} partitions that changed hands less often are not drawn."
+        caption += f" {timeline.num_left_out:,} partitions with fewer changes of owner are not drawn."
     if timeline.num_unaudited:
         caption += (
-            f" {timeline.num_unaudited:,} readings of the period are not audited yet: evenlag audit build."
+            f" {timeline.num_unaudited:,} snapshots of the period are not audited yet: evenlag audit build."
         )
     intervals = [
         (
@@ -135,35 +134,47 @@ def timeline_section(report: Report) -> Html:
         (when(mark.at), badge(f"{mark.kind} {mark.event}".strip(), "plain"), mark.text)
         for mark in timeline.marks
     ]
-    happened = table(("at", "what", "more"), _most(marks), caption="Rebalances and hints")
-    held = table(("partition", "held by", "from", "until"), _most(intervals), caption="Who held what")
+    happened = table(("at", "what", "more"), first_rows(marks), caption="Rebalances and hints")
+    held = table(("partition", "held by", "from", "until"), first_rows(intervals), caption="Who held what")
     return Html(
         figure(timeline_plot(timeline, numbers), caption)
-        + legend
-        + (details(f"Rebalances and hints ({len(marks):,})", happened + _left_out(marks)) if marks else "")
-        + details(f"Who held what ({len(intervals):,})", held + _left_out(intervals))
+        + shapes
+        + (details(f"Rebalances and hints ({len(marks):,})", happened + left_out(marks)) if marks else "")
+        + details(f"Who held what ({len(intervals):,})", held + left_out(intervals))
     )
 
 
 def lag_section(report: Report) -> Html:
-    """Lag over time, as seen and by policy."""
+    """Build the section on the lag over time, observed and simulated.
+
+    Parameters
+    ----------
+    report
+        Content of the report.
+
+    Returns
+    -------
+    Html
+        The section without its heading.
+    """
     lines = [
         (each.name, series_variable(place), f"line style-{place % len(LINE_STYLES)}")
         for place, each in enumerate(report.replayed)
     ]
-    legend = _legend([("as seen", "--ink", "line"), *lines])
+    shapes = legend([("as seen", "--ink", "line"), *lines])
     caption = "Lag of the group in records, at the times at which it was read." + _unknown(report)
     if report.replayed:
         caption += (
-            " The other lines are replays: each policy carried forward from the state that was seen at the "
-            "day's first reading, with the arrivals and the members' speeds that were seen."
+            " The other lines are replays: each policy is simulated from the observed state of the day's "
+            "first snapshot, with the observed arrival rates and processing rates of the members."
         )
     if report.model_error is not None:
         caption += (
-            f" Replaying what really ran misses the lag that was seen by {percent(report.model_error)} at "
-            "the median: read differences between policies with that in mind."
+            f" The replay of the real assignment differs from the observed lag by "
+            f"{percent(report.model_error)} at the median: smaller differences between policies are not "
+            "significant."
         )
-    hint = "" if report.replayed else _note("No other policy was replayed yet. Run: ", COMPARE)
+    hint = "" if report.replayed else note("No other policy has been replayed yet. Run: ", COMPARE)
     observed = report.observed
     unknown = observed.num_unknown or (0,) * len(observed.at)
     rows = [
@@ -173,18 +184,18 @@ def lag_section(report: Report) -> Html:
         )
     ]
     columns = ("at", "group#", "most loaded member#", "partitions not known#")
-    seen = table(columns, _most(rows), caption="Lag as seen, in records; ≥: a lower bound")
+    seen = table(columns, first_rows(rows), caption="Lag as seen, in records; ≥: a lower bound")
     return Html(
         figure(lag_plot(report.observed, report.replayed), caption)
-        + legend
+        + shapes
         + hint
-        + details("The numbers as seen", seen + _left_out(rows))
+        + details("The numbers as seen", seen + left_out(rows))
         + (details("Lag by policy", _peaks(report.replayed)) if report.replayed else "")
     )
 
 
 def _unknown(report: Report) -> str:
-    """What of the lag was not known, and which status these partitions had."""
+    """Sentence on the unknown lag, and the status of these partitions; empty if all lag is known."""
     observed = report.observed
     if not any(observed.num_unknown):
         return ""
@@ -205,11 +216,6 @@ def _unknown(report: Report) -> str:
     return f" {' '.join(told)} Status of the partitions whose lag was not known: {statuses}."
 
 
-def at_least(value: int | None, num_unknown: int) -> str:
-    """Write a sum of which some parts are not known as a lower bound."""
-    return f"≥ {number(value)}" if num_unknown and value is not None else number(value)
-
-
 def _peaks(replayed: Iterable[Series]) -> Html:
     rows = []
     for each in replayed:
@@ -222,148 +228,3 @@ def _peaks(replayed: Iterable[Series]) -> Html:
     return table(
         ("policy", "first#", "largest#", "last#"), rows, caption="Lag of the group by policy, in records"
     )
-
-
-def policies_section(report: Report) -> Html:
-    """What each policy would have come to, the best marked."""
-    if not report.policies and not report.reasons:
-        return _note("Nothing was compared on these days. Run: ", COMPARE)
-    columns = (
-        "policy", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
-        "rebalances#", "above the bound#",
-    )  # fmt: skip
-    days = max((each.num_days for each in report.policies), default=0)
-    told = table(
-        columns,
-        [_policy_row(each) for each in report.policies]
-        + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
-        caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
-    )
-    shown = told + _ABOUT_POLICIES if report.policies else ""
-    return Html(shown + "".join(_note(reason) for reason in report.reasons))
-
-
-def _policy_row(each: PolicyResult) -> Sequence[object]:
-    name = shown_policy(each.name)
-    return (
-        Html(f"{escape(name)} {badge('best', 'good')}") if each.is_best else name,
-        _bound(duration(each.p95_time_lag_ms), each.unknown_ages),
-        _bound(duration(each.max_time_lag_ms), each.unknown_ages),
-        number(each.mean_lag_records),
-        number(each.max_lag_records),
-        _drained(each),
-        number(each.moves),
-        number(each.rebalances),
-        percent(each.optimality_gap),
-    )
-
-
-def _measured_row(each: MeasuredResult) -> Sequence[object]:
-    return (
-        MEASURED_SHOWN,
-        NOTHING,
-        _bound(duration(each.max_time_lag_ms), each.unknown_time_lags),
-        _bound(number(each.mean_lag_records), each.unknown_share),
-        _bound(number(each.max_lag_records), each.unknown_lags),
-        *[NOTHING] * 4,
-    )
-
-
-def _bound(value: str, unknown: float | None) -> str:
-    """Mark a figure as a lower bound where something is not known."""
-    return f"≥ {value}" if unknown and value != NOTHING else value
-
-
-def _drained(each: PolicyResult) -> str:
-    days = each.num_not_drained
-    but = f"not on {days} of {each.num_days} {'day' if each.num_days == 1 else 'days'}"
-    if each.drain_time_ms is None:
-        return but
-    return f"{duration(each.drain_time_ms)}, {but}" if days else duration(each.drain_time_ms)
-
-
-def plans_section(report: Report) -> Html:
-    """What was planned, what the gates said, what became of it."""
-    parts: list[str] = []
-    if report.plans:
-        parts += ["<h3>Plans</h3>", _plan_table(report.plans), _left_out(report.plans)]
-    else:
-        parts.append(_note("No plan was proposed in the period."))
-    if report.gates:
-        gates = [
-            (
-                gate.gate,
-                badge("passed", "good") if not gate.num_failed else badge("refused", "warn"),
-                number(gate.num_judged),
-                number(gate.num_failed),
-                gate.last_refusal or "",
-            )
-            for gate in report.gates
-        ]
-        columns = ("gate", "verdict", "judged#", "refused#", "last refusal")
-        parts += ["<h3>Gates</h3>", table(columns, gates, caption="Plans that each gate judged")]
-    if report.decisions:
-        decisions = [
-            (each.decision, number(each.count), when(each.last_at), each.reason or "")
-            for each in report.decisions
-        ]
-        heads = ("decision", "readings#", "last at", "why, the last time")
-        parts += [
-            "<h3>Decisions</h3>",
-            table(heads, decisions, caption="What planning made of each reading"),
-        ]
-    return Html("".join(parts))
-
-
-def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
-    columns = (
-        "plan", "slot", "status", "assignor", "mode", "moves#", "most loaded#", "predicted#", "actual#",
-        "why",
-    )  # fmt: skip
-    rows = [
-        (
-            Html(f"<code>{escape(plan['plan_id'][:12])}</code>"),
-            when(plan["slot"]),
-            badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
-            Html(f'<span class="whole">{escape(plan["assignor"])}</span>'),
-            plan["mode"],
-            number(plan["moves"]),
-            lower_bounds.at_least_of(
-                plan["max_member_lag_before_records"], plan["num_unknown_lags"], plan["num_partitions"]
-            ),
-            lower_bounds.at_least_of(
-                plan["max_member_lag_predicted_records"], plan["num_unknown_lags"], plan["num_partitions"]
-            ),
-            lower_bounds.at_least_of(
-                plan["max_member_lag_actual_records"],
-                plan["num_unknown_partitions_actual"],
-                plan["num_partitions_actual"],
-            ),
-            plan["reason"] or "",
-        )
-        for plan in plans[:_MAX_ROWS]
-    ]
-    return table(columns, rows, caption="Plans, newest first; lag of the most loaded member in records")
-
-
-def _legend(entries: Iterable[tuple[str, str, str]]) -> Html:
-    """Name colours: (name, the page's variable, shape)."""
-    items = "".join(
-        f'<li><i class="{shape}" style="--of:var({variable})" aria-hidden="true"></i>{escape(name)}</li>'
-        for name, variable, shape in entries
-    )
-    return Html(f'<ul class="legend">{items}</ul>')
-
-
-def _note(said: str, command: str = "") -> Html:
-    told = f"<code>{escape(command)}</code>" if command else ""
-    return Html(f'<p class="note">{escape(said)}{told}</p>')
-
-
-def _most(rows: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
-    return rows[:_MAX_ROWS]
-
-
-def _left_out(rows: Sequence[object]) -> str:
-    rest = len(rows) - _MAX_ROWS
-    return f'<p class="soft">{rest:,} more rows are left out.</p>' if rest > 0 else ""

@@ -57,6 +57,7 @@ _LAG_INTERVALS: Final = "evenlag/audit/lag_intervals.py"
 _JOINING: Final = "evenlag/audit/interval_merge.py"
 _REPORT: Final = "evenlag/report/read_report.py"
 _CHANGE: Final = "evenlag/report/read_lag_change.py"
+_PLAN_SECTION: Final = "evenlag/report/plan_section.py"
 _SECTIONS: Final = "evenlag/report/sections.py"
 _FIGURES: Final = "evenlag/monitoring/metrics.py"
 _TABLES: Final = "evenlag/cli/lake.py"
@@ -332,7 +333,7 @@ MUTATIONS: Final = (
     Mutation(
         "the report's actual lag of a plan is the predicted one",
         JOIN,
-        _SECTIONS,
+        _PLAN_SECTION,
         'plan["max_member_lag_actual_records"],',
         'plan["max_member_lag_predicted_records"],',
     ),
