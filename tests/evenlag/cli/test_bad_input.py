@@ -99,7 +99,10 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
             "no snapshot of c was taken from 2001-01-01",
         ),
         (("churn", GROUP, "--from", "2100-01-01"), "no snapshot of c was taken"),
-        (("adherence", "--from", "2100-01-01", "--to", "2100-01-02"), "the last before it ended at 2026-11-21"),
+        (
+            ("adherence", "--from", "2100-01-01", "--to", "2100-01-02"),
+            "the last before it ended at 2026-11-21",
+        ),
         (("anomalies", "--from", "2100-01-01", "--to", "2100-01-02"), "no snapshot of c was taken"),
         (("churn", "--cluster", "d"), "no cluster 'd'"),
     ],

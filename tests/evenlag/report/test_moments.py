@@ -310,9 +310,7 @@ def test_what_came_after_the_end_is_left_out(root: str, end: datetime) -> None:
 def test_a_day_that_goes_on_after_the_end_is_not_compared(root: str) -> None:
     report = told(root, until=after(FOURTH, 20))
     assert {each.num_days for each in report.policies} == {1}
-    assert report.reasons == (
-        "2026-03-02 is left out: its simulation continues after the end of the period",
-    )
+    assert report.reasons == ("2026-03-02 is left out: its simulation continues after the end of the period",)
     assert {each.num_days for each in told(root).policies} == {2}
     begun = told(root, until=after(FOURTH, 20), hours=0.1)
     assert begun.policies == ()
