@@ -213,6 +213,19 @@ def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
 
 
 def short(name: str, size: Size) -> str:
-    """Shorten a name to fit into a chart. Keeps its end, where members and partitions differ."""
+    """Shorten a name to fit into a chart.
+
+    Parameters
+    ----------
+    name
+        Name of a member or partition.
+    size
+        Size of the chart.
+
+    Returns
+    -------
+    str
+        The name, or its end after an ellipsis: names differ at the end.
+    """
     longest = 32 if size.is_wide else 14
     return name if len(name) <= longest else f"…{name[1 - longest :]}"

@@ -35,7 +35,20 @@ def legend(entries: Iterable[tuple[str, str, str]]) -> Html:
 
 
 def note(message: str, command: str = "") -> Html:
-    """Build a note, optionally followed by a command; both as plain text."""
+    """Build a note.
+
+    Parameters
+    ----------
+    message
+        Plain text.
+    command
+        Command to show after the message, as plain text; none if empty.
+
+    Returns
+    -------
+    Html
+        The note.
+    """
     code = f"<code>{escape(command)}</code>" if command else ""
     return Html(f'<p class="note">{escape(message)}{code}</p>')
 
