@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 DEFAULT_ASSIGNOR: Final = "lag-aware-sticky"
+# The name on the wire of the assignor that follows hints, in clients and on brokers.
+EVENLAG_ASSIGNOR: Final = "evenlag"
 
 
 class Mode(StrEnum):

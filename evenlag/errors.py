@@ -66,6 +66,10 @@ class SchemaError(LakeError):
     exit_code = 2
 
 
+class OldLakeError(SchemaError):
+    """Raised when a development version wrote the lake: this version neither reads nor migrates it."""
+
+
 class LakeSchemeError(LakeError):
     """Raised when the URI scheme of a lake is not supported."""
 

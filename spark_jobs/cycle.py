@@ -19,7 +19,7 @@ from evenlag.errors import JobError, SnapshotNotFoundError
 from evenlag.lake.tables import LAG, SNAPSHOTS
 from evenlag.logging_setup import WorkerLog, log_fields, set_up_logging
 from evenlag.policy.loader import LoadedPolicy, load_policy
-from spark_jobs.planning.plan_batch import PlanContext
+from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.cached_frames import KeptFrames
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.parallel import run_side_by_side

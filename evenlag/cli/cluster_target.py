@@ -16,8 +16,8 @@ from evenlag.enums import Mode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import ClusterSettings
 
 DEFAULT_CLUSTER = "kafka"
 
@@ -57,7 +57,7 @@ class Target:
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
         """The same cluster with another hint topic, when one is given."""
-        from evenlag.policy.settings import HINT_TOPIC_PATTERN
+        from evenlag.policy.cluster_settings import HINT_TOPIC_PATTERN
 
         if hint_topic is None:
             return self
@@ -148,8 +148,8 @@ def make_policy(
     """
     import yaml
 
+    from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN
     from evenlag.policy.loader import kafka_settings_from_environment, parse_policy
-    from evenlag.policy.settings import CLUSTER_NAME_PATTERN
 
     if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
         raise UsageError(

@@ -37,8 +37,11 @@ _MAX_AGE_S = 316_224_000
 
 def doctor(
     *,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Only check that every cluster has a fresh snapshot, for probes.")
+    freshness_only: Annotated[
+        bool,
+        typer.Option(
+            "--freshness-only", help="Only check that every cluster has a fresh snapshot, for probes."
+        ),
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -50,9 +53,9 @@ def doctor(
         list[str] | None, typer.Option("--skip", help="An area or a check to leave out; likewise.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
-    write: Annotated[
+    probe_writes: Annotated[
         bool,
-        typer.Option("--write", help="Also try to write to hint topic and lake; it is taken back at once."),
+        typer.Option("--probe-writes", help="Also write to the hint topic and the lake, and undo it."),
     ] = False,
     airflow_url: Annotated[
         str | None,
@@ -88,15 +91,15 @@ def doctor(
 ) -> None:
     """Check policy, brokers, permissions, topics, groups, lake, Spark, Airflow and freshness; say what to do.
 
-    Ends with 0 when nothing failed and with 1 when something did. Nothing is written without --write.
+    Ends with 0 when nothing failed and with 1 when something did. Nothing is written without --probe-writes.
 
     By a cluster's schedule, the newest run may still be going on, and the one before it must have left its
     snapshot. A cluster without a schedule needs any snapshot at all, or one within --max-age.
     """
-    if fresh:
-        if only or skip or write or airflow_url:
+    if freshness_only:
+        if only or skip or probe_writes or airflow_url:
             raise UsageError(
-                "--fresh goes without --only, --skip, --write and --airflow-url: it checks freshness"
+                "--freshness-only cannot be combined with --only, --skip, --probe-writes and --airflow-url"
             )
         _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
         return
@@ -105,7 +108,7 @@ def doctor(
     from evenlag.doctor.runner import run_lanes
 
     per_check_s = timeout_s / 3
-    request = Request(config, lake, cluster, airflow_url, max_age_s, write, per_check_s)
+    request = Request(config, lake, cluster, airflow_url, max_age_s, probe_writes, per_check_s)
     lanes = select_lanes(gather_lanes(request), only or (), skip or ())
     results = run_lanes(lanes, check_timeout_s=per_check_s, timeout_s=timeout_s)
     worst = max((result.verdict.rank for result in results), default=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,19 +14,13 @@ from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import console, print_json
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption  # noqa: TC001  # Typer reads them
 from evenlag.cli.plans import plan_table
+from evenlag.enums import ResetPolicy  # noqa: TC001  # Typer reads it
 from evenlag.queries.plans import plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Report = Callable[[str, int, int], None]
-
-
-class ResetPolicy(StrEnum):
-    """What ``auto.offset.reset`` may be; the jobs' own enum would cost pydantic's import at every start."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
 
 
 def run(

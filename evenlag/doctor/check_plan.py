@@ -49,8 +49,8 @@ class Request:
         Root of Airflow's page; None: only what shows on this machine.
     max_age_s
         How old a snapshot may be; None: by the schedule.
-    write
-        Also try to write to hint topic and lake.
+    probe_writes
+        Also write to the hint topic and the lake, and undo it.
     check_timeout_s
         How long one check may take; a request to Kafka takes half of it at the most.
     """
@@ -60,7 +60,7 @@ class Request:
     cluster: str | None = None
     airflow_url: str | None = None
     max_age_s: int | None = None
-    write: bool = False
+    probe_writes: bool = False
     check_timeout_s: float = 20.0
 
 
@@ -87,7 +87,7 @@ def gather_lanes(request: Request) -> list[Lane]:
     if loaded is not None:
         lanes += _lanes_of_policy(loaded, reader, request)
     policy = loaded.policy if loaded else None
-    lanes.append(Lane(None, tuple(lake_checks(reader, policy, write=request.write))))
+    lanes.append(Lane(None, tuple(lake_checks(reader, policy, probe_writes=request.probe_writes))))
     lanes.append(Lane(None, tuple(spark_checks())))
     lanes.append(Lane(None, tuple(airflow_checks(policy, request.airflow_url))))
     return lanes
@@ -148,7 +148,7 @@ def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request)
         checks = (
             *broker_checks(view),
             *permission_checks(view),
-            *topic_checks(view, write=request.write),
+            *topic_checks(view, probe_writes=request.probe_writes),
             *group_checks(view, loaded),
         )
         lanes.append(Lane(name, checks, view.close))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, ok, skipped, warning
-from evenlag.enums import Mode
+from evenlag.enums import EVENLAG_ASSIGNOR, Mode
 from evenlag.lake.tables import LAG
-from evenlag.publishing.gates import CONSUMER, EVENLAG_ASSIGNOR
+from evenlag.publishing.gates import CONSUMER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

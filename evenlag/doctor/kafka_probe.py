@@ -13,7 +13,8 @@ from evenlag.publishing.gates import CLASSIC, CONSUMER
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
-    from evenlag.policy.settings import ClusterSettings, Policy
+    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.policy.settings import Policy
 
 _DESCRIBED_AT_ONCE: Final = 500
 

@@ -31,12 +31,12 @@ _SHARED_KINDS: Final = ("nfs", "cifs", "smb", "9p", "fuse.", "glusterfs", "ceph"
 _UNFINISHED_AFTER: Final = timedelta(hours=1)
 
 
-def lake_checks(reader: LakeReader, policy: Policy | None, *, write: bool) -> list[Check]:
-    """The checks of one lake; `write`: also write a small file, and take it away again."""
+def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool) -> list[Check]:
+    """The checks of one lake; with `probe_writes` a small file is written and removed again."""
     return [
         Check("lake", "log_store", lambda: _check_log_store(reader, policy)),
         Check("lake", "readable", lambda: _check_readable(reader)),
-        Check("lake", "writable", lambda: check_writable(reader, write=write)),
+        Check("lake", "writable", lambda: check_writable(reader, probe_writes=probe_writes)),
         Check("lake", "space", lambda: _check_space(reader)),
         Check("lake", "filesystem", lambda: _check_filesystem(reader)),
         Check("lake", "tables", lambda: check_tables(reader)),
@@ -65,7 +65,7 @@ def _check_readable(reader: LakeReader) -> list[Finding]:
     return [ok(f"{reader.paths.root}: {rows.num_rows:,} snapshots")]
 
 
-def check_writable(reader: LakeReader, *, write: bool) -> list[Finding]:
+def check_writable(reader: LakeReader, *, probe_writes: bool) -> list[Finding]:
     """A local lake's folder may be written; another one's is only known by trying."""
     if not reader.paths.is_local:
         return [skipped("not a local folder: the next cycle tells")]
@@ -78,7 +78,7 @@ def check_writable(reader: LakeReader, *, write: bool) -> list[Finding]:
         return [
             failed(f"may not be written: {', '.join(closed[:3])}", "give the user of the jobs the right to")
         ]
-    if write and root.is_dir():
+    if probe_writes and root.is_dir():
         try:
             with tempfile.NamedTemporaryFile(dir=root, prefix=".doctor-"):
                 return [ok("a file was written and taken away")]

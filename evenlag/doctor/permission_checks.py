@@ -186,7 +186,9 @@ def _check_transactional_id(view: KafkaView) -> list[Finding]:
         return [failed(f"evenlag may not use the transactional id {name}", line)]
     except kafka.errors.TransactionalIdNotFoundError:
         pass
-    return [ok(f"the transactional id {name} may be described; whether written, --write tries")]
+    return [
+        ok(f"the transactional id {name} may be described; --probe-writes tests whether it may be written")
+    ]
 
 
 def _subscribed(group: dict[str, Any]) -> list[str]:

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evenlag.doctor.model import Finding
+    from evenlag.policy.group_settings import GroupRule
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.policy.secrets import SecretRef
-    from evenlag.policy.settings import GroupRule, Policy
+    from evenlag.policy.settings import Policy
 
 _ALL = ("*", "/.*/")
 

@@ -20,14 +20,14 @@ _ENVELOPE_BYTES: Final = 1_000
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
-def topic_checks(view: KafkaView, *, write: bool) -> list[Check]:
-    """The checks of one cluster; `write`: also try to publish, by a transaction that is taken back."""
+def topic_checks(view: KafkaView, *, probe_writes: bool) -> list[Check]:
+    """The checks of one cluster; with `probe_writes` also publishing, in a transaction that is aborted."""
     checks = [
         Check("topics", "hint_topic", connected(lambda: _check_hint_topic(view))),
         Check("topics", "stop", connected(lambda: _check_stop(view))),
         Check("topics", "auto_create", connected(lambda: _check_auto_create(view))),
     ]
-    if write:
+    if probe_writes:
         checks.append(Check("topics", "publish", connected(lambda: _try_to_publish(view))))
     return checks
 

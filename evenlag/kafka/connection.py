@@ -14,7 +14,7 @@ from evenlag.policy.secrets import SecretRef
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from evenlag.policy.settings import ClusterSettings
+    from evenlag.policy.cluster_settings import ClusterSettings
 
 CLIENT_ID: Final = "evenlag"
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError, LakeError, LakeSchemeError, SchemaError
-from evenlag.lake.location import LOCK_FOLDER
-from evenlag.lake.schema_evolution import PROTOCOL
+from evenlag.lake.location import LOCK_FOLDER, LOG_FOLDER
+from evenlag.lake.schema_evolution import PROTOCOL, refuse_old_lake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from evenlag.lake.location import LakePaths
     from evenlag.lake.tables import Table
 
-LOG_FOLDER: Final = "_delta_log"
 _TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
 _TODO_ELSEWHERE: Final = f"check the address and the credentials of the storage, else {_TODO}"
 _MESSAGE_LENGTH: Final = 300
@@ -44,13 +44,16 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
 
     Raises
     ------
+    OldLakeError
+        When a development version wrote the lake.
     LakeSchemeError
         When no reader here knows the lake's scheme.
     LakeError
         When there is data without a log, or the log cannot be read.
     """
+    _check_lake(paths)
     deltalake = _deltalake()
-    with lake_errors(paths, table, "its log"):
+    with lake_errors(paths, table.name, "its log"):
         try:
             delta = deltalake.DeltaTable(paths.table(table))
         except deltalake.exceptions.TableNotFoundError as error:
@@ -66,6 +69,22 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
     return delta
 
 
+@cache
+def _check_lake(paths: LakePaths) -> None:
+    """Check once per process that no development version wrote a lake; a refusal is not cached."""
+    refuse_old_lake(paths.root, lambda name: _find_columns(paths, name))
+
+
+def _find_columns(paths: LakePaths, name: str) -> list[str] | None:
+    if not paths.may_have_log(name):
+        return None
+    deltalake = _deltalake()
+    # A table that is damaged or out of reach is reported when it is opened for its rows.
+    with suppress(LakeError), lake_errors(paths, name, "its log"):
+        return [field.name for field in deltalake.DeltaTable(paths.folder(name)).schema().fields]
+    return None
+
+
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
     """Read which data files a table has: path, size, partition values and statistics, a row each.
 
@@ -76,7 +95,7 @@ def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
     """
     import pyarrow as pa
 
-    with lake_errors(paths, table, "its log"):
+    with lake_errors(paths, table.name, "its log"):
         actions = pa.table(delta.get_add_actions(flatten=True))
         if paths.is_local:
             _check_complete(paths.local_root / table.name / LOG_FOLDER, delta.version(), actions.num_rows)
@@ -84,7 +103,7 @@ def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
 
 
 @contextmanager
-def lake_errors(paths: LakePaths, table: Table, part: str) -> Iterator[None]:
+def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
     """Turn whatever reading a table raises into one line that names the table and its lake.
 
     Raises
@@ -101,7 +120,7 @@ def lake_errors(paths: LakePaths, table: Table, part: str) -> Iterator[None]:
             raise
         todo = _TODO if paths.is_local else _TODO_ELSEWHERE
         raise LakeError(
-            f"table {table.name} of {paths.root} cannot be read: {part}: {one_line(error)}: {todo}"
+            f"table {table_name} of {paths.root} cannot be read: {part}: {one_line(error)}: {todo}"
         ) from error
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evenlag.lake.tables import Table
 
 LOCK_FOLDER: Final = ".locks"
+LOG_FOLDER: Final = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,18 @@ class LakePaths:
         return Path(unquote(parsed.path) if parsed.scheme else self.root).absolute()
 
     def table(self, table: Table) -> str:
-        """The folder of a table, as Spark and deltalake both take it."""
+        """The folder of a table, in the form that Spark and deltalake both accept."""
+        return self.folder(table.name)
+
+    def folder(self, name: str) -> str:
+        """A folder under the root, in the form that Spark and deltalake both accept."""
         if self.is_local:
-            return str(self.local_root / table.name)
-        return f"{self.root.rstrip('/')}/{table.name}"
+            return str(self.local_root / name)
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def may_have_log(self, name: str) -> bool:
+        """Whether a folder under the root may be a Delta table; cheap, and certain on a local lake only."""
+        return not self.is_local or (self.local_root / name / LOG_FOLDER).is_dir()
 
     @contextmanager
     def lock(self, table: Table) -> Iterator[None]:

@@ -80,7 +80,7 @@ class LakeReader:
             return schema.empty_table().select(names)
         check_protocol(delta, table)
         actions = read_actions(delta, self.paths, table)
-        with lake_errors(self.paths, table, "its data files"):
+        with lake_errors(self.paths, table.name, "its data files"):
             check_types(table, log_types(delta))
             condition = None
             for column, operator, value in filters or ():

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.errors import SchemaError
+from evenlag.errors import OldLakeError, SchemaError
+from evenlag.lake.tables import CLUSTER_AND_DAY, DECISIONS, REMOVED_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from evenlag.lake.tables import Column, Table
 
 # Least versions of a reader and a writer: what readers of any age can read.
 PROTOCOL: Final = (1, 2)
+_OLD_LAKE: Final = (
+    "a development version of evenlag wrote it. It cannot be read or migrated: set `lake` in the policy to a "
+    "new, empty location (docs/upgrade.md)"
+)
 # Delta's names in its log beside Spark SQL's.
 _SQL_NAMES: Final = {"integer": "int", "long": "bigint"}
 
@@ -52,6 +57,51 @@ def type_of_log(kind: Any) -> str:
     return f"struct<{fields}>"
 
 
+def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | None]) -> None:
+    """Refuse a lake that a development version wrote.
+
+    A lake of such a version has a removed table, or ``decisions`` with a removed column: every run that
+    plans writes that table. Tables that need no opening here are checked by :func:`check_types`. A table
+    that merely has a removed table's name is not evenlag's without evenlag's partition columns.
+
+    Parameters
+    ----------
+    root
+        The lake, for the message.
+    find_columns
+        Returns the column names of the Delta table in a folder under the root, None where there is none.
+
+    Raises
+    ------
+    OldLakeError
+        Naming lake, table and what to do.
+    """
+    for name in REMOVED_TABLES:
+        if set(CLUSTER_AND_DAY) <= set(find_columns(name) or ()):
+            raise OldLakeError(f"the lake {root} has the table {name}: {_OLD_LAKE}")
+    refuse_removed_columns(DECISIONS, find_columns(DECISIONS.name) or ())
+
+
+def refuse_removed_columns(table: Table, actual: Collection[str]) -> None:
+    """Refuse a table that has a column which development versions wrote.
+
+    Parameters
+    ----------
+    table
+        The contract.
+    actual
+        Names of the columns in the lake.
+
+    Raises
+    ------
+    OldLakeError
+        Naming table, column and what to do.
+    """
+    for name in table.removed_columns:
+        if name in actual:
+            raise OldLakeError(f"table {table.name} has the column {name}: {_OLD_LAKE}")
+
+
 def check_types(table: Table, actual: Mapping[str, str]) -> None:
     """Refuse a table of which a column has another type than its contract says.
 
@@ -64,9 +114,12 @@ def check_types(table: Table, actual: Mapping[str, str]) -> None:
 
     Raises
     ------
+    OldLakeError
+        When the table has a column that development versions wrote.
     SchemaError
         Naming table, column, both types and what to do.
     """
+    refuse_removed_columns(table, actual)
     for column in table.columns:
         found = actual.get(column.name)
         if found is not None and found != simple_type(column.type):

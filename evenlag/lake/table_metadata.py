@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeError
-from evenlag.lake.delta_log import LOG_FOLDER, lake_errors, one_line, open_log, read_actions
+from evenlag.lake.delta_log import lake_errors, one_line, open_log, read_actions
+from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.reader import log_types
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     if delta is None:
         return None
     actions = read_actions(delta, reader.paths, table)
-    with lake_errors(reader.paths, table, "its log"):
+    with lake_errors(reader.paths, table.name, "its log"):
         protocol, properties, version = delta.protocol(), delta.metadata().configuration, delta.version()
         types = log_types(delta)
     commits, log_bytes = _log_size(reader, table, version)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evenlag.publishing.gates import CLASSIC, CONSUMER, EVENLAG_ASSIGNOR, HINTABLE_TYPES
+from evenlag.enums import EVENLAG_ASSIGNOR, GroupType
 
 if TYPE_CHECKING:
-    from evenlag.planning.group_batch import GroupBundle
+    from evenlag.planning.group_batch import GroupBatch
 
+# Types of groups that can follow a hint.
+_HINTABLE_TYPES: Final = tuple(GroupType)
 _CLIENT_ASSIGNS: Final = f"cannot be hinted: the group has selected {{assignor}}, not {EVENLAG_ASSIGNOR}"
 _BROKER_ASSIGNS: Final = (
     "cannot be hinted: the brokers assign the group by {assignor}; its clients have to ask for "
@@ -16,15 +18,15 @@ _BROKER_ASSIGNS: Final = (
 )
 
 
-class GroupReading(NamedTuple):
-    """What a group's rows of ``members`` say of it as a whole.
+class GroupSummary(NamedTuple):
+    """A group's rows of ``members`` as a whole.
 
     Attributes
     ----------
     state, type, assignor, error
-        As in the table; alike in all rows of a group.
-    num_rows, num_shown, num_subscribed
-        How many rows there are, with a member in them, and with what it takes.
+        As in the table; the same in all rows of a group.
+    num_rows, num_members, num_subscribed
+        How many rows there are, how many with a member, and how many with a subscription.
     """
 
     state: str | None
@@ -32,16 +34,27 @@ class GroupReading(NamedTuple):
     assignor: str | None
     error: str | None
     num_rows: int
-    num_shown: int
+    num_members: int
     num_subscribed: int
 
 
-def read_groups(bundle: GroupBundle) -> list[GroupReading]:
-    """What is known of each group of a bundle, in their order; all None and 0 for a group without rows."""
+def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
+    """Summarize the rows of ``members`` of each group.
+
+    Parameters
+    ----------
+    batch
+        The groups.
+
+    Returns
+    -------
+    list of GroupSummary
+        In the order of the batch; all None and 0 for a group without rows.
+    """
     import numpy as np
     import pyarrow as pa
 
-    members, start = bundle.members, bundle.member_start
+    members, start = batch.members, batch.member_start
     sizes = np.diff(start)
     first = members.take(pa.array(start[:-1], mask=sizes == 0)) if len(start) > 1 else members
 
@@ -53,17 +66,29 @@ def read_groups(bundle: GroupBundle) -> list[GroupReading]:
 
     columns = (first[name].to_pylist() for name in ("group_state", "group_type", "assignor", "error"))
     counts = (sizes.tolist(), count("member_id"), count("subscription"))
-    return [GroupReading(*values) for values in zip(*columns, *counts, strict=True)]
+    return [GroupSummary(*values) for values in zip(*columns, *counts, strict=True)]
 
 
-def planning_obstacle(group: GroupReading) -> str | None:
-    """Why a group cannot be planned, in plain words; None when it can."""
+def planning_blocker(group: GroupSummary) -> str | None:
+    """Return why a group cannot be planned; None when it can.
+
+    Parameters
+    ----------
+    group
+        The group.
+
+    Examples
+    --------
+    >>> planning_blocker(GroupSummary("Stable", "classic", "range", None, 2, 2, 2))
+    >>> planning_blocker(GroupSummary(None, None, None, None, 0, 0, 0))
+    'the group was not read'
+    """
     if not group.num_rows:
         return "the group was not read"
     if group.error is not None:
         return f"the group could not be read: {group.error}"
-    if not group.num_shown:
-        if group.type != CLASSIC:
+    if not group.num_members:
+        if group.type != GroupType.CLASSIC:
             return f"the group speaks the {group.type} protocol and does not show its members"
         return (
             "the group has no members: its application is not running, or takes partitions by assign() and "
@@ -74,12 +99,23 @@ def planning_obstacle(group: GroupReading) -> str | None:
     return None
 
 
-def hint_obstacle(group: GroupReading) -> str | None:
-    """Why a group that can be planned could not follow a hint; None when it could."""
-    if group.type not in HINTABLE_TYPES:
-        needed = " or ".join(HINTABLE_TYPES)
+def hint_blocker(group: GroupSummary) -> str | None:
+    """Return why a group that can be planned could not follow a hint; None when it could.
+
+    Parameters
+    ----------
+    group
+        The group.
+
+    Examples
+    --------
+    >>> hint_blocker(GroupSummary("Stable", "classic", "range", None, 2, 2, 2))
+    'cannot be hinted: the group has selected range, not evenlag'
+    """
+    if group.type not in _HINTABLE_TYPES:
+        needed = " or ".join(_HINTABLE_TYPES)
         return f"cannot be hinted: the group speaks the {group.type} protocol, hints need {needed}"
     if group.assignor != EVENLAG_ASSIGNOR:
-        told = _BROKER_ASSIGNS if group.type == CONSUMER else _CLIENT_ASSIGNS
-        return told.format(assignor=group.assignor)
+        message = _BROKER_ASSIGNS if group.type == GroupType.CONSUMER else _CLIENT_ASSIGNS
+        return message.format(assignor=group.assignor)
     return None

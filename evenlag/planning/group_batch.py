@@ -1,8 +1,8 @@
 """Rows of many groups as columns: sorted and looked up once for all of them, then cut by group.
 
-What costs in a small group is not its rows but the calls around them. So everything that can be told of many
-groups at once (order of topics and partitions, who an owner is, what a member takes) is worked out here over
-all rows of a bundle, and a group is no more than a few slices of it.
+The cost of a small group is not its rows but the calls around them. So everything that can be computed for
+many groups at once (the order of topics and partitions, owners, subscriptions) is computed here over all rows
+of a batch, and a group is no more than a few slices of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupBundle:
+class GroupBatch:
     """Groups and their rows; with G groups, P partitions, T topics of groups, M members.
 
     Attributes
@@ -29,26 +29,27 @@ class GroupBundle:
     group_ids
         [G], ascending.
     num_lag_rows
-        int64 [G]: how many rows of ``lag`` a group has, those that nobody takes included.
+        int64 [G]: number of rows of ``lag`` of each group, including those that no member subscribes to.
     lag
-        [P] rows without these, by group, topic (as UTF-16) and partition.
+        [P] rows without these, ordered by group, topic (as UTF-16) and partition.
     row_start
         int64 [G + 1]: group g has the rows from ``row_start[g]`` up to ``row_start[g + 1]``.
     owner
-        int64 [P]: which of its group's members holds a partition, by its place among them; -1 for none.
+        int64 [P]: the owner, as an index among its group's members; -1 for none.
     lag_records, is_unknown, arrival_rate, stalled
         [P], plain: an unknown lag is 0 in the first, an unknown rate NaN.
     topic_start, topics, topic_rows, topic_ids
-        Group g takes the topics from ``topic_start[g]`` up to ``topic_start[g + 1]`` of the [T] others: name,
+        Group g has the topics from ``topic_start[g]`` up to ``topic_start[g + 1]`` of the [T] others: name,
         number of rows, id.
     members
-        [M] rows by group, as they came.
+        [M] rows ordered by group.
     member_start
         int64 [G + 1].
     member_ids, instance_ids
         [M].
-    taken_start, taken_topic
-        Member m takes ``taken_topic[taken_start[m]:taken_start[m + 1]]``, places among its group's topics.
+    subscription_start, subscription_topic
+        Member m has ``subscription_topic[subscription_start[m]:subscription_start[m + 1]]``: indexes of
+        topics among those of its group.
     """
 
     group_ids: list[str]
@@ -68,12 +69,12 @@ class GroupBundle:
     member_start: NDArray[np.int64]
     member_ids: list[str]
     instance_ids: list[str | None]
-    taken_start: NDArray[np.int64]
-    taken_topic: NDArray[np.int64]
+    subscription_start: NDArray[np.int64]
+    subscription_topic: NDArray[np.int64]
 
 
-def bundle_groups(lag: pa.Table, members: pa.Table) -> GroupBundle:
-    """Put rows of any groups in order.
+def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
+    """Sort the rows of any groups and look up owners and subscriptions.
 
     Parameters
     ----------
@@ -82,6 +83,11 @@ def bundle_groups(lag: pa.Table, members: pa.Table) -> GroupBundle:
         arrival_rate_records_per_s, stalled``; all rows of each group.
     members
         ``group_id, member_id, group_instance_id, subscription`` and more.
+
+    Returns
+    -------
+    GroupBatch
+        All groups of either table.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -89,10 +95,10 @@ def bundle_groups(lag: pa.Table, members: pa.Table) -> GroupBundle:
     both = pa.chunked_array([*lag["group_id"].chunks, *members["group_id"].chunks], pa.string())
     group_ids: list[str] = sorted(pc.unique(both).to_pylist())
     members, member_group = _by_group(members, group_ids)
-    num_lag_rows = np.bincount(_places(lag["group_id"], group_ids), minlength=len(group_ids))
+    num_lag_rows = np.bincount(_indexes(lag["group_id"], group_ids), minlength=len(group_ids))
     lag = lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED))
     names: list[str] = sorted(pc.unique(lag["topic"]).to_pylist(), key=utf16_key)
-    group, topic = _places(lag["group_id"], group_ids), _places(lag["topic"], names)
+    group, topic = _indexes(lag["group_id"], group_ids), _indexes(lag["topic"], names)
     key = group * max(len(names), 1) + topic
     order = np.lexsort((lag["partition"].to_numpy(), key))
     lag, group, key = lag.take(pa.array(order)).combine_chunks(), group[order], key[order]
@@ -100,9 +106,11 @@ def bundle_groups(lag: pa.Table, members: pa.Table) -> GroupBundle:
     topic_group, topic_name = np.divmod(key[first], max(len(names), 1))
     topic_start = _starts(topic_group, len(group_ids))
     member_start = _starts(member_group, len(group_ids))
-    taken_start, taken_topic = _taken(members, member_group, names, key[first], topic_start)
+    subscription_start, subscription_topic = _subscriptions(
+        members, member_group, names, key[first], topic_start
+    )
     known = lag["lag_records"].is_valid().to_numpy()
-    return GroupBundle(
+    return GroupBatch(
         group_ids=group_ids,
         num_lag_rows=num_lag_rows,
         lag=lag,
@@ -120,21 +128,21 @@ def bundle_groups(lag: pa.Table, members: pa.Table) -> GroupBundle:
         member_start=member_start,
         member_ids=members["member_id"].to_pylist(),
         instance_ids=members["group_instance_id"].to_pylist(),
-        taken_start=taken_start,
-        taken_topic=taken_topic,
+        subscription_start=subscription_start,
+        subscription_topic=subscription_topic,
     )
 
 
 def _by_group(rows: pa.Table, group_ids: list[str]) -> tuple[pa.Table, NDArray[np.int64]]:
     import pyarrow as pa
 
-    group = _places(rows["group_id"], group_ids)
+    group = _indexes(rows["group_id"], group_ids)
     order = np.argsort(group, kind="stable")
     return rows.take(pa.array(order)).combine_chunks(), group[order]
 
 
-def _places(values: pa.ChunkedArray, known: list[str]) -> NDArray[np.int64]:
-    """Where each value stands among those known, -1 where it does not, and for null: int64."""
+def _indexes(values: pa.ChunkedArray, known: list[str]) -> NDArray[np.int64]:
+    """Index of each value among the known ones; -1 for an unknown value and for null: int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -143,7 +151,7 @@ def _places(values: pa.ChunkedArray, known: list[str]) -> NDArray[np.int64]:
 
 
 def _starts(group: NDArray[np.int64], num_groups: int) -> NDArray[np.int64]:
-    """Where each group begins in rows that stand by group: int64 [G + 1]."""
+    """Where each group begins in rows ordered by group: int64 [G + 1]."""
     return np.searchsorted(group, np.arange(num_groups + 1)).astype(np.int64)
 
 
@@ -154,47 +162,47 @@ def _owners(
     member_group: NDArray[np.int64],
     member_start: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Which of its group's members holds each row: the pairs (group, member id) are looked up at once."""
+    """The owner of each row among its group's members: all pairs (group, member id) are looked up at once."""
     import pyarrow.compute as pc
 
     known = [name for name in pc.unique(members["member_id"]).to_pylist() if name is not None]
     owner = np.full(len(group), -1, dtype=np.int64)
     if not known:
         return owner
-    place, code = _places(lag["owner_member_id"], known), _places(members["member_id"], known)
+    place, code = _indexes(lag["owner_member_id"], known), _indexes(members["member_id"], known)
     shown = np.flatnonzero(code >= 0)
     keys = member_group[shown] * len(known) + code[shown]
     by_key = np.argsort(keys, kind="stable")
     keys, shown = keys[by_key], shown[by_key]
-    held = np.flatnonzero(place >= 0)
-    wanted = group[held] * len(known) + place[held]
+    owned = np.flatnonzero(place >= 0)
+    wanted = group[owned] * len(known) + place[owned]
     found = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
     hit = keys[found] == wanted
-    held, found = held[hit], found[hit]
-    owner[held] = shown[found] - member_start[group[held]]
+    owned, found = owned[hit], found[hit]
+    owner[owned] = shown[found] - member_start[group[owned]]
     return owner
 
 
-def _taken(
+def _subscriptions(
     members: pa.Table,
     member_group: NDArray[np.int64],
     names: list[str],
     topic_keys: NDArray[np.int64],
     topic_start: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What each member takes of its group's topics; a topic that was not read is left out."""
+    """The subscription of each member among its group's topics; a topic that was not read is left out."""
     import pyarrow.compute as pc
 
     start = np.zeros(members.num_rows + 1, dtype=np.int64)
     column = members["subscription"].combine_chunks()
     if not members.num_rows or not len(topic_keys):
         return start, np.zeros(0, dtype=np.int64)
-    taker = pc.list_parent_indices(column).to_numpy().astype(np.int64)
-    topic = _places(pc.list_flatten(column), names)
-    taker, topic = taker[topic >= 0], topic[topic >= 0]
-    wanted = member_group[taker] * len(names) + topic
+    member = pc.list_parent_indices(column).to_numpy().astype(np.int64)
+    topic = _indexes(pc.list_flatten(column), names)
+    member, topic = member[topic >= 0], topic[topic >= 0]
+    wanted = member_group[member] * len(names) + topic
     found = np.searchsorted(topic_keys, wanted).clip(max=len(topic_keys) - 1)
     hit = topic_keys[found] == wanted
-    taker, found = taker[hit], found[hit]
-    np.cumsum(np.bincount(taker, minlength=members.num_rows), out=start[1:])
-    return start, found - topic_start[member_group[taker]]
+    member, found = member[hit], found[hit]
+    np.cumsum(np.bincount(member, minlength=members.num_rows), out=start[1:])
+    return start, found - topic_start[member_group[member]]

@@ -1,7 +1,6 @@
-"""Between rows and groups: the only module that knows both a bundle's columns and ``assignor_core``.
+"""Plan one group: from slices of its batch's columns to an assignment, its figures and its payload.
 
-A group comes in as slices of its bundle's columns and goes out as a plan. Partitions stay columns all the
-way; Python loops only over members and topics.
+Partitions stay columns throughout; Python loops only over members and topics.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from evenlag.planning.group_batch import GroupBundle
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.planning.group_batch import GroupBatch
+    from evenlag.policy.group_settings import GroupSettings
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """A group with what its rows say beside it, row for row.
+    """A group with further columns of its rows.
 
     Attributes
     ----------
@@ -38,11 +37,11 @@ class GroupRows:
     topic_ids
         [T] by topic.
     is_unknown
-        bool [P]: the lag is not known; such a partition is not moved.
+        bool [P]: the lag is unknown; such a partition is not moved.
     arrival_rate
-        float64 [P], records a second; NaN where it is not known.
+        float64 [P], records a second; NaN where it is unknown.
     stalled
-        bool [P].
+        bool [P]: the partition has lag and no progress.
     """
 
     group: Group
@@ -52,55 +51,62 @@ class GroupRows:
     stalled: NDArray[np.bool_]
 
 
-def build_group(bundle: GroupBundle, number: int) -> GroupRows:
-    """Build one of a bundle's groups; its rows stand as they do in the bundle.
+def build_group(batch: GroupBatch, number: int) -> GroupRows:
+    """Build one group of a batch, with its rows in the order of the batch.
+
+    Parameters
+    ----------
+    batch
+        The batch.
+    number
+        The group's number in the batch, from 0.
 
     Raises
     ------
     ProblemError
-        If the rows contradict each other, e.g. a member stands twice.
+        If the rows contradict each other, e.g. a member is repeated.
     """
-    rows = slice(*bundle.row_start[number : number + 2].tolist())
-    topics = slice(*bundle.topic_start[number : number + 2].tolist())
-    people = slice(*bundle.member_start[number : number + 2].tolist())
-    taken = bundle.taken_start[people.start : people.stop + 1]
-    owner = bundle.owner[rows]
-    held = np.flatnonzero(owner >= 0)
+    rows = slice(*batch.row_start[number : number + 2].tolist())
+    topics = slice(*batch.topic_start[number : number + 2].tolist())
+    members = slice(*batch.member_start[number : number + 2].tolist())
+    starts = batch.subscription_start[members.start : members.stop + 1]
+    owner = batch.owner[rows]
+    owned = np.flatnonzero(owner >= 0)
     group = Group.from_arrays(
-        topics=bundle.topics[topics],
-        num_partitions=bundle.topic_rows[topics],
-        member_ids=bundle.member_ids[people],
-        instance_ids=bundle.instance_ids[people],
+        topics=batch.topics[topics],
+        num_partitions=batch.topic_rows[topics],
+        member_ids=batch.member_ids[members],
+        instance_ids=batch.instance_ids[members],
         subscriptions=(
-            np.repeat(np.arange(len(taken) - 1), np.diff(taken)),
-            bundle.taken_topic[taken[0] : taken[-1]],
+            np.repeat(np.arange(len(starts) - 1), np.diff(starts)),
+            batch.subscription_topic[starts[0] : starts[-1]],
         ),
-        claims=(held, owner[held], np.zeros(len(held), dtype=np.int64)),
-        lags=bundle.lag_records[rows],
+        claims=(owned, owner[owned], np.zeros(len(owned), dtype=np.int64)),
+        lags=batch.lag_records[rows],
     )
     return GroupRows(
         group=group,
-        topic_ids=tuple(bundle.topic_ids[topics]),
-        is_unknown=bundle.is_unknown[rows],
-        arrival_rate=bundle.arrival_rate[rows],
-        stalled=bundle.stalled[rows],
+        topic_ids=tuple(batch.topic_ids[topics]),
+        is_unknown=batch.is_unknown[rows],
+        arrival_rate=batch.arrival_rate[rows],
+        stalled=batch.stalled[rows],
     )
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A plan for a group: its assignment and all that its head says.
+    """A plan for a group: its assignment and the figures of its head.
 
     Attributes
     ----------
     assignment
         int32 [P], row → member, -1 for none.
     is_unknown
-        bool [P]: what the load is made of is not known there; such a row stays where it is.
+        bool [P]: the load of the row is unknown; such a row is not moved.
     gain
-        Relative fall of the largest load by capacity; 0 when nothing falls.
+        Relative fall of the largest load by capacity; see `assignor_core.objective.relative_gain`.
     is_change
-        Whether any partition would be with somebody else than now.
+        Whether any partition changes its owner.
     """
 
     rows: GroupRows
@@ -128,9 +134,30 @@ def plan_group(
 ) -> GroupPlan:
     """Plan one group: the same rows and settings always give the same bytes.
 
-    A partition whose lag (or rate, where that is the load) is not known stays with its owner, whatever the
-    assignor would do; `lag-aware-sticky` knows it beforehand and plans the rest around it. A payload for
-    brokers, which assign groups of the consumer protocol, names the static members' ids.
+    A partition whose lag (or rate, where that is the load) is unknown stays with its owner, whatever the
+    assignor would do; assignors that use the load plan the rest around it.
+
+    Parameters
+    ----------
+    rows
+        The group and its rows.
+    settings
+        The settings in effect; they name the assignor.
+    kafka_cluster_id, group_id, snapshot_id
+        The cluster as the brokers identify it, the group, and the snapshot of the rows: part of the payload.
+    is_for_brokers
+        Whether brokers assign the group (consumer protocol): the payload then names the member ids of
+        static members, too.
+
+    Returns
+    -------
+    GroupPlan
+        The plan, whether or not it changes the group.
+
+    Raises
+    ------
+    AssignorError
+        If the assignor cannot assign such a group.
     """
     group = rows.group
     now = group.live_owner
@@ -143,12 +170,12 @@ def plan_group(
     target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
     before, after = measure(group, now), measure(group, target)
     found = find_violations(group, target)
-    print_ = _fingerprint(rows)
+    group_fingerprint = _fingerprint(rows)
     payload = HintPayload(
         cluster_id=kafka_cluster_id,
         group_id=group_id,
         snapshot_id=snapshot_id,
-        fingerprint=print_,
+        fingerprint=group_fingerprint,
         assignment=_hinted(rows, target),
         count_slack=settings.count_slack,
         max_moves=settings.max_moves,
@@ -159,7 +186,7 @@ def plan_group(
         assignment=target,
         is_unknown=is_unknown,
         payload=payload.encode(),
-        fingerprint=print_,
+        fingerprint=group_fingerprint,
         moves=count_moves(group, target),
         count_gap=largest_count_gap(group, target),
         gain=relative_gain(load, capacity, now, target),
@@ -171,7 +198,7 @@ def plan_group(
 
 
 def member_keys(group: Group) -> tuple[str, ...]:
-    """The members' keys as hints name them: [M]."""
+    """Return the members' keys as hints name them: [M]."""
     return tuple(
         member_key(member, instance)
         for member, instance in zip(group.member_ids, group.instance_ids, strict=True)
@@ -179,7 +206,7 @@ def member_keys(group: Group) -> tuple[str, ...]:
 
 
 def _static_members(group: Group) -> dict[str, str]:
-    """Member ids of static members by key: what a broker knows the group by."""
+    """Member ids of static members by key: brokers identify members by these."""
     return {
         key: member_id
         for key, member_id, instance in zip(
@@ -244,7 +271,7 @@ def _fingerprint(rows: GroupRows) -> str:
 
 
 def _hinted(rows: GroupRows, target: NDArray[np.int32]) -> dict[str, dict[str, list[int]]]:
-    """The assignment as hints hold it: a loop over (member, topic) pairs, not over partitions."""
+    """The assignment as hints contain it: a loop over (member, topic) pairs, not over partitions."""
     group = rows.group
     placed = np.flatnonzero(target >= 0)
     placed = placed[np.argsort(target[placed], kind="stable")]

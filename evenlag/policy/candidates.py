@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from assignor_core.assignors import Assignor, Parameter
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.policy.group_settings import GroupSettings
 
 OBSERVED: Final = "observed"
 # Settings of a group's rule that a candidate may change, whatever its assignor.
@@ -170,7 +170,7 @@ def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
     from pydantic import ValidationError
 
     from assignor_core.errors import ProblemError
-    from evenlag.policy.settings import GateLimits, GroupSettings
+    from evenlag.policy.group_settings import GateLimits, GroupSettings
 
     given = dict(changes)
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from evenlag.errors import PolicyError
-from evenlag.policy.settings import SECRET_KAFKA_SETTINGS, ClusterSettings
+from evenlag.policy.cluster_settings import SECRET_KAFKA_SETTINGS, ClusterSettings
 from evenlag.policy.yaml_reader import read_value
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evenlag.policy.settings import GroupSettings
+from evenlag.policy.group_settings import GroupSettings
 
 if TYPE_CHECKING:
+    from evenlag.policy.group_settings import GroupRule
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import GroupRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from evenlag.errors import PolicyError
 from evenlag.policy.environment import Override, apply_overrides, describe_overrides, read_overrides
-from evenlag.policy.settings import ClusterSettings, Policy
+from evenlag.policy.settings import Policy
 from evenlag.policy.validation_messages import child_of, explain
 from evenlag.policy.yaml_reader import read_mapping, read_text, read_value
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import yaml
+
+    from evenlag.policy.cluster_settings import ClusterSettings
 
 POLICY_VARIABLE: Final = "EVENLAG_CONFIG"
 KAFKA_VARIABLE_PREFIX: Final = "EVENLAG_KAFKA_"
@@ -143,7 +145,7 @@ def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) ->
     PolicyError
         When a value cannot be read.
     """
-    from evenlag.policy.settings import SECRET_KAFKA_SETTINGS
+    from evenlag.policy.cluster_settings import SECRET_KAFKA_SETTINGS
 
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CommonMethods:
-    """What each kind of settings can do, as validated and as shipped."""
+    """What each kind of settings can do, as validated and as portable values."""
 
     def values(self) -> dict[str, Any]:
         """The settings by name."""
@@ -29,7 +29,7 @@ class CommonMethods:
 
 
 class GroupMethods(CommonMethods):
-    """What the settings of a group can do, as validated and as shipped."""
+    """What the settings of a group can do, as validated and as portable values."""
 
     def capacity_of(self, instance_id: str | None) -> float:
         """What a member can bear, relative to others: 1 without an instance id or a rule that matches."""
@@ -39,7 +39,7 @@ class GroupMethods(CommonMethods):
         return 1.0
 
 
-class ShippedSettings(CommonMethods):
+class PortableSettings(CommonMethods):
     """Settings of any kind: their values as attributes, which stay as they are."""
 
     def __init__(self, **values: Any) -> None:
@@ -67,11 +67,11 @@ class ShippedSettings(CommonMethods):
         return hash(self.canonical_json())
 
 
-class ShippedGroupSettings(GroupMethods, ShippedSettings):
+class PortableGroupSettings(GroupMethods, PortableSettings):
     """What holds for a group."""
 
 
-class ShippedPolicy(ShippedSettings):
+class PortablePolicy(PortableSettings):
     """The rules of a policy, resolved: what its clusters need to be reached does not travel.
 
     Attributes
@@ -82,9 +82,9 @@ class ShippedPolicy(ShippedSettings):
         What holds for a group that no rule matches.
     """
 
-    def group_settings(self, cluster: str, group_id: str) -> ShippedGroupSettings:
+    def group_settings(self, cluster: str, group_id: str) -> PortableGroupSettings:
         """What holds for a group: the first rule that matches, else the defaults."""
-        found: ShippedGroupSettings = next(
+        found: PortableGroupSettings = next(
             (
                 settings
                 for match, clusters, settings in self.rules
@@ -95,16 +95,16 @@ class ShippedPolicy(ShippedSettings):
         return found
 
 
-_KINDS = {kind.__name__: kind for kind in (ShippedSettings, ShippedGroupSettings, ShippedPolicy)}
+_KINDS = {kind.__name__: kind for kind in (PortableSettings, PortableGroupSettings, PortablePolicy)}
 
 
-def unpack(kind: str, values: Mapping[str, Any]) -> ShippedSettings:
+def unpack(kind: str, values: Mapping[str, Any]) -> PortableSettings:
     """Make what a pickled settings object becomes; called by ``pickle``."""
     return _KINDS[kind](**values)
 
 
 def plain_values(value: Any) -> Any:
-    """Settings as what JSON knows: the same for validated and for shipped ones."""
+    """Settings as what JSON knows: the same for validated and for portable ones."""
     if isinstance(value, CommonMethods):
         return {name: plain_values(item) for name, item in value.values().items()}
     if isinstance(value, dict):

@@ -17,7 +17,7 @@ from evenlag.enums import Disclosure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.policy.settings import PrivacySettings
+    from evenlag.policy.cluster_settings import PrivacySettings
 
 # A hash is told from a name by it, and short enough to be read out: 80 bits.
 PREFIX: Final = "~"

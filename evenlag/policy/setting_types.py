@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BeforeValidator, Discriminator, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 
+from evenlag.policy.portable_settings import CommonMethods, unpack
 from evenlag.policy.secrets import SecretRef
 
 _CRON_FORM: Final = r"@[a-z]+|[\w*/,#?-]+(?:\s+[\w*/,#?-]+){4,5}"
+
+
+class SettingsModel(CommonMethods, BaseModel):
+    """Settings that do not change: unknown keys and numbers that are not finite are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=False, allow_inf_nan=False)
+
+    def values(self) -> dict[str, Any]:
+        """The settings by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    def changed(self, **values: Any) -> Self:
+        """The same settings but for some values, which are known to be valid."""
+        return self.model_copy(update=values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What unpickles it may be an executor, which has no pydantic.
+        return unpack, ("PortableSettings", self.values())
 
 
 def known_assignor(name: str) -> str:

@@ -199,9 +199,8 @@ def _lag_by(rows: pa.Table, column: str) -> dict[str, _Lag]:
 
 
 def _num_unknown(head: Mapping[str, Any]) -> int:
-    """How many partitions' lag the plan was made without; an older evenlag counted rates among them."""
-    lags = head.get("num_unknown_lags")
-    return int((head.get("num_unknown_partitions") if lags is None else lags) or 0)
+    """Number of partitions whose lag the planner did not know."""
+    return int(head.get("num_unknown_lags") or 0)
 
 
 def _at_least(value: int | None, num_unknown: int) -> str:

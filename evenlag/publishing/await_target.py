@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from assignor_core.hint import HintPayload
     from evenlag.kafka.live_groups import LiveGroup
-    from evenlag.policy.settings import ClusterSettings
+    from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = logging.getLogger(__name__)
 

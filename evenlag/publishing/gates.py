@@ -11,12 +11,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import EVENLAG_ASSIGNOR
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
 
-EVENLAG_ASSIGNOR: Final = "evenlag"
 _STABLE: Final = "Stable"
 CLASSIC: Final = "classic"
 # The protocol of KIP-848: the brokers assign, by a plug-in of evenlag's where the group asks for it.

@@ -29,7 +29,7 @@ from evenlag.kafka.connection import kafka_client_settings, kafka_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from evenlag.policy.settings import ClusterSettings
+    from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = logging.getLogger(__name__)
 

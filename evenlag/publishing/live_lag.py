@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evenlag.kafka.live_groups import LiveGroup
-    from evenlag.policy.settings import GroupSettings
+    from evenlag.policy.group_settings import GroupSettings
 
 _NONE = -1
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import HintPayload, encode_hint, hint_key
 from assignor_core.objective import Load
+from evenlag.enums import EVENLAG_ASSIGNOR
 from evenlag.kafka.connection import admin_client, reading_limits
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.lake.reader import LakeReader
 from evenlag.publishing.await_target import ask_until_taken_up
 from evenlag.publishing.eligibility import PUBLISHING_MODES, is_approved_by_policy, read_publishable
 from evenlag.publishing.event_log import ControlEvent, append_control_events
-from evenlag.publishing.gates import CONSUMER, EVENLAG_ASSIGNOR
+from evenlag.publishing.gates import CONSUMER
 from evenlag.publishing.hint_topic import (
     TopicState,
     ensure_hint_topic,
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from evenlag.enums import Mode
+    from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import GroupSettings
 
 _LOG = logging.getLogger(__name__)
 

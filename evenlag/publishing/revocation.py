@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from datetime import date
 
     from assignor_core.hint import Hint
+    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import ClusterSettings
 
 _Answer = TypeVar("_Answer")
 _LOG = logging.getLogger(__name__)

@@ -259,7 +259,7 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Values that were measured on the group-days; older simulations have none."""
+    """Lag that was measured on the group-days, beside what the model computed."""
     return {
         "measured_mean_lag_records": _mean(_known(rows, "measured_mean_lag_records")),
         "measured_max_lag_records": max(_known(rows, "measured_max_lag_records"), default=None),

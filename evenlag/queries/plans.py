@@ -184,14 +184,7 @@ def _row(
     outcome: dict[str, Any] | None,
     request: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    num_unknown = plan["num_unknown_lags"]
-    if num_unknown is None:
-        # Older plans have this count only; it includes unknown rates if the load is a rate.
-        num_unknown = plan["num_unknown_partitions"]
-    before, after = (
-        known_measures(plan[name], num_unknown, plan["num_partitions"])
-        for name in ("metrics_before", "metrics_after")
-    )
+    before, after = (plan[name] or {} for name in ("metrics_before", "metrics_after"))
     outcome = outcome or {}
     status, reason = (event["event"], event["reason"]) if event else (None, None)
     is_open = status == PlanEvent.PROPOSED and request is not None
@@ -199,7 +192,6 @@ def _row(
         **plan,
         "metrics_before": before,
         "metrics_after": after,
-        "num_unknown_lags": num_unknown,
         "status": status,
         "reason": _request_reason(request) if is_open and request is not None else reason,
         "answer_by": request["answer_by"] if is_open and request is not None else None,
@@ -210,31 +202,6 @@ def _row(
         "num_unknown_partitions_actual": outcome.get("num_unknown_partitions"),
         "adherence": outcome.get("adherence"),
     }
-
-
-def known_measures(
-    measures: dict[str, Any] | None, num_unknown: int | None, num_partitions: int | None
-) -> dict[str, Any]:
-    """Remove the measures of a plan that unknown lag makes meaningless; older plans contain them.
-
-    Parameters
-    ----------
-    measures
-        ``metrics_before`` or ``metrics_after`` of ``plans``.
-    num_unknown, num_partitions
-        Partitions of the plan with unknown lag, and all of its partitions.
-
-    Returns
-    -------
-    dict
-        The measures; mean and skew are None with any unknown lag, the maximum if all lags are unknown.
-    """
-    known = dict(measures or {})
-    if num_unknown:
-        known |= dict.fromkeys(("mean_member_lag_records", "lag_skew"))
-    if num_unknown and num_unknown == num_partitions:
-        known["max_member_lag_records"] = None
-    return known
 
 
 def _request_reason(request: dict[str, Any]) -> str:

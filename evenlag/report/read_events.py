@@ -1,8 +1,8 @@
-"""Plan events of a group up to the end of a period, at the times at which they were observed."""
+"""Events of a group's plans until the end of a period."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
 
@@ -12,53 +12,34 @@ if TYPE_CHECKING:
 
     from evenlag.lake.reader import LakeReader
 
-# Actor of the events that a snapshot proves.
-_OBSERVER: Final = "observer"
-
 
 def read_group_events(
-    reader: LakeReader,
-    cluster: str,
-    group_id: str,
-    *,
-    finished_at: Mapping[str, datetime],
-    until: datetime | None,
+    reader: LakeReader, cluster: str, group_id: str, *, until: datetime | None
 ) -> list[dict[str, Any]]:
-    """Read the plan events of a group, oldest first.
+    """Read the events of a group's plans, oldest first.
 
     Parameters
     ----------
     reader
-        Reader of the lake.
+        The lake.
     cluster, group_id
-        The cluster's name in the policy, and the group.
-    finished_at
-        End of each snapshot, by snapshot id. An outcome is observed at the end of its snapshot, even if its
-        event has an earlier time.
+        The group.
     until
-        Leave out later events; default: none.
+        Later events are left out; none are when not given.
 
     Returns
     -------
     list of dict
-        Rows of the plan events, with ``at`` as observed; by time, plan and event.
+        Rows of ``plan_events`` and ``control_events``.
 
     Raises
     ------
     LakeError
         When a table cannot be read.
     """
-    events = reader.read_events(filters=[("cluster", "=", cluster), ("group_id", "=", group_id)])
-    seen = [event | {"at": _seen_at(event, finished_at)} for event in events.to_pylist()]
-    known = [event for event in seen if event["at"] is not None and (until is None or event["at"] <= until)]
+    rows = reader.read_events(filters=[("cluster", "=", cluster), ("group_id", "=", group_id)]).to_pylist()
+    known = [row for row in rows if row["at"] is not None and (until is None or row["at"] <= until)]
     return sorted(known, key=lambda event: (event["at"], event["plan_id"], event["event"]))
-
-
-def _seen_at(event: Mapping[str, Any], finished_at: Mapping[str, datetime]) -> datetime | None:
-    at: datetime | None = event["at"]
-    if at is None or event["actor"] != _OBSERVER:
-        return at
-    return max(at, finished_at.get(event["snapshot_id"], at))
 
 
 def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:

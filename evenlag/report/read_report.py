@@ -146,8 +146,7 @@ def read_report(
         end=until,
     )
     lag = _lag_of_group(scope, groups)
-    finished_at = dict(zip(known["snapshot_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True))
-    events = read_group_events(reader, cluster, group_id, finished_at=finished_at, until=until)
+    events = read_group_events(reader, cluster, group_id, until=until)
     plans = _plans(scope, events)
     names = read_names(scope)
     comparison = read_policies(scope)

@@ -151,8 +151,7 @@ def _measured(rows: Sequence[Row]) -> Row:
 
 
 def _known(rows: Sequence[Row], name: str) -> list[Any]:
-    # A comparison of an older release lacks the column.
-    return [value for row in rows if (value := row.get(name)) is not None]
+    return [row[name] for row in rows if row[name] is not None]
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:

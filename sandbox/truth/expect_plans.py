@@ -128,16 +128,10 @@ def plan_row(
         reason = f"stays in shadow: {request['reason']}"
         if asked:
             reason = f"waits for a person, until {moment(answer_by)}"
-    unknown = plan.get("num_unknown_lags")
-    unknown = plan["num_unknown_partitions"] if unknown is None else unknown
-    before, after = (
-        _known_measures(plan[f"metrics_{when}"], unknown, plan["num_partitions"])
-        for when in ("before", "after")
-    )
+    before, after = (plan[f"metrics_{when}"] or {} for when in ("before", "after"))
     return head | {
         "metrics_before": before,
         "metrics_after": after,
-        "num_unknown_lags": unknown,
         "status": status,
         "reason": reason,
         "answer_by": answer_by,
@@ -148,13 +142,6 @@ def plan_row(
         "num_unknown_partitions_actual": outcome.get("num_unknown_partitions"),
         "adherence": outcome.get("adherence"),
     }
-
-
-def _known_measures(measures: Row | None, unknown: int, num_partitions: int) -> Row:
-    """Of partly known lag there is no mean and no skew; of none at all there is no largest either."""
-    hidden = {"mean_member_lag_records", "lag_skew"} if unknown else set()
-    hidden |= {"max_member_lag_records"} if unknown and unknown == num_partitions else set()
-    return {name: None if name in hidden else value for name, value in (measures or {}).items()}
 
 
 def _groups_without_plan(rows: LakeRows, group_id: str | None) -> list[Row]:

@@ -1,11 +1,11 @@
-"""What planning answers with: groups' decisions, heads and partitions as the columns of one table.
+"""The output of planning: decisions, heads and partitions of groups as the columns of one table.
 
-Arrays are built once a bundle, of what each group adds: a few slices. No Python loop goes over partitions.
+Arrays are built once a batch, from a few slices of each group. No Python loop goes over partitions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from assignor_core.group import Group
-    from evenlag.planning.group_batch import GroupBundle
+    from evenlag.planning.group_batch import GroupBatch
     from evenlag.planning.group_planner import GroupPlan
+    from spark_jobs.planning.decisions import PlannedGroup
 
-# The same in every row of a run: added by Spark, where a row needs it.
+# The same in every row of a run: Spark adds them where a row needs them.
 SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash")
 
 
 def _planned_table() -> Table:
     """A group's decision, head and partitions in one row: a value in a list costs Spark less than a row.
 
-    A plan of many partitions takes several rows, of which the first has the decision and the head.
+    A plan of many partitions has several rows; the first has the decision and the head.
     """
     plain = ("group_id", "plan_id", "mode")
 
@@ -39,37 +40,28 @@ def _planned_table() -> Table:
     columns = (
         Column("group_id", "STRING", "group"),
         Column("plan_id", "STRING", "its plan, null when there is none"),
-        Column("mode", "STRING", "mode that held"),
-        Column("decided", nested(DECISIONS, "traceback: STRING"), "what only a row of decisions has"),
-        Column("head", nested(PLANS), "what only a row of plans has; null when there is none"),
+        Column("mode", "STRING", "mode in effect"),
+        Column("decided", nested(DECISIONS, "traceback: STRING"), "columns of its row of decisions"),
+        Column("head", nested(PLANS), "columns of its row of plans; null when there is none"),
         Column("rows", f"ARRAY<{nested(PLAN_ASSIGNMENTS)}>", "the plan's partitions, or some of them"),
     )
-    return Table("planned", "what planning answers", ("group_id",), columns)
+    return Table("planned", "output of planning", ("group_id",), columns)
 
 
 PLANNED: Final = _planned_table()
-# Partitions in one row of the answer: the JVM holds a row as one piece of memory, several times over.
+# Partitions in one row of the output: the JVM keeps a row in one piece of memory, several times.
 _PARTITIONS_PER_ROW: Final = 10_000
 
 
-def planned_table(
-    bundle: GroupBundle | None,
-    decisions: Sequence[Mapping[str, Any]],
-    heads: Sequence[Mapping[str, Any] | None],
-    plans: Sequence[tuple[int, GroupPlan]],
-) -> pa.Table:
-    """Make one table of what was decided of a bundle's groups.
+def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> pa.Table:
+    """Return the decisions, heads and partitions of a batch's groups as one table.
 
     Parameters
     ----------
-    bundle
-        The groups' rows; None where none of them has a plan.
-    decisions
-        What was decided of each group, in the groups' order.
-    heads
-        By group too: its plan's head, None when it has no plan.
-    plans
-        The plans, in the order of their heads, with their groups' numbers in the bundle.
+    batch
+        The groups' rows; None where no group has a plan.
+    groups
+        The decided groups, in the order of the table.
 
     Returns
     -------
@@ -81,34 +73,36 @@ def planned_table(
     from evenlag.lake.arrow_schema import arrow_schema
 
     schema = arrow_schema(PLANNED)
-    # What a struct has no field for is left out.
-    of_groups = {"decided": decisions, "head": heads}
+    # pyarrow ignores keys that the struct has no field for.
+    decisions = [group.decision.as_row() for group in groups]
+    plans = [(group.number, group.plan) for group in groups if group.plan is not None]
+    of_groups = {"decided": decisions, "head": [group.head for group in groups]}
     columns = {name: pa.array(rows, schema.field(name).type) for name, rows in of_groups.items()} | {
-        name: pa.array([row.get(name) for row in decisions], pa.string())
+        name: pa.array([row[name] for row in decisions], pa.string())
         for name in ("group_id", "plan_id", "mode")
     }
-    if bundle is None or not plans:
+    if batch is None or not plans:
         columns["rows"] = pa.nulls(len(decisions), schema.field("rows").type)
         return pa.table(columns).select(schema.names)
-    has_plan = np.array([head is not None for head in heads])
-    rows = _rows(bundle, plans, schema.field("rows").type.value_type)
+    has_plan = np.array([group.plan is not None for group in groups])
+    rows = _rows(batch, plans, schema.field("rows").type.value_type)
     return _cut(columns, has_plan, [plan.rows.group.num_partitions for _, plan in plans], rows)
 
 
-def _rows(bundle: GroupBundle, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:
-    """A value a partition of each plan, plan after plan."""
+def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:
+    """A value for each partition of each plan, plan after plan."""
     import pyarrow as pa
 
     from evenlag.planning.group_planner import member_keys
 
     groups = [plan.rows.group for _, plan in plans]
-    rows = np.concatenate([np.arange(*bundle.row_start[number : number + 2]) for number, _ in plans])
+    rows = np.concatenate([np.arange(*batch.row_start[number : number + 2]) for number, _ in plans])
     before = _numbered([group.live_owner for group in groups], groups)
     after = _numbered([plan.assignment for _, plan in plans], groups)
     claimed = np.concatenate([group.owner for group in groups])
     moved = (claimed >= 0) & (claimed != np.concatenate([plan.assignment for _, plan in plans]))
     member_ids = [member_id for group in groups for member_id in group.member_ids]
-    lag = bundle.lag.take(pa.array(rows)) if len(rows) < bundle.lag.num_rows else bundle.lag
+    lag = batch.lag.take(pa.array(rows)) if len(rows) < batch.lag.num_rows else batch.lag
     columns = {
         "owner_before": _take(member_ids, before),
         "owner_after": _take(member_ids, after),
@@ -128,16 +122,16 @@ def _rows(bundle: GroupBundle, plans: Sequence[tuple[int, GroupPlan]], kind: pa.
 def _cut(
     columns: Mapping[str, pa.Array], has_plan: NDArray[np.bool_], sizes: list[int], rows: pa.StructArray
 ) -> pa.Table:
-    """Give each group its partitions, in as many rows as they take.
+    """Add each group's partitions, in as many rows as they need.
 
     Parameters
     ----------
     columns
-        All but ``rows``: a value a group.
+        All but ``rows``: a value for each group.
     has_plan
         bool [G].
     sizes
-        How many partitions each plan has, in the groups' order.
+        Number of partitions of each plan, in the groups' order.
     """
     import pyarrow as pa
 
@@ -149,8 +143,8 @@ def _cut(
     group = np.repeat(np.arange(len(size)), pieces)
     first = np.cumsum(pieces) - pieces
     piece = np.arange(len(group)) - first[group]
-    held = np.minimum(size[group] - piece * _PARTITIONS_PER_ROW, _PARTITIONS_PER_ROW)
-    starts = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
+    taken = np.minimum(size[group] - piece * _PARTITIONS_PER_ROW, _PARTITIONS_PER_ROW)
+    starts = np.concatenate([[0], np.cumsum(taken)]).astype(np.int32)
     schema = arrow_schema(PLANNED)
     cut = dict(columns)
     if len(group) > len(size):
@@ -167,7 +161,7 @@ def _cut(
 
 
 def _numbered(owners: list[NDArray[np.int32]], groups: list[Group]) -> NDArray[np.int32]:
-    """Members' places within their groups as places among the members of all; -1 stays."""
+    """Members' indexes within their groups as indexes among the members of all; -1 stays."""
     ends = np.cumsum([group.num_members for group in groups])
     shifts = np.repeat([0, *ends[:-1]], [len(owner) for owner in owners])
     placed = np.concatenate(owners)

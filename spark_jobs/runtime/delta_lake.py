@@ -7,17 +7,24 @@ the version is constant, because one id with a growing version drops what arrive
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import LakeError
 from evenlag.lake.delta_log import check_log_is_there
 from evenlag.lake.location import LakePaths
-from evenlag.lake.schema_evolution import PROTOCOL, check_types, missing_columns, refuse_unknown
+from evenlag.lake.schema_evolution import (
+    PROTOCOL,
+    check_types,
+    missing_columns,
+    refuse_old_lake,
+    refuse_unknown,
+)
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
 from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
 from spark_jobs.runtime.contract_columns import conform
-from spark_jobs.runtime.delta_errors import write_again_on_conflict
+from spark_jobs.runtime.delta_errors import as_lake_error, write_again_on_conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -50,17 +57,21 @@ class Lake:
         self.paths = LakePaths(root)
         self._existing: set[str] = set()
         self._checked: set[str] = set()
+        self._is_checked = False
 
     def exists(self, table: Table) -> bool:
         """Whether a table has been written yet.
 
         Raises
         ------
+        OldLakeError
+            When a development version wrote the lake.
         LakeError
             When it has data and no log: a new one would hide what is there.
         """
         from delta.tables import DeltaTable
 
+        self._check()
         if table.name not in self._existing:
             if DeltaTable.isDeltaTable(self.spark, self.paths.table(table)):
                 self._existing.add(table.name)
@@ -73,6 +84,8 @@ class Lake:
 
         Raises
         ------
+        OldLakeError
+            When a development version wrote the lake.
         SchemaError
             When a column has another type in the lake than in the contract.
         """
@@ -218,6 +231,7 @@ class Lake:
         """
         if table.writer != "spark":
             raise LakeError(f"table {table.name} is not written by Spark")
+        self._check()
 
         def attempt() -> None:
             self._evolve(table)
@@ -245,6 +259,24 @@ class Lake:
             .take(1)
         )
         return str(rows[0].snapshot_id) if rows else None
+
+    def _check(self) -> None:
+        """Refuse a lake that a development version wrote; the lake is checked once."""
+        if not self._is_checked:
+            refuse_old_lake(self.paths.root, self._find_columns)
+            self._is_checked = True
+
+    def _find_columns(self, name: str) -> list[str] | None:
+        from delta.tables import DeltaTable
+
+        if not self.paths.may_have_log(name):
+            return None
+        folder = self.paths.folder(name)
+        # A table that is damaged is reported when it is opened for its rows.
+        with suppress(LakeError), as_lake_error(folder):
+            if DeltaTable.isDeltaTable(self.spark, folder):
+                return self.spark.read.format("delta").load(folder).columns
+        return None
 
     def _evolve(self, table: Table) -> None:
         """Add the columns that a table of an older evenlag lacks; looked at once per table and lake."""

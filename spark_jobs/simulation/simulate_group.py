@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evenlag.policy.candidates import Candidate
-    from evenlag.policy.settings import GroupSettings, Pauses
+    from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.settings import Pauses
     from spark_jobs.simulation.capacity import Capacities
     from spark_jobs.simulation.history import History, Structure
     from spark_jobs.simulation.metrics import ScenarioMetrics

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterReading, Survey
-    from evenlag.policy.settings import ClusterSettings
+    from evenlag.policy.cluster_settings import ClusterSettings
     from spark_jobs.runtime.delta_lake import Lake
 
 _LOG = logging.getLogger(__name__)

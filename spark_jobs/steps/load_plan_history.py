@@ -1,7 +1,7 @@
-"""What earlier snapshots tell of groups, before they are planned: breaches in a row, and who backs off.
+"""What earlier snapshots show of groups before they are planned: consecutive breaches and back-offs.
 
-Both come from tables alone, and from slots up to the present one only, so a repeat finds the same. Little is
-brought to the driver: a number or a sentence for the groups that have one.
+Both come from tables alone, and only from slots up to the present one, so a repeat returns the same. The
+driver collects little: a number or a sentence for the groups that have one.
 """
 
 from __future__ import annotations
@@ -10,29 +10,30 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
-from spark_jobs.planning.plan_batch import GroupHistory
+from spark_jobs.planning.context import GroupHistory
 from spark_jobs.transforms.plan_history import count_breaches, find_backing_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.policy.settings import GroupSettings, Policy
+    from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
 
 
 def read_history(lake: Lake, policy: Policy, cluster: str, slot: datetime) -> Mapping[str, GroupHistory]:
-    """Read what planning a slot has to know of its groups.
+    """Return the history of groups that planning a slot needs.
 
     Parameters
     ----------
     lake
         The tables.
     policy
-        Only what its rules ask for is read.
+        Only the history that its rules use is read.
     cluster
         Name of the cluster in the policy.
     slot
-        The slot that is decided upon.
+        The slot that is planned.
     """
     breaches = _read_breaches(lake, policy, cluster, slot)
     backing_off = _read_backing_off(lake, policy, cluster, slot)
@@ -49,7 +50,7 @@ def _read_breaches(lake: Lake, policy: Policy, cluster: str, slot: datetime) -> 
     if needed == 1 or not lake.exists(DECISIONS):
         return {}
     gap_s = policy.clusters[cluster].history_window_s
-    # As far back as a row of breaches can reach with every gap as long as it may be.
+    # The longest time that the needed number of breaches can span, with every gap at its limit.
     since = slot - timedelta(seconds=needed * gap_s)
     decisions = lake.read(DECISIONS).where(
         (sf.col("cluster") == cluster)
@@ -81,7 +82,7 @@ def _read_backing_off(lake: Lake, policy: Policy, cluster: str, slot: datetime) 
 def _backs_off(
     settings: GroupSettings, scored_by: str, failures: int, last_slot_ms: int, slot: datetime
 ) -> str | None:
-    """Whether a group rests: a changed rule begins anew, and after the rest it has one more try."""
+    """Whether a group rests: a changed rule starts over, and after the rest it has one more try."""
     back_off = settings.back_off
     if not back_off.after or failures < back_off.after or settings.canonical_json() != scored_by:
         return None

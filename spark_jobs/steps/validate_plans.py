@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from spark_jobs.planning.plan_batch import PlanContext
+    from spark_jobs.planning.context import PlanContext
     from spark_jobs.runtime.delta_lake import Lake
     from spark_jobs.steps.plan_groups import Planned
 

@@ -1,6 +1,6 @@
 """Which groups are planned in one call: many small ones together, a large one alone, the heaviest first.
 
-Only numbers of groups come to the driver: how many rows each has. Rows stay where they are.
+The driver collects the number of rows of each group only. The rows stay on the executors.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-# What a group costs beside its rows, in rows: measured on groups of 100 and of 1,000 partitions.
+# The fixed cost of a group, in rows: measured on groups of 100 and of 1,000 partitions.
 GROUP_ROWS: Final = 300
-# A bundle is held in memory by the Python worker that plans it.
+# The Python worker that plans a batch keeps it in memory.
 MOST_ROWS: Final = 200_000
 LEAST_ROWS: Final = 10_000
-# So many bundles a core: the last to end is then a small share of what the core has done.
+# Batches per core: the last one is then a small share of the core's work.
 _PER_CORE: Final = 8
 
 
 def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
-    """Pack groups into bundles: int32 [G], the bundle of each; bundle 0 is the heaviest.
+    """Pack groups into batches: int32 [G], the batch of each; batch 0 is the heaviest.
 
     Parameters
     ----------
     num_rows
-        int64 [G], how many rows each group has.
+        int64 [G], number of rows of each group.
     cores
-        How many bundles can be planned at the same time.
+        Number of batches that can be planned at the same time.
 
     Notes
     -----
-    Bundles are taken up in their order, each by the first core that is free, so the time is at most that of
-    the largest group or of an even share plus one bundle (Graham's bound for the longest first).
+    Spark starts batches in their order, each on the first free core, so the time is at most that of the
+    largest group or of an even share plus one batch (Graham's bound for the longest first).
     """
     cost = num_rows.astype(np.int64) + GROUP_ROWS
     target = int(np.clip(cost.sum() // (max(cores, 1) * _PER_CORE), LEAST_ROWS, MOST_ROWS))
     order = np.argsort(-cost, kind="stable")
-    # From the largest down, a new bundle begins where the last is full; one at or above it is alone.
+    # From the largest down, a new batch begins where the last is full; a group at or above it is alone.
     before = np.cumsum(cost[order]) - cost[order]
     alone = cost[order] >= target
     small = ~alone
@@ -50,24 +50,24 @@ def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
     weight = np.bincount(number, cost[order])
     rank = np.empty(len(weight), dtype=np.int32)
     rank[np.argsort(-weight, kind="stable")] = np.arange(len(weight), dtype=np.int32)
-    bundles = np.empty(len(order), dtype=np.int32)
-    bundles[order] = rank[number]
-    return bundles
+    batches = np.empty(len(order), dtype=np.int32)
+    batches[order] = rank[number]
+    return batches
 
 
-def read_sizes(lag: DataFrame, members: DataFrame) -> tuple[list[str], NDArray[np.int64]]:
+def count_group_rows(lag: DataFrame, members: DataFrame) -> tuple[list[str], NDArray[np.int64]]:
     """Count each group's rows: the ids, ascending, and int64 [G]."""
     both = lag.select("group_id").unionByName(members.select("group_id"))
     found = both.groupBy("group_id").count().toArrow().sort_by("group_id")
     return found["group_id"].to_pylist(), found["count"].to_numpy()
 
 
-def with_bundles(rows: DataFrame, group_ids: list[str], bundles: NDArray[np.int32]) -> DataFrame:
-    """Bring the rows of each bundle together: partition b of the result is bundle b, and nothing else."""
+def with_batches(rows: DataFrame, group_ids: list[str], batches: NDArray[np.int32]) -> DataFrame:
+    """Bring the rows of each batch together: partition b of the result is batch b, and nothing else."""
     import pyarrow as pa
     from pyspark.sql import functions as sf
 
-    table = pa.table({"group_id": pa.array(group_ids, pa.string()), "bundle": pa.array(bundles)})
-    of_group = rows.sparkSession.createDataFrame(table, "group_id STRING, bundle INT")
+    table = pa.table({"group_id": pa.array(group_ids, pa.string()), "batch": pa.array(batches)})
+    of_group = rows.sparkSession.createDataFrame(table, "group_id STRING, batch INT")
     joined = rows.join(sf.broadcast(of_group), "group_id")
-    return joined.repartitionById(int(bundles.max()) + 1, sf.col("bundle")).drop("bundle")
+    return joined.repartitionById(int(batches.max()) + 1, sf.col("batch")).drop("batch")

@@ -1,4 +1,4 @@
-"""Plans of all groups from a snapshot's lag, in one job: groups in bundles, a bundle in one Arrow call."""
+"""Plans of all groups from a snapshot's lag, in one job: groups in batches, one Arrow call a batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Table
-from spark_jobs.planning.plan_batch import PlanContext, plan_groups
+from spark_jobs.planning.plan_batch import plan_groups
 from spark_jobs.planning.plan_output import PLANNED, SHARED
 from spark_jobs.runtime.contract_columns import conform
-from spark_jobs.transforms.batch_packing import with_bundles
+from spark_jobs.transforms.batch_packing import with_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
+    from spark_jobs.planning.context import PlanContext
+
 LAG_COLUMNS: Final = (
     "topic_id",
     "topic",
     "partition",
-    # Whom a move is counted against: see build_plans.
+    # A move is counted against this owner: see build_plans.
     "owner_member_id",
     "status",
     "lag_records",
@@ -40,7 +42,7 @@ MEMBER_COLUMNS: Final = (
     "error",
 )
 _COMMA: Final = ","
-# As many partitions as go back to the JVM at once, in whole rows.
+# Partitions that return to the JVM at once, in whole rows.
 _PARTITIONS_PER_BATCH: Final = 20_000
 
 
@@ -48,39 +50,39 @@ def build_plans(
     lag: DataFrame,
     members: DataFrame,
     context: PlanContext,
-    bundles: tuple[list[str], NDArray[np.int32]] | None = None,
+    batches: tuple[list[str], NDArray[np.int32]] | None = None,
 ) -> DataFrame:
-    """Decide upon every group whose mode is not ``observe``.
+    """Decide about every group whose mode is not ``observe``.
 
     Parameters
     ----------
     lag, members
         The snapshot's rows.
     context
-        What all plans share; it travels to the executors and holds no secret.
-    bundles
-        All groups' ids, and the bundle of each (``pack_groups``). Without it groups are spread by the hash of
-        their ids: right where there is little to spread. The rows are the same either way.
+        What all plans share; it is pickled to the executors and contains no secret.
+    batches
+        All groups' ids, and the batch of each (``pack_groups``). Without it groups are spread by the hash of
+        their ids, which suits small snapshots. The rows are the same either way.
 
     Returns
     -------
     DataFrame
-        By ``PLANNED``: a row a group, more for a plan of many partitions. A group whose best assignment is
-        the one it has gets no plan. ``select_decisions``, ``select_heads`` and ``select_assignments`` make
-        rows of tables of it.
+        By ``PLANNED``: a row for each group, more for a plan of many partitions. A group whose best
+        assignment is its present one gets no plan. ``select_decisions``, ``select_heads`` and
+        ``select_assignments`` return the rows of tables from it.
     """
     from pyspark.sql import functions as sf
 
-    # As one text: for each row Spark asks how large its batch is, and to tell that of a list it goes over all
-    # rows of the batch again. What it holds, Kafka's names of topics, has no comma.
-    taken = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
-    people = members.withColumn("subscription", taken)
-    # A coordinator on its way to a target goes on to it: what a plan changes is the target, not what is held.
+    # As one text: for each row Spark estimates the size of its batch, and for a list it iterates over all
+    # rows of the batch again. Kafka's topic names contain no comma.
+    subscription = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
+    people = members.withColumn("subscription", subscription)
+    # A coordinator completes its target assignment: a plan changes the target, not the present owners.
     owned = lag.withColumn("owner_member_id", sf.coalesce("target_member_id", "owner_member_id"))
     rows = owned.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
         people.select(sf.lit(True).alias("is_member"), "group_id", *MEMBER_COLUMNS), allowMissingColumns=True
     )
-    together = rows.repartition("group_id") if bundles is None else with_bundles(rows, *bundles)
+    together = rows.repartition("group_id") if batches is None else with_batches(rows, *batches)
 
     def plan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return plan_partition(batches, context)
@@ -89,7 +91,7 @@ def build_plans(
 
 
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
-    """Plan the groups whose rows a partition holds: it is read as a whole, and is one bundle."""
+    """Plan the groups whose rows are in one Spark partition: it is one batch and is read as a whole."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -104,15 +106,15 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
     members = rows.select(["group_id", *MEMBER_COLUMNS]).filter(is_member).combine_chunks()
     del rows
     place = members.schema.get_field_index("subscription")
-    taken = pc.split_pattern(members["subscription"], _COMMA)
-    members = members.set_column(place, "subscription", taken)
-    answer = plan_groups(lag, members, context).combine_chunks()
+    subscription = pc.split_pattern(members["subscription"], _COMMA)
+    members = members.set_column(place, "subscription", subscription)
+    planned = plan_groups(lag, members, context).combine_chunks()
     del lag, members
-    num_partitions = pc.fill_null(pc.list_value_length(answer["rows"]), 0).to_numpy()
+    num_partitions = pc.fill_null(pc.list_value_length(planned["rows"]), 0).to_numpy()
     batch = np.cumsum(num_partitions + 1) // _PARTITIONS_PER_BATCH
     cuts = np.flatnonzero(np.diff(batch, prepend=-1, append=-1)).tolist()
     for start, end in pairwise(cuts):
-        yield from answer.slice(start, end - start).to_batches()
+        yield from planned.slice(start, end - start).to_batches()
 
 
 def select_heads(planned: DataFrame, context: PlanContext) -> DataFrame:
@@ -126,7 +128,7 @@ def select_assignments(planned: DataFrame, context: PlanContext, where: Column |
     Parameters
     ----------
     where
-        Which of them, by these columns and ``mode``; else all.
+        Which of them, by these columns and ``mode``; all without it.
     """
     from pyspark.sql import functions as sf
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.gates import GATES
-from spark_jobs.planning.plan_batch import PlanContext
+from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import build_session
 from spark_jobs.steps.plan_groups import plan_assignments

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.policy.loader import parse_policy
-from spark_jobs.planning.plan_batch import PlanContext
+from spark_jobs.planning.context import PlanContext
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

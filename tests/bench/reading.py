@@ -28,7 +28,7 @@ from kafka.structs import OffsetAndMetadata
 
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, reading_limits
-from evenlag.policy.settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.broker import Broker
 from sandbox.jars import java_command, tools_classpath
 

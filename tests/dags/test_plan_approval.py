@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
-from evenlag.policy.settings import GroupSettings
+from evenlag.policy.group_settings import GroupSettings
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.enums import PlanEvent
-from evenlag.policy.settings import (
-    BackOff,
-    CapacityRule,
-    ClusterSettings,
-    ComparisonSettings,
-    GateLimits,
-    GroupRule,
-    MaintenanceSettings,
-    Pauses,
-    Policy,
-    PrivacySettings,
-    ReadingSettings,
-)
+from evenlag.policy.cluster_settings import ClusterSettings, PrivacySettings, ReadingSettings
+from evenlag.policy.group_settings import BackOff, CapacityRule, GateLimits, GroupRule
+from evenlag.policy.settings import ComparisonSettings, MaintenanceSettings, Pauses, Policy
 from evenlag.publishing.gates import GATES
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.kafka.rate_limit import ReadingLimits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.loader import load_policy
-from evenlag.policy.settings import ClusterSettings
 from evenlag.publishing import approvals
 from evenlag.publishing.approval_page import read_page
 from evenlag.publishing.gates import GATES

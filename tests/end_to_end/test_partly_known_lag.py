@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
-from evenlag.policy.settings import BackOff, GroupSettings
+from evenlag.policy.group_settings import BackOff, GroupSettings
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
@@ -85,8 +85,10 @@ def seen(name: str, at: Any, held: dict[Place, tuple[str, int | None]]) -> tuple
     return lag, people
 
 
-def head(plan: str, name: str, at: Any, measures: tuple[float, float, float], **more: Any) -> dict[str, Any]:
-    """A row of ``plans``; measures: the largest lag of a member before and by the plan, and the mean."""
+def head(
+    plan: str, name: str, at: Any, measures: tuple[float, float, float | None], **more: Any
+) -> dict[str, Any]:
+    """A row of ``plans``; measures: a member's largest lag before and by the plan, and the mean."""
     before, after, mean = measures
     settings = GroupSettings(min_gain=0.1, back_off=BackOff(horizon_s=60))
     return {
@@ -105,11 +107,11 @@ def head(plan: str, name: str, at: Any, measures: tuple[float, float, float], **
     }
 
 
-def _lags(largest: float, mean: float) -> dict[str, float]:
+def _lags(largest: float, mean: float | None) -> dict[str, float | None]:
     return {
         "max_member_lag_records": largest,
         "mean_member_lag_records": mean,
-        "lag_skew": largest / mean,
+        "lag_skew": None if mean is None else largest / mean,
     }
 
 
@@ -146,11 +148,10 @@ def write(lake: Lake) -> None:
         row = marker(snapshot_id=name, slot=at, started_at=at - timedelta(seconds=1), **times)
         lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [row]), name)
     known = {"moves": 2, "num_unknown_partitions": 0, "num_unknown_lags": 0}
-    # As an older evenlag wrote it: unknown lag counts as 0, and is not counted by itself.
-    partly = {"moves": 1, "num_unknown_partitions": 2, "num_unknown_lags": None}
+    partly = {"moves": 1, "num_unknown_partitions": 2, "num_unknown_lags": 2}
     heads = [
         head(FOLLOWED, FIRST, NOW, (1600, 910, 1610 / 3), **known),
-        head(AGAIN, SECOND, LATER, (820, 800, 895 / 3), **partly),
+        head(AGAIN, SECOND, LATER, (820, 800, None), **partly),
     ]
     lake.append(PLANS, frame(spark, PLANS, heads), "plans")
     then = {place: owner for place, (owner, _) in AFTER.items()}

@@ -53,7 +53,6 @@ REMAINING: Final[dict[str, int]] = {
     "evenlag/publishing/gates.py": 3,
     "evenlag/publishing/publish.py": 5,
     "evenlag/publishing/revocation.py": 13,
-    "spark_jobs/planning/plan_batch.py": 5,
     "spark_jobs/simulation/arrow_input.py": 1,
     "spark_jobs/transforms/lag.py": 3,
 }

@@ -65,6 +65,9 @@ TABLES: Final = {
     )
 }
 
+# Tables that development versions wrote. A lake that has one of them is refused.
+REMOVED_TABLES: Final = ("scores", "thinned_days")
+
 # What one snapshot of a cluster writes before its marker.
 SNAPSHOT_TABLES: Final = (OFFSETS, COMMITS, MEMBERS, LAG)
 
@@ -92,6 +95,7 @@ __all__ = [
     "PLAN_EVALUATIONS",
     "PLAN_EVENTS",
     "POLICIES",
+    "REMOVED_TABLES",
     "REPLAYS",
     "RUNS",
     "SNAPSHOTS",

@@ -65,6 +65,7 @@ MEMBERSHIPS: Final = Table(
         ),
         *_STRETCH_COLUMNS,
     ),
+    removed_columns=("basis",),
 )
 
 OWNERSHIP: Final = Table(
@@ -92,6 +93,7 @@ OWNERSHIP: Final = Table(
         Column("num_owners", "INT", "members that held it at once: 0, 1, or more (a fault)", nullable=False),
         *_STRETCH_COLUMNS,
     ),
+    removed_columns=("basis",),
 )
 
 AUDITED_SNAPSHOTS: Final = Table(
@@ -108,4 +110,5 @@ AUDITED_SNAPSHOTS: Final = Table(
         Column("finished_at", "TIMESTAMP", "when the reading ended", nullable=False),
         Column("input_hash", "STRING", "hash of the ids of all the day's readings", nullable=False),
     ),
+    removed_columns=("basis",),
 )

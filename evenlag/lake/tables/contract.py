@@ -40,6 +40,8 @@ class Table:
     writer
         ``"spark"`` or ``"direct"``; a table has one kind of writer only, because appends by Spark and by
         ``deltalake`` side by side on a local folder can lose a commit.
+    removed_columns
+        Names of columns that development versions wrote. A table that has one of them is refused.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Table:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     writer: str = "spark"
+    removed_columns: tuple[str, ...] = ()
 
     @property
     def ddl(self) -> str:

@@ -57,6 +57,7 @@ PLANS: Final = Table(
             "partitions whose lag is not known: the largest lags of the measures are then lower bounds",
         ),
     ),
+    removed_columns=("breaches_in_row",),
 )
 
 PLAN_ASSIGNMENTS: Final = Table(
@@ -103,6 +104,7 @@ DECISIONS: Final = Table(
         Column("plan_id", "STRING", "the plan, when one was proposed"),
         Column("run_id", "STRING", "the run"),
     ),
+    removed_columns=("breaches_in_row",),
 )
 
 _EVENT_COLUMNS: Final = (

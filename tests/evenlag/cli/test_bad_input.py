@@ -49,7 +49,7 @@ NO_LAKE = [
     (("report", "--output", "no/x.html"), "the folder 'no' does not exist"),
     (("report", "--output", "."), "is a folder"),
     (("doctor", "--airflow-url", "localhost"), "'localhost' is no URL"),
-    (("doctor", "--fresh", "--only", "lake"), "--fresh goes without --only"),
+    (("doctor", "--freshness-only", "--only", "lake"), "--freshness-only cannot be combined with --only"),
     (("assign", "--min-gain", "nan", "-"), "--min-gain"),
     (("assign", "--max-moves", "-1", "-"), "--max-moves"),
     (("policy", "check", "x" * 300), "it is too long"),

@@ -1,4 +1,4 @@
-"""`evenlag doctor --fresh` as a probe calls it: what it says and what it ends with."""
+"""`evenlag doctor --freshness-only` as a probe calls it: what it says and what it ends with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_by_the_schedule_one_run_may_be_going_on_and_two_may_not_be_missing(
     evenlag: Evenlag, tmp_path: Path, ago_s: int, exit_code: int
 ) -> None:
     snapshot(tmp_path, ago_s=ago_s)
-    answer = evenlag("doctor", "--fresh", "--config", policy(tmp_path), "--json")
+    answer = evenlag("doctor", "--freshness-only", "--config", policy(tmp_path), "--json")
     assert answer.exit_code == exit_code, answer.output
     content = json.loads(answer.stdout)
     assert content["well"] is (exit_code == 0)
@@ -54,29 +54,31 @@ def test_by_the_schedule_one_run_may_be_going_on_and_two_may_not_be_missing(
 def test_a_limit_of_one_s_own_overrules_the_schedule(evenlag: Evenlag, tmp_path: Path) -> None:
     snapshot(tmp_path, ago_s=700)
     config = policy(tmp_path)
-    assert evenlag("doctor", "--fresh", "--max-age", "3600", "--config", config).exit_code == 0
-    late = evenlag("doctor", "--fresh", "--max-age", "60", "--config", config)
+    assert evenlag("doctor", "--freshness-only", "--max-age", "3600", "--config", config).exit_code == 0
+    late = evenlag("doctor", "--freshness-only", "--max-age", "60", "--config", config)
     assert late.exit_code == 1
     assert "NO" in late.stdout
     assert "at most 60 s are allowed" in late.stdout
 
 
 def test_no_snapshot_at_all_is_not_well(evenlag: Evenlag, tmp_path: Path) -> None:
-    answer = evenlag("doctor", "--fresh", "--config", policy(tmp_path))
+    answer = evenlag("doctor", "--freshness-only", "--config", policy(tmp_path))
     assert answer.exit_code == 1
     assert "there is no finished snapshot yet" in answer.stdout
 
 
 def test_without_a_policy_file_a_limit_is_asked_for(evenlag: Evenlag, tmp_path: Path) -> None:
     snapshot(tmp_path, ago_s=30)
-    asked = evenlag("doctor", "--fresh", "--lake", tmp_path / "lake")
+    asked = evenlag("doctor", "--freshness-only", "--lake", tmp_path / "lake")
     assert asked.exit_code == 2
     assert "--max-age" in asked.stderr
-    assert evenlag("doctor", "--fresh", "--lake", tmp_path / "lake", "--max-age", "60").exit_code == 0
+    assert (
+        evenlag("doctor", "--freshness-only", "--lake", tmp_path / "lake", "--max-age", "60").exit_code == 0
+    )
 
 
 def test_a_schedule_that_only_airflow_understands_asks_for_a_limit(evenlag: Evenlag, tmp_path: Path) -> None:
     snapshot(tmp_path, ago_s=30)
-    answer = evenlag("doctor", "--fresh", "--config", policy(tmp_path, schedule="0 0 L * *"))
+    answer = evenlag("doctor", "--freshness-only", "--config", policy(tmp_path, schedule="0 0 L * *"))
     assert answer.exit_code == 2
     assert "of orders cannot be judged here" in answer.stderr

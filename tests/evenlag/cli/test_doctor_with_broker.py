@@ -80,7 +80,7 @@ groups:
         config = {"cleanup.policy": "delete", "max.message.bytes": "2000"}
         made = {"num_partitions": 2, "replication_factor": 1, "configs": config}
         admin.create_topics({topic: made}, wait_for_metadata=True)
-        exit_code, checks = call(evenlag, policy, "--write")
+        exit_code, checks = call(evenlag, policy, "--probe-writes")
         assert exit_code == 1
         assert "not compacted" in told(checks["topics.hint_topic"])
         assert checks["topics.publish"]["result"] == "ok", checks["topics.publish"]

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from evenlag.cli.app import app
 from evenlag.cli.demo import DemoProtocol
-from evenlag.cli.run import ResetPolicy
+from evenlag.enums import ResetPolicy
 from evenlag.errors import JobError
 from evenlag.queries.comparisons import By
 from tests.support.lakes import report_lake as written

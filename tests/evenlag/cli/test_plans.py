@@ -38,7 +38,7 @@ def told(lake: Path, tmp_path: Path) -> Path:
     shutil.copytree(lake, copy)
     rows = [
         decision("by-hand", "NOT_PLANNED", NOBODY),
-        decision("spiky", "BREACH", "1 of 3 readings in a row ask for a change"),
+        decision("spiky", "BREACH", "1 of 3 consecutive snapshots ask for a change"),
         decision("even", "NO_CHANGE", None),
         decision("payments", "PROPOSED", None),
         decision("old", "NOT_PLANNED", "long ago", is_second=False),
@@ -62,7 +62,7 @@ def told(lake: Path, tmp_path: Path) -> Path:
 def test_groups_without_a_plan_are_listed_with_the_reason(evenlag: Evenlag, told: Path) -> None:
     content = json.loads(evenlag("plans", "--lake", told, "--json").stdout)
     without = {row["group_id"]: row["reason"] for row in content["without_plan"]}
-    assert without == {"by-hand": NOBODY, "spiky": "1 of 3 readings in a row ask for a change"}
+    assert without == {"by-hand": NOBODY, "spiky": "1 of 3 consecutive snapshots ask for a change"}
     shown = evenlag("plans", "--lake", told, "--group", "by-hand")
     assert shown.exit_code == 0
     assert "Groups without a plan" in shown.stdout

@@ -282,7 +282,7 @@ def test_attempts_that_nobody_finished_are_counted_from_the_files_statistics(tmp
 
 def test_trying_to_write_leaves_nothing_behind(tmp_path: Path) -> None:
     reader = LakeReader(str(tmp_path))
-    assert worst(check_writable(reader, write=True)) == "ok"
+    assert worst(check_writable(reader, probe_writes=True)) == "ok"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.errors import KafkaAuthenticationError, KafkaUnreachableError
 from evenlag.kafka.cluster_reader import ClusterReader, ClusterReading
 from evenlag.kafka.connection import admin_client
-from evenlag.policy.settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.hint_topic import read_max_bytes
 from sandbox.kafka_python_rejoin_fix import finish_joins
 

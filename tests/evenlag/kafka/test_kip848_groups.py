@@ -12,7 +12,7 @@ from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import Listed, describe_groups, find_coordinators
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
-from evenlag.policy.settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 from tests.support.kip848.members import NewerMember
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, ReadingLimits, RequestBudget
-from evenlag.policy.settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.broker import Broker
 from tests.support.two_brokers import SecondBroker, StallingProxy
 

@@ -9,8 +9,8 @@ import pytest
 from evenlag.enums import Mode
 from evenlag.errors import PolicyError, SecretError
 from evenlag.kafka.connection import kafka_client_settings
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.loader import kafka_settings_from_environment, load_policy, parse_policy
-from evenlag.policy.settings import ClusterSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

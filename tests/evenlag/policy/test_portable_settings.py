@@ -12,7 +12,7 @@ import pytest
 from evenlag.enums import Mode
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.loader import parse_policy
-from evenlag.policy.portable_settings import ShippedSettings
+from evenlag.policy.portable_settings import PortableSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 POLICY = """
@@ -55,27 +55,27 @@ print(compared.settings_for(rule).canonical_json())
 @pytest.mark.parametrize("group", ["billing-eu", "audit7", "another"])
 def test_a_policy_that_travels_says_the_same_of_every_group(group: str) -> None:
     policy = parse_policy(POLICY, environ={}).policy
-    shipped = pickle.loads(pickle.dumps(policy))  # noqa: S301 - as Spark does with what a task holds
-    here, there = policy.group_settings("orders", group), shipped.group_settings("orders", group)
+    portable = pickle.loads(pickle.dumps(policy))  # noqa: S301 - as Spark does with what a task holds
+    here, there = policy.group_settings("orders", group), portable.group_settings("orders", group)
     assert there.canonical_json() == here.canonical_json()
     assert (there.mode, there.gates.min_breaches) == (here.mode, here.gates.min_breaches)
     for instance in ("big", "small", None):
         assert there.capacity_of(instance) == here.capacity_of(instance)
     assert policy.group_settings("elsewhere", "billing-eu").mode is Mode.SHADOW
-    assert shipped.group_settings("elsewhere", "billing-eu").mode is Mode.SHADOW
+    assert portable.group_settings("elsewhere", "billing-eu").mode is Mode.SHADOW
 
 
-def test_shipped_settings_stay_as_they_are_and_carry_no_cluster() -> None:
+def test_portable_settings_stay_as_they_are_and_carry_no_cluster() -> None:
     data = pickle.dumps(parse_policy(POLICY, environ={}).policy)
     assert b"PASSWORD" not in data
-    shipped = ShippedSettings(a=1)
+    portable = PortableSettings(a=1)
     with pytest.raises(AttributeError, match="do not change"):
-        shipped.a = 2
+        portable.a = 2
     with pytest.raises(AttributeError, match="no setting 'b'"):
-        _ = shipped.b
-    assert shipped.changed(a=1) == shipped
-    assert shipped.changed(a=2) != shipped
-    assert len({shipped, shipped.changed(a=1)}) == 1
+        _ = portable.b
+    assert portable.changed(a=1) == portable
+    assert portable.changed(a=2) != portable
+    assert len({portable, portable.changed(a=1)}) == 1
 
 
 def test_an_executor_without_pydantic_works_by_the_same_settings() -> None:

@@ -13,8 +13,8 @@ from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key,
 from evenlag.errors import JobError, KafkaUnreachableError
 from evenlag.kafka.connection import librdkafka_settings
 from evenlag.kafka.live_groups import LiveGroup
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
-from evenlag.policy.settings import ClusterSettings
 from evenlag.publishing import await_target
 from evenlag.publishing.await_target import ask_until_taken_up, is_taken_up
 from evenlag.publishing.hint_topic import decode_group_hint

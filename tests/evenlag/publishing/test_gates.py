@@ -9,7 +9,7 @@ import pandas as pd  # noqa: TID253 - the frame that is judged is pandas'
 import pytest
 
 from evenlag.errors import QualityCheckError
-from evenlag.policy.settings import GroupSettings
+from evenlag.policy.group_settings import GroupSettings
 from evenlag.publishing.gates import GATES
 from spark_jobs.steps.expectations import judge_plans
 

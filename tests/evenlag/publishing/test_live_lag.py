@@ -13,7 +13,7 @@ from kafka import TopicPartition
 from assignor_core.hint import HintPayload
 from evenlag.enums import IsolationLevel, ResetPolicy
 from evenlag.kafka.live_groups import LiveGroup
-from evenlag.policy.settings import CapacityRule, GroupSettings
+from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.publishing.live_lag import LiveGain, count_lag, read_live_gains
 
 if TYPE_CHECKING:

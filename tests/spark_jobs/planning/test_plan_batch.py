@@ -15,7 +15,8 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.logging_setup import JsonFormatter, WorkerLog, log_fields
 from evenlag.policy.loader import parse_policy
-from spark_jobs.planning.plan_batch import GroupHistory, PlanContext, plan_groups
+from spark_jobs.planning.context import GroupHistory, PlanContext
+from spark_jobs.planning.plan_batch import plan_groups
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, member, plan_context
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def test_a_plan_is_proposed_only_after_enough_readings_in_a_row() -> None:
         assert decision["is_breach"]
         if plan is not None:
             assert (plan["plan_id"], plan["consecutive_breaches"]) == (decision["plan_id"], breaches + 1)
-    assert told[0] == ("BREACH", 1, "1 of 3 readings in a row ask for a change")
+    assert told[0] == ("BREACH", 1, "1 of 3 consecutive snapshots ask for a change")
     assert told[1][:2] == ("BREACH", 2)
     assert told[2] == ("PROPOSED", 3, None)
     assert told[7] == ("PROPOSED", 8, None)

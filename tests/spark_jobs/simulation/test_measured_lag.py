@@ -7,7 +7,8 @@ from typing import TypeAlias
 import pytest
 
 from evenlag.policy.candidates import parse_candidate
-from evenlag.policy.settings import GroupSettings, Pauses
+from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.settings import Pauses
 from spark_jobs.simulation.measured_lag import measure_history
 from spark_jobs.simulation.simulate_group import score_group, simulate_group
 from tests.support.lakes.replay_histories import history_of, snapshot

@@ -9,7 +9,8 @@ import pytest
 
 from evenlag.errors import PolicyError
 from evenlag.policy.candidates import parse_candidate
-from evenlag.policy.settings import CapacityRule, GroupSettings, Pauses
+from evenlag.policy.group_settings import CapacityRule, GroupSettings
+from evenlag.policy.settings import Pauses
 from spark_jobs.simulation.capacity import estimate_capacities
 from spark_jobs.simulation.metrics import model_error, time_lags_s
 from spark_jobs.simulation.scenarios import CandidateScenario, ObservedScenario

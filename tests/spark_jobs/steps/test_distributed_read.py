@@ -18,7 +18,7 @@ from evenlag.kafka.admin_client import open_admin_client
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, kafka_client_settings, reading_limits
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
-from evenlag.policy.settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 from spark_jobs.steps import collect_snapshot as collecting
 from spark_jobs.steps import distributed_read
 from spark_jobs.steps.collect_snapshot import collect_offsets

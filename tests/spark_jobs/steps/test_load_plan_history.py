@@ -9,7 +9,7 @@ import pytest
 
 from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
 from evenlag.policy.loader import parse_policy
-from spark_jobs.planning.plan_batch import GroupHistory
+from spark_jobs.planning.context import GroupHistory
 from spark_jobs.steps.load_plan_history import read_history
 from tests.support.lakes.snapshots import NOW, frame
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
-from evenlag.policy.settings import BackOff, GroupSettings
+from evenlag.policy.group_settings import BackOff, GroupSettings
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from spark_jobs.runtime.cached_frames import KeptFrames
 from spark_jobs.steps.score_plans import score_plans

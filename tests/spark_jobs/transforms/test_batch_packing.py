@@ -1,4 +1,4 @@
-"""Bundles of groups: the same rows however they are bundled, a failure that stays alone, a fair packing."""
+"""Batches of groups: the same rows however they are bundled, a failure that stays alone, a fair packing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.planning import group_planner
-from spark_jobs.planning.plan_batch import PlanContext, plan_groups
+from spark_jobs.planning.plan_batch import plan_groups
 from spark_jobs.transforms.batch_packing import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
 from spark_jobs.transforms.plans import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
 from tests.support.lakes.snapshots import member, plan_context
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evenlag.lake.tables import Table
+    from spark_jobs.planning.context import PlanContext
 
 POLICY = """
 lake: /nowhere
@@ -91,13 +92,13 @@ def table(kind: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def plan_in(
-    bundles: Sequence[set[str]], lags: list[dict[str, Any]], people: list[dict[str, Any]]
+    batches: Sequence[set[str]], lags: list[dict[str, Any]], people: list[dict[str, Any]]
 ) -> list[str]:
-    """All answers of these bundles, as text in an order of their own."""
+    """All answers of these batches, as text in an order of their own."""
     found: list[str] = []
-    for bundle in bundles:
-        lag = table(LAG, [row for row in lags if row["group_id"] in bundle])
-        members = table(MEMBERS, [row for row in people if row["group_id"] in bundle])
+    for batch in batches:
+        lag = table(LAG, [row for row in lags if row["group_id"] in batch])
+        members = table(MEMBERS, [row for row in people if row["group_id"] in batch])
         found += [repr(row) for row in plan_groups(lag, members, context()).to_pylist()]
     return sorted(found)
 
@@ -162,7 +163,7 @@ def test_what_nobody_foresaw_fails_alone_and_leaves_its_traceback(monkeypatch: p
     told = decisions(answer)
     name, reason = told.pop("group-5")
     assert name == "FAILED"
-    assert "unexpected KeyError: 'nobody foresaw it'; this is a fault of evenlag" in str(reason)
+    assert "unexpected KeyError: 'nobody foresaw it'; this is a bug in evenlag" in str(reason)
     (failed,) = [row["decided"] for row in answer.to_pylist() if row["group_id"] == "group-5"]
     assert "in fail\n" in failed["traceback"]
     assert told == {group: said for group, said in expected.items() if group != "group-5"}
@@ -204,21 +205,21 @@ def test_a_commit_on_a_topic_that_nobody_takes_keeps_its_partitions_number() -> 
 @given(st.lists(st.integers(0, 3 * MOST_ROWS), min_size=1, max_size=60), st.integers(1, 64))
 def test_bundles_are_full_and_the_heaviest_is_first(sizes: list[int], cores: int) -> None:
     rows = np.array(sizes, dtype=np.int64)
-    bundles = pack_groups(rows, cores)
-    weights = np.bincount(bundles, rows + GROUP_ROWS)
+    batches = pack_groups(rows, cores)
+    weights = np.bincount(batches, rows + GROUP_ROWS)
     assert (weights > 0).all()
     assert (np.diff(weights) <= 0).all()
-    for bundle in range(len(weights)):
-        held = rows[bundles == bundle] + GROUP_ROWS
+    for batch in range(len(weights)):
+        held = rows[batches == batch] + GROUP_ROWS
         assert len(held) == 1 or held.sum() < 2 * MOST_ROWS
-    assert (bundles == pack_groups(rows, cores)).all()
+    assert (batches == pack_groups(rows, cores)).all()
 
 
 @pytest.mark.parametrize("cores", [2, 8, 32])
 def test_skewed_sizes_end_as_early_as_the_largest_group_or_an_even_share(cores: int) -> None:
     rows = np.array([1_000_000] + [100] * 10_000, dtype=np.int64)
-    bundles = pack_groups(rows, cores)
-    weights = np.bincount(bundles, rows + GROUP_ROWS)
+    batches = pack_groups(rows, cores)
+    weights = np.bincount(batches, rows + GROUP_ROWS)
     assert weights[1:].max() < max(LEAST_ROWS, weights.sum() / cores) / 2
     # Spark hands out partitions in their order, each to the first core that is free.
     free = [0.0] * cores

@@ -10,7 +10,7 @@ import pytest
 from assignor_core.hint import HintPayload, plan_id
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
 from spark_jobs.runtime.session import LARGE_LOCAL_CONF, sized_session
-from spark_jobs.transforms.batch_packing import pack_groups, read_sizes
+from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, frame, member, plan_context
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.planning.plan_batch import PlanContext
+    from spark_jobs.planning.context import PlanContext
 
 pytestmark = pytest.mark.jvm
 
@@ -172,7 +172,7 @@ def test_plans_are_the_same_in_bundles_and_in_any_number_of_partitions(spark: Sp
     lags = [row for name in names for row in lag_rows([900, 800, 10, len(name)], EVEN, group=name)]
     members = [row for name in names for row in members_of(EVEN, group=name)]
     lag, people = frame(spark, LAG, lags), frame(spark, MEMBERS, members)
-    group_ids, sizes = read_sizes(lag, people)
+    group_ids, sizes = count_group_rows(lag, people)
     # Partitions and members.
     assert (group_ids, sizes.tolist()) == (names, [6] * 6)
     few = build_plans(lag, people, context(), (group_ids, pack_groups(sizes, cores=2)))

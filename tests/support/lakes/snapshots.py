@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.policy.loader import parse_policy
-from spark_jobs.planning.plan_batch import PlanContext
+from spark_jobs.planning.context import PlanContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from evenlag.lake.tables import Table
-    from spark_jobs.planning.plan_batch import GroupHistory
+    from spark_jobs.planning.context import GroupHistory
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DAY = date(2026, 3, 1)

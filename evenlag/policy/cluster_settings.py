@@ -1,0 +1,118 @@
+"""Settings of one Kafka cluster: connection, schedule, hint topic, and how it is read.
+
+Each setting has its default, unit and range here. No value is secret: a secret is a
+:class:`~evenlag.policy.secrets.SecretRef` until it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from evenlag.enums import Disclosure
+from evenlag.policy.bootstrap_servers import check_server
+from evenlag.policy.secrets import SecretRef
+from evenlag.policy.setting_types import KafkaSetting, SettingsModel, cron_expression, one_or_many
+
+DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
+
+# Settings of kafka-python that hold a secret: a literal here would end in the policies table.
+SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password"})
+# Objects of Python, for programs: OAUTHBEARER's tokens, a ready-made TLS context.
+OBJECT_KAFKA_SETTINGS: Final = frozenset({"sasl_oauth_token_provider", "ssl_context"})
+# Settings of kafka-python that evenlag itself looks at.
+TIMEOUT_KAFKA_SETTINGS: Final = frozenset({"request_timeout_ms", "bootstrap_timeout_ms"})
+# Set by evenlag itself, per connection.
+RESERVED_KAFKA_SETTINGS: Final = frozenset({"bootstrap_servers", "transactional_id", "group_id", "client_id"})
+
+_MAX_TIMEOUT_MS: Final = 600_000
+HINT_TOPIC_PATTERN: Final = r"^[a-zA-Z0-9._-]{1,249}$"
+CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+
+
+class ReadingSettings(SettingsModel):
+    """How gently a cluster is read, and when the work is spread over Spark's executors."""
+
+    requests_per_s: float = Field(
+        default=100, gt=0, le=100_000, allow_inf_nan=False, description="requests of a reading to all brokers"
+    )
+    connections_per_broker: int = Field(
+        default=2, ge=1, le=64, description="executors that may be connected to a broker at once"
+    )
+    max_broker_failures: int = Field(
+        default=3, ge=1, le=100, description="times that a broker may not answer; then it is left alone"
+    )
+    spread_from_rows: int = Field(
+        default=500_000,
+        ge=1,
+        description="rows from which on executors read, not the driver",
+    )
+
+
+class PrivacySettings(SettingsModel):
+    """What is written of what a reading sees that may tell of a person or a machine: docs/privacy.md."""
+
+    hosts: Disclosure = Field(default=Disclosure.KEEP, description="client_host of members")
+    client_ids: Disclosure = Field(default=Disclosure.KEEP, description="client_id of members")
+    key: SecretRef | None = Field(default=None, description="what is hashed is hashed with this secret")
+
+    @model_validator(mode="after")
+    def _hashes_have_a_key(self) -> Self:
+        if Disclosure.HASH in {self.hosts, self.client_ids} and self.key is None:
+            raise ValueError(
+                "hash needs a key, as {env: NAME} or {file: PATH}: there are so few hosts that anybody could "
+                "try them all"
+            )
+        return self
+
+
+class ClusterSettings(SettingsModel):
+    """One Kafka cluster: how to reach it, when to run, where its hints go."""
+
+    bootstrap_servers: Annotated[
+        tuple[Annotated[str, AfterValidator(check_server)], ...],
+        BeforeValidator(one_or_many),
+        Field(min_length=1),
+    ]
+    kafka: dict[str, KafkaSetting] = Field(
+        default_factory=dict, description="settings passed through to kafka-python, e.g. security_protocol"
+    )
+    schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
+        default="*/5 * * * *", description="cron expression, null for manual runs only"
+    )
+    hint_topic: str = Field(default=DEFAULT_HINT_TOPIC, pattern=HINT_TOPIC_PATTERN)
+    hint_topic_partitions: int = Field(default=12, ge=1, le=10_000)
+    hint_topic_replication_factor: int = Field(default=-1, ge=-1, description="-1: the broker's default")
+    hint_signing_key: SecretRef | None = None
+    privacy: PrivacySettings = PrivacySettings()
+    request_timeout_ms: int = Field(default=30_000, ge=1_000, le=600_000)
+    history_window_s: int = Field(
+        default=3_600, ge=60, le=604_800, description="how far back rates and time lag look"
+    )
+    rate_window_s: int = Field(default=900, ge=1, le=86_400, description="window of the rates")
+    reading: ReadingSettings = ReadingSettings()
+
+    @field_validator("kafka")
+    @classmethod
+    def _no_literal_secret(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, setting in value.items():
+            if name in RESERVED_KAFKA_SETTINGS:
+                raise ValueError(f"{name} is set by evenlag, it does not belong under 'kafka'")
+            if name in OBJECT_KAFKA_SETTINGS:
+                raise ValueError(f"{name} takes an object, which a policy file cannot hold")
+            if name in SECRET_KAFKA_SETTINGS and not isinstance(setting, SecretRef):
+                raise ValueError(f"{name} is a secret: give it as {{env: NAME}} or {{file: PATH}}")
+            is_time = type(setting) in (int, float) and 0 < setting <= _MAX_TIMEOUT_MS
+            if name in TIMEOUT_KAFKA_SETTINGS and not is_time:
+                raise ValueError(f"{name} is a time in milliseconds, above 0, to {_MAX_TIMEOUT_MS:,}")
+        return value
+
+    @model_validator(mode="after")
+    def _windows_nest(self) -> ClusterSettings:
+        if self.rate_window_s > self.history_window_s:
+            raise ValueError(
+                f"rate_window_s ({self.rate_window_s}) looks further back than "
+                f"history_window_s ({self.history_window_s})"
+            )
+        return self

@@ -1,0 +1,110 @@
+"""Settings of consumer groups: mode, assignor, limits of the gates, and the rules that select groups.
+
+Each setting has its default, unit and range here.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from assignor_core.objective import Load
+from evenlag.enums import (
+    DEFAULT_ASSIGNOR,
+    IsolationLevel,
+    Mode,
+    ResetPolicy,
+    check_pattern,
+    matches_pattern,
+)
+from evenlag.policy.portable_settings import GroupMethods, unpack
+from evenlag.policy.setting_types import SettingsModel, known_assignor, one_or_many, uses_load
+
+
+class GateLimits(SettingsModel):
+    """Limits of the gates; a plan beyond one of them is set aside."""
+
+    max_snapshot_age_s: int = Field(
+        default=900, ge=1, le=86_400, description="how old the reading may be when it is decided upon"
+    )
+    cooldown_s: int = Field(default=600, ge=0, le=604_800, description="rest after a hint of the group")
+    min_breaches: int = Field(
+        default=1, ge=1, le=1_000, description="readings in a row that ask for a change before it is proposed"
+    )
+
+
+class BackOff(SettingsModel):
+    """When plans are scored, and when a group whose plans do not pay off is left alone."""
+
+    horizon_s: int = Field(
+        default=1_800, ge=10, le=604_800, description="how long after its publishing a plan is scored"
+    )
+    after: int = Field(
+        default=3, ge=0, le=1_000, description="plans in a row that did not pay off; 0: never back off"
+    )
+    rest_s: int = Field(default=86_400, ge=10, le=31_536_000, description="how long the group rests then")
+
+
+class CapacityRule(SettingsModel):
+    """What the members whose instance id matches can bear, relative to others (1)."""
+
+    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
+    capacity: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
+
+
+class GroupSettings(GroupMethods, SettingsModel):
+    """What holds for the groups that a rule matches."""
+
+    mode: Mode = Mode.SHADOW
+    assignor: Annotated[str, AfterValidator(known_assignor)] = DEFAULT_ASSIGNOR
+    load: Load = Field(default=Load.LAG, description="what is evened out: lag, the rate of arrivals, or both")
+    capacities: tuple[CapacityRule, ...] = Field(
+        default=(), description="what members can bear, by instance id; the first that matches holds, else 1"
+    )
+    max_moves: int = Field(default=1_000, ge=0, le=10_000_000, description="partitions that may change owner")
+    count_slack: int = Field(default=0, ge=0, le=1_000_000, description="counts may differ by 1 + this")
+    min_gain: float = Field(default=0.05, ge=0, lt=1, description="relative fall of the largest member lag")
+    reset_policy: ResetPolicy | None = None
+    isolation_level: IsolationLevel | None = None
+    hint_ttl_s: int = Field(
+        default=900, ge=10, le=604_800, description="how long a hint may start a rebalance"
+    )
+    approval_timeout_s: int = Field(
+        default=3_600, ge=60, le=604_800, description="how long a plan may wait for a person; then it is no"
+    )
+    gates: GateLimits = GateLimits()
+    back_off: BackOff = BackOff()
+
+    @model_validator(mode="after")
+    def _load_has_its_assignor(self) -> Self:
+        for name, is_set in (("load", self.load is not Load.LAG), ("capacities", bool(self.capacities))):
+            if is_set and not uses_load(self.assignor):
+                raise ValueError(f"{name} has no effect: the assignor {self.assignor} does not use the load")
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpack, ("PortableGroupSettings", self.values())
+
+
+class GroupRule(GroupSettings):
+    """A rule: which groups (``match``), on which clusters (all when not given), and what holds for them.
+
+    ``match`` is an exact name, a glob (``payments-*``), or a regular expression between slashes
+    (``/payments-[0-9]+/``, the whole name).
+    """
+
+    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
+    clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = None
+
+    def matches(self, cluster: str, group_id: str) -> bool:
+        """Tell whether the rule holds for a group of a cluster."""
+        if self.clusters is not None and cluster not in self.clusters:
+            return False
+        return matches_pattern(self.match, group_id)
+
+    @cached_property
+    def settings(self) -> GroupSettings:
+        """The rule without its ``match`` and ``clusters``."""
+        return GroupSettings(**{name: getattr(self, name) for name in GroupSettings.model_fields})
