@@ -396,11 +396,11 @@ MUTATIONS: Final = (
         'row["drain_time_ms"] or 0',
     ),
     Mutation(
-        "an outcome has the time of its snapshot's slot",
+        "events after the end of a report's period are in it",
         CLOCK,
         _REPORT_EVENTS,
-        'return max(at, finished_at.get(event["snapshot_id"], at))',
-        "return at",
+        'row["at"] is not None and (until is None or row["at"] <= until)',
+        'row["at"] is not None',
     ),
     Mutation(
         "plans that expired unpublished are marked as hints",

@@ -315,7 +315,7 @@ def test_a_day_that_goes_on_after_the_end_is_not_compared(root: str) -> None:
     assert {each.num_days for each in told(root).policies} == {2}
     begun = told(root, until=after(FOURTH, 20), hours=0.1)
     assert begun.policies == ()
-    assert "is not counted" in report_page(begun)
+    assert "is left out" in report_page(begun)
     assert [plan["status"] for plan in begun.plans] == ["APPROVED"]
     assert marks(begun)[0] == ("rebalance", after(THIRD, 10))
 
