@@ -1,4 +1,4 @@
-"""Which Kafka cluster a command talks to: one of the policy, or one given on the command line."""
+"""The Kafka cluster of a command: one of the policy, or one given on the command line."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ BootstrapOption = Annotated[
         "-b",
         parser=option_types.servers,
         metavar="TEXT",
-        help="Brokers as host:port,host:port: no policy file is read. Other settings of the connection come "
-        "from variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
+        help="Brokers as host:port,host:port, instead of a policy file. Set other connection settings with "
+        "variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
     ),
 ]
 HintTopicOption = Annotated[
@@ -38,31 +38,33 @@ HintTopicOption = Annotated[
         "--hint-topic",
         parser=option_types.name,
         metavar="TEXT",
-        help="With --bootstrap-servers: another hint topic.",
+        help="With --bootstrap-servers: name of the hint topic.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster by name, with the policy that names it."""
+    """A cluster and its policy."""
 
     loaded: LoadedPolicy
     name: str
 
     @property
     def settings(self) -> ClusterSettings:
-        """How to reach it."""
+        """Settings of the cluster."""
         return self.loaded.policy.clusters[self.name]
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
-        """The same cluster with another hint topic, when one is given."""
+        """Return the target with another hint topic; unchanged for None."""
         from evenlag.policy.cluster_settings import HINT_TOPIC_PATTERN
 
         if hint_topic is None:
             return self
         if re.fullmatch(HINT_TOPIC_PATTERN, hint_topic) is None:
-            raise UsageError(f"--hint-topic: {hint_topic!r} is no name of a topic: letters, digits, . _ -")
+            raise UsageError(
+                f"--hint-topic: {hint_topic!r} is not a valid topic name: use letters, digits, . _ -"
+            )
         settings = self.settings.model_copy(update={"hint_topic": hint_topic})
         policy = self.loaded.policy.model_copy(
             update={"clusters": {**self.loaded.policy.clusters, self.name: settings}}
@@ -80,28 +82,32 @@ def find_target(
     publish: bool = False,
     reset_policy: str | None = None,
 ) -> Target:
-    """Tell which cluster is meant; without a policy file one is made up from the options.
+    """Find the cluster that the options select; without a policy file, create a policy from the options.
 
     Parameters
     ----------
     bootstrap_servers, config, cluster
-        The options of these names; the first excludes the second.
+        Values of these options; the first two exclude each other.
     lake
-        Where tables go; overrides the policy's.
+        With `bootstrap_servers`: location of the lake.
     groups
-        With `bootstrap_servers`: the groups to plan for (all when none is named).
+        With `bootstrap_servers`: groups to plan; default: all.
     publish
-        With `bootstrap_servers`: whether hints may be published for `groups`. Never for a group that nobody
-        named.
+        With `bootstrap_servers`: whether hints may be published for `groups`; requires `groups`.
     reset_policy
-        With `bootstrap_servers`: the groups' auto.offset.reset, which tells what no commit means.
+        With `bootstrap_servers`: auto.offset.reset of the groups, for partitions without a commit.
+
+    Returns
+    -------
+    Target
+        The cluster and its policy.
 
     Raises
     ------
     UsageError
-        When options do not go together or something is missing.
+        When options exclude each other or something is missing.
     PolicyError
-        When the policy file is not valid.
+        When the policy file is invalid.
     """
     if bootstrap_servers is not None:
         if config is not None:
@@ -139,12 +145,24 @@ def make_policy(
     publish: bool,
     reset_policy: str | None = None,
 ) -> LoadedPolicy:
-    """Write the policy that the options stand for, and read it as any other.
+    """Create the policy that is equivalent to the options.
+
+    Parameters
+    ----------
+    bootstrap_servers, name
+        Brokers and name of the cluster.
+    lake, groups, publish, reset_policy
+        See :func:`find_target`.
+
+    Returns
+    -------
+    LoadedPolicy
+        The policy, validated like a policy file.
 
     Raises
     ------
     UsageError
-        When hints shall be published and no group is named.
+        When the name is invalid, or hints are to be published without naming groups.
     """
     import yaml
 
@@ -153,10 +171,10 @@ def make_policy(
 
     if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
         raise UsageError(
-            f"--cluster: {name!r} is no name of a cluster: letters, digits and . _ - (at most 100)"
+            f"--cluster: {name!r} is not a valid cluster name: use at most 100 letters, digits and . _ -"
         )
     if publish and not groups:
-        raise UsageError("whom to publish for? Name the groups with --group, or write a policy file")
+        raise UsageError("--publish needs groups: name them with --group, or write a policy file")
     mode = Mode.AUTO.value if publish else Mode.SHADOW.value
     rules: list[dict[str, Any]] = [
         {"match": pattern, "mode": mode, "reset_policy": reset_policy} for pattern in groups or ("*",)

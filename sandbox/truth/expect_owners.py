@@ -24,7 +24,7 @@ DIFF: Final = "audit diff"
 _SNAPSHOT: Final = ("snapshot_id", "slot", "started_at", "finished_at")
 _CERTAINTY: Final = {
     "SEEN": "seen before and after",
-    "GAP": "nobody looked for too long",
+    "GAP": "the snapshots are too far apart",
     "LAST_SEEN": "last seen; no later snapshot",
     "FIRST_SEEN": "first seen later",
 }
