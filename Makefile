@@ -46,7 +46,7 @@ demo: $(STAMP) ## Run the main job end to end on a real broker, with Airflow, an
 
 .PHONY: airflow
 airflow: $(STAMP) ## Start the sandbox's broker, a workload and the Airflow page; Ctrl-C stops all
-	@$(BIN)/python -m sandbox.demo_airflow
+	@$(BIN)/python -m sandbox.demo.airflow
 
 .PHONY: test
 test: $(STAMP) ## Run all tests, with the real broker, Spark and Delta
@@ -64,7 +64,7 @@ chaos: $(STAMP) ## Let faults loose on consumers, on Spark and on Airflow, and j
 
 .PHONY: plugin
 plugin: $(STAMP) ## Build the brokers' plug-in, a jar under dist/
-	@$(BIN)/python -m sandbox.broker_plugin
+	@$(BIN)/python -m sandbox.kafka.broker_plugin
 
 .PHONY: bench
 bench: $(STAMP) ## Time the assignors beside Kafka's own, and plans and planning (an hour)
@@ -90,6 +90,10 @@ types: $(STAMP) ## mypy --strict
 .PHONY: contracts
 contracts: $(STAMP) ## import-linter: dependencies point one way
 	@$(BIN)/lint-imports --no-cache
+
+.PHONY: structure
+structure: $(STAMP) ## Print the figures of the structure: rooms and arrows of spark_jobs, cycles, sizes
+	@$(BIN)/python -m tests.structure
 
 .PHONY: format
 format: $(STAMP) ## Format the code and fix what can be fixed by itself

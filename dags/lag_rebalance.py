@@ -90,14 +90,14 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 def report(config: str, cluster: str) -> dict[str, int]:
     """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
     from evenlag.monitoring.alerts import find_changes, record_changes
-    from evenlag.monitoring.metrics import read_figures
+    from evenlag.monitoring.metrics import read_metrics
     from evenlag.policy.loader import load_policy
 
     now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()):
         loaded = load_policy(config)
         changes = find_changes(loaded, cluster, now)
-        figures = read_figures(loaded.policy.lake, cluster, now)
+        figures = read_metrics(loaded.policy.lake, cluster, now)
         emit_metrics(figures | {"alerts.standing": changes.num_standing}, cluster)
         if changes:
             _LOG.warning("%s", changes.text)

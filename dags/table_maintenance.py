@@ -21,7 +21,7 @@ others are writing to the next run. It may be killed at any point.
 **First things to check when it fails.**
 
 1. Exit code 3, *pieces failed*: the log names each with its table, day and cause; the others were finished.
-2. `evenlag tables` shows what the checks find now.
+2. `evenlag lake status` shows what the checks find now.
 3. `data_docs__…`, exit code 1, *holds no Data Docs*: the folder is something else's; name another one in
    the policy.
 4. It fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH.

@@ -51,6 +51,27 @@ class Disclosure(StrEnum):
     DROP = "drop"
 
 
+class CycleStep(StrEnum):
+    """Steps of a cycle, in their order, as ``runs`` and the log record them."""
+
+    OBSERVE = "observe"
+    DECIDE = "decide"
+    PUBLISH = "publish"
+
+
+class MaintenanceStep(StrEnum):
+    """Steps of the lake's maintenance, in their order.
+
+    Compaction follows both removals, so it rewrites neither what is removed nor what was never finished.
+    """
+
+    THIN = "thin"
+    ORPHANS = "orphans"
+    COMPACT = "compact"
+    VACUUM = "vacuum"
+    CHECK = "check"
+
+
 class LagStatus(StrEnum):
     """Qualifies the lag of one partition in the ``lag`` table."""
 
@@ -94,6 +115,10 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+
+
+# Types of groups that hints reach.
+HINTABLE_TYPES: Final = (GroupType.CLASSIC, GroupType.CONSUMER)
 
 
 class PlanEvent(StrEnum):

@@ -19,6 +19,18 @@ class JobError(Exception):
     exit_code: int = 1
 
 
+class UsageError(JobError):
+    """Raised when options contradict each other or name something that does not exist."""
+
+    exit_code = 2
+
+
+class NothingThereError(JobError):
+    """Raised when the lake has nothing that a question asks for."""
+
+    exit_code = 4
+
+
 class PolicyError(JobError):
     """Raised when the policy file or an environment override is invalid; the message locates the fault."""
 

@@ -1,246 +1,45 @@
-"""Audit: who was in each group and who held what, as stretches, out of the readings of a cluster.
-
-Each UTC day is a function of the readings begun on it and of nothing else. A day whose readings are not those
-it was made from, because some came since, late or in any order, is made anew and takes the old one's place in
-one commit a table. ``audited_snapshots`` is written last: the next run repeats what a killed one left undone.
-"""
+"""Audit a cluster: bring ``memberships``, ``ownership`` and ``audited_snapshots`` up to its snapshots."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import sys
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.errors import JobError
-from evenlag.lake.tables import (
-    AUDITED_SNAPSHOTS,
-    DOWNSAMPLED_DAYS,
-    MEMBERS,
-    MEMBERSHIPS,
-    OFFSETS,
-    OWNERSHIP,
-    SNAPSHOTS,
-    Table,
-)
-from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
-from evenlag.policy.loader import load_policy
-from spark_jobs.runtime.cached_frames import KeptFrames
-from spark_jobs.runtime.contract_columns import conform
+from evenlag.context import lake_root
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_side_by_side
-from spark_jobs.runtime.session import build_session
-from spark_jobs.transforms.group_memberships import build_memberships
-from spark_jobs.transforms.intervals import number_snapshots
-from spark_jobs.transforms.partition_ownership import build_ownership
+from spark_jobs.runtime.entry_point import Job, JobWork, run_job
+from spark_jobs.steps.audit_ownership import audit_assignments
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
-    from datetime import date
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger(__name__)
-
-# Stands in every input_hash: with another one all days that can be made anew are.
-AUDIT_VERSION: Final = 1
+    from spark_jobs.runtime.progress import ReportProgress
 
 
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """What an audit did.
-
-    Attributes
-    ----------
-    days
-        UTC days that were made anew, oldest first.
-    kept_days
-        Days with readings that are gone since: kept as they were, though other readings came. Days that
-        maintenance has thinned are left alone without a word.
-    """
-
-    days: tuple[date, ...]
-    kept_days: tuple[date, ...] = ()
-
-    def summary(self) -> dict[str, Any]:
-        """The same for a log."""
-        return {
-            "days": [day.isoformat() for day in self.days],
-            "kept_days": [day.isoformat() for day in self.kept_days],
-        }
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lake", help="root of the tables; then no policy file is read")
+    parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
+    parser.add_argument("--rebuild", action="store_true", help="audit every day again")
 
 
-def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Audited:
-    """Bring a cluster's ``memberships``, ``ownership`` and ``audited_snapshots`` up to its readings.
+def _prepare(arguments: argparse.Namespace) -> JobWork:
+    root = lake_root(arguments.lake, arguments.config, arguments.cluster)
 
-    Parameters
-    ----------
-    lake, cluster
-        The tables, and the cluster's name in the policy.
-    rebuild
-        Make every day anew, whatever it was made from.
+    def run(spark: SparkSession, _progress: ReportProgress) -> dict[str, Any]:
+        return audit_assignments(Lake(spark, root), arguments.cluster, rebuild=arguments.rebuild).summary()
 
-    Returns
-    -------
-    Audited
-        Without days when all were up to date, or nothing has been read yet.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be written.
-    """
-    markers = _markers(lake, cluster)
-    changed = _changed_days(lake, cluster, markers, rebuild=rebuild).collect()
-    if not changed and not markers.take(1):
-        # No error: a cluster may be in the policy long before its first reading.
-        _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", cluster)
-    thinned = _thinned_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
-    kept = tuple(
-        sorted(row.day for row in changed if row.is_trimmed and not thinned.issuperset(row.slot_days))
-    )
-    if kept:
-        _LOG.warning("%s: %d days have lost readings since they were audited, and stay", cluster, len(kept))
-    days = sorted((row for row in changed if not row.is_trimmed), key=lambda row: row.day)
-    if days:
-        _write_days(lake, cluster, markers, days)
-    return Audited(tuple(row.day for row in days), kept)
+    return JobWork(f"evenlag audit {arguments.cluster}", run)
 
 
-def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]) -> None:
-    from pyspark.sql import functions as sf
-
-    days = {row.day: row.input_hash for row in changed}
-    slot_days = {slot_day for row in changed for slot_day in row.slot_days}
-    input_hash = sf.create_map(*(sf.lit(value) for pair in days.items() for value in pair))
-    readings = number_snapshots(
-        markers.where(sf.col("day").isin(*days)).withColumn(
-            "input_hash", sf.element_at(input_hash, sf.col("day"))
-        )
-    )
-    memberships = build_memberships(
-        readings, _rows_of(lake, MEMBERS, cluster, slot_days), _rows_of(lake, OFFSETS, cluster, slot_days)
-    )
-    by_group = ("group_id", "first_seen_at")
-    by_partition = ("group_id", "topic", "partition", "first_seen_at")
-    with KeptFrames() as kept:
-        kept.keep(readings)
-        kept.keep(memberships)
-        ownership = build_ownership(memberships, readings)
-        run_side_by_side(
-            partial(lake.replace_days, MEMBERSHIPS, memberships, cluster, days, sort_by=by_group),
-            partial(lake.replace_days, OWNERSHIP, ownership, cluster, days, sort_by=by_partition),
-        )
-        audited = conform(readings, AUDITED_SNAPSHOTS)
-        lake.replace_days(AUDITED_SNAPSHOTS, audited, cluster, days, sort_by=("started_at",))
-
-
-def _markers(lake: Lake, cluster: str) -> DataFrame:
-    """The finished readings, by the UTC day on which they began: one a slot, as everywhere."""
-    from pyspark.sql import functions as sf
-
-    # A slot may be read late, when its state is that of the later moment: the moment counts, not the slot.
-    return (
-        lake.read(SNAPSHOTS)
-        .where(sf.col("cluster") == cluster)
-        .groupBy("cluster", "slot")
-        .agg(
-            *(
-                sf.min_by(name, sf.struct("started_at", "snapshot_id")).alias(name)
-                for name in ("snapshot_id", "started_at", "finished_at")
-            ),
-            sf.min("day").alias("slot_day"),
-        )
-        .withColumn("day", sf.to_date("started_at"))
-    )
-
-
-def _thinned_days(lake: Lake, cluster: str) -> set[date]:
-    """Days of slots whose readings maintenance has thinned: one row a day."""
-    from pyspark.sql import functions as sf
-
-    rows = lake.read(DOWNSAMPLED_DAYS).where(sf.col("cluster") == cluster).select("day").collect()
-    return {row.day for row in rows}
-
-
-def _changed_days(lake: Lake, cluster: str, markers: DataFrame, *, rebuild: bool) -> DataFrame:
-    """The days whose readings are not those that they were made from.
-
-    Returns
-    -------
-    DataFrame
-        ``day, input_hash, slot_days`` (days that their rows are stored under), ``is_trimmed`` (whether
-        readings that the audited day rests on are gone).
-    """
-    from pyspark.sql import functions as sf
-
-    audited = (
-        lake.read(AUDITED_SNAPSHOTS)
-        .where(sf.col("cluster") == cluster)
-        .groupBy("day")
-        .agg(sf.min("input_hash").alias("old_input_hash"), sf.collect_set("snapshot_id").alias("old_ids"))
-    )
-    now = markers.groupBy("day").agg(
-        sf.sort_array(sf.collect_set("snapshot_id")).alias("ids"),
-        sf.collect_set("slot_day").alias("slot_days"),
-    )
-    input_hash = sf.sha2(sf.concat_ws("\n", sf.lit(f"audit {AUDIT_VERSION}"), "ids"), 256)
-    is_changed = sf.lit(rebuild) | ~sf.col("input_hash").eqNullSafe(sf.col("old_input_hash"))
-    lost = sf.array_except("old_ids", "ids")
-    return (
-        now.withColumn("input_hash", input_hash)
-        .join(audited, "day", "left")
-        .where(is_changed)
-        .select(
-            "day",
-            "input_hash",
-            "slot_days",
-            sf.coalesce(sf.size(lost) > 0, sf.lit(False)).alias("is_trimmed"),
-        )
-    )
-
-
-def _rows_of(lake: Lake, table: Table, cluster: str, days: set[date]) -> DataFrame:
-    from pyspark.sql import functions as sf
-
-    return lake.read(table).where((sf.col("cluster") == cluster) & sf.col("day").isin(*days))
+_JOB: Final = Job("spark_jobs.audit", __doc__, _add_arguments, _prepare, lambda _: "audit")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Audit a cluster from the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="spark_jobs.audit", description=__doc__)
-    parser.add_argument("--config", help="the policy file (default: EVENLAG_CONFIG, else evenlag.yaml)")
-    parser.add_argument("--lake", help="root of the tables; then no policy file is read")
-    parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
-    parser.add_argument("--rebuild", action="store_true", help="make every day anew")
-    arguments = parser.parse_args(argv)
-    with log_fields(run_id=airflow_run_id(), cluster=arguments.cluster, step="audit"):
-        return _run(arguments)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    try:
-        set_up_logging()
-        root = arguments.lake or _lake_of_policy(arguments.config, arguments.cluster)
-        spark = build_session(f"evenlag audit {arguments.cluster}")
-        try:
-            audited = audit_assignments(Lake(spark, root), arguments.cluster, rebuild=arguments.rebuild)
-        finally:
-            spark.stop()
-    except JobError as error:
-        _LOG.error("audit failed: %s", error)
-        return error.exit_code
-    _LOG.info("audit: %s", json.dumps(audited.summary()))
-    return 0
-
-
-def _lake_of_policy(config: str | None, cluster: str) -> str:
-    loaded = load_policy(config)
-    loaded.cluster_settings(cluster)
-    return loaded.policy.lake
+    """Audit a cluster from the command line; returns the exit code."""
+    return run_job(_JOB, argv)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Assignment, Group
 
-__all__ = ["COOPERATIVE", "COUNT_SLACK", "EAGER", "Assignor", "Parameter"]
+__all__ = ["COOPERATIVE", "COUNT_SLACK", "EAGER", "WHOLE_BELOW", "Assignor", "Parameter"]
 
 COOPERATIVE = "COOPERATIVE"
 EAGER = "EAGER"
@@ -79,7 +79,9 @@ class Parameter:
             raise ProblemError(f"{self.name} must be {self.range_text}: {value}")
 
 
-COUNT_SLACK = Parameter("count_slack", int, "counts may differ by 1 + this")
+# Sums of counts are int64: whole numbers stay far below.
+WHOLE_BELOW = 2**31
+COUNT_SLACK = Parameter("count_slack", int, "counts may differ by 1 + this", below=WHOLE_BELOW)
 
 
 class Assignor(ABC):

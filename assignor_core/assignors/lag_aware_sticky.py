@@ -12,7 +12,7 @@ from assignor_core.algorithms.load_retries import Found, judge, reconsider, try_
 from assignor_core.algorithms.load_search import LoadSearch
 from assignor_core.algorithms.load_start import place_free
 from assignor_core.algorithms.partition_classes import classes_of
-from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
+from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, WHOLE_BELOW, Assignor, Parameter
 from assignor_core.errors import ProblemError
 from assignor_core.metrics import count_moves
 from assignor_core.verify import largest_count_gap
@@ -102,12 +102,18 @@ class LagAwareStickyAssignor(Assignor):
     name: ClassVar[str] = "lag-aware-sticky"
     protocols: ClassVar[tuple[str, ...]] = (COOPERATIVE, EAGER)
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("max_moves", int, "partitions that may change owner"),
+        Parameter("max_moves", int, "partitions that may change owner", below=WHOLE_BELOW),
         COUNT_SLACK,
         Parameter(
             "min_gain", float, "relative fall of the largest member load that a plan must bring", below=1
         ),
-        Parameter("effort", int, "searched steps before a small group's plan is final", in_simulations=0),
+        Parameter(
+            "effort",
+            int,
+            "searched steps before a small group's plan is final",
+            below=WHOLE_BELOW,
+            in_simulations=0,
+        ),
     )
     uses_lag: ClassVar[bool] = True
     uses_load: ClassVar[bool] = True

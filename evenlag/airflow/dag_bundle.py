@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+from typing import Final
 
-_HERE = Path(__file__).resolve().parents[1]
+# Airflow asks for unique top-level names in its DAG folder, and `dags` is a common one.
+PACKAGE: Final = "evenlag_dags"
+_HERE: Final = Path(__file__).resolve().parents[1]
 
 
 def bundle_root() -> Path:
@@ -14,8 +16,18 @@ def bundle_root() -> Path:
     return bundled if bundled.is_dir() else _HERE.parent
 
 
-def add_bundle_to_path() -> None:
-    """Make ``sandbox`` importable: the wheel does not put such a generic name into site-packages."""
-    root = str(bundle_root())
-    if root not in sys.path:
-        sys.path.insert(0, root)
+def dag_texts() -> dict[str, str]:
+    """Return the DAG files as they are installed, their imports rewritten to :data:`PACKAGE`.
+
+    Returns
+    -------
+    dict
+        Text by path below the package, sorted.
+    """
+    root = bundle_root() / "dags"
+    return {
+        str(file.relative_to(root)): file.read_text(encoding="utf-8").replace(
+            "from dags.", f"from {PACKAGE}."
+        )
+        for file in sorted(root.rglob("*.py"))
+    }

@@ -16,9 +16,9 @@ from evenlag.audit.owners import (
     overlapping,
     snapshots_around,
 )
-from evenlag.cli.console import moment
-from evenlag.cli.options import NothingThereError
 from evenlag.enums import OwnershipState
+from evenlag.errors import NothingThereError
+from evenlag.formatting import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

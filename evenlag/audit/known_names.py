@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evenlag.cli.options import NothingThereError, did_you_mean
+from evenlag.errors import NothingThereError
+from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

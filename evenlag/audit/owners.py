@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.enums import Certainty
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
-from evenlag.cli.options import NothingThereError
+from evenlag.errors import NothingThereError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

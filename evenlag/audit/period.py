@@ -7,9 +7,8 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.interval_merge import join_days
-from evenlag.cli.console import moment
-from evenlag.cli.options import NothingThereError, UsageError, did_you_mean
-from evenlag.errors import LakeError
+from evenlag.errors import LakeError, NothingThereError, UsageError
+from evenlag.formatting import did_you_mean, moment
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 MEMBERSHIP_KEY: Final = ("group_id",)
 OWNERSHIP_KEY: Final = ("group_id", "topic", "topic_id", "partition", "member_id")

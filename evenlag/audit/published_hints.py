@@ -1,4 +1,4 @@
-"""Hints that were on the hint topic in a period, from the plan events and the plans."""
+"""The hints that were on the hint topic, from the events that record them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from evenlag.audit.period import AuditedPeriod
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
+
 
 # (topic id, partition) → key of the member that the hint assigns it to.
 Hinted = dict[tuple[str, int], str]

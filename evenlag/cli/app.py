@@ -1,15 +1,14 @@
-"""The command's tree. Only Typer and Rich are imported here: what a command needs, it imports itself."""
+"""The tree of commands. Only Typer and Rich are imported here: each command imports what it needs."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from evenlag.cli import (
+    assign,
     audit,
     compare,
     dags,
@@ -25,17 +24,18 @@ from evenlag.cli import (
 )
 from evenlag.cli import run as run_module
 from evenlag.cli.console import print_error
+from evenlag.cli.job_runner import JobFailedError
 from evenlag.errors import JobError, PolicyError
 
 
 class _Group(TyperGroup):
-    """Turns the errors that we raise on purpose into one line and an exit code that means something."""
+    """Turns the errors that we raise on purpose into one line and a documented exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except PolicyError as error:
-            # A line for each mistake.
+        except (PolicyError, JobFailedError) as error:
+            # One line for each mistake, or a message and the end of the job's output.
             print_error(*str(error).split("\n"))
             raise typer.Exit(error.exit_code) from error
         except JobError as error:
@@ -78,7 +78,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Keep Kafka consumer groups even: watch lag, plan assignments, hand them to the consumers as hints.",
+    help="Keep Kafka consumer groups balanced: watch lag, plan assignments, publish them as hints.",
     epilog="Exit codes: 0 done · 1 failed · 2 mistake in call or policy · 3 no answer · 4 nothing there",
 )
 
@@ -94,7 +94,7 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[  # noqa: ARG001  # its callback prints and ends
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     from evenlag.logging_setup import set_up_logging
@@ -104,8 +104,6 @@ def _root(
 
 app.command("run")(run_module.run)
 app.command("lag")(lag.lag)
-app.command("tables")(lake.tables)
-app.command("maintain")(lake.maintain)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
@@ -117,5 +115,5 @@ app.add_typer(compare.app, name="compare")
 app.add_typer(dags.app, name="dags")
 app.add_typer(policy.app, name="policy")
 app.add_typer(audit.app, name="audit")
-if find_spec("evenlag.cli.assign") is not None:
-    app.command("assign")(import_module("evenlag.cli.assign").assign)
+app.add_typer(lake.app, name="lake")
+app.command("assign")(assign.assign)

@@ -1,4 +1,4 @@
-"""`evenlag assign`: give a problem to an assignor, or to all of them side by side."""
+"""`evenlag assign`: solve a problem with one assignor, or compare all of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import io
 import json
 import sys
 from contextlib import nullcontext
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from pathlib import Path  # Typer reads the annotations
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, number, print_error, table
-from evenlag.cli.options import UsageError
+from evenlag.cli.console import console, print_error, table
+from evenlag.errors import UsageError
+from evenlag.formatting import number
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -24,6 +25,26 @@ __all__ = ["assign"]
 
 _ALL = "all"
 _COLUMNS = ("assignor", "largest lag", "skew", "partitions", "balance score", "moves", "nobody's", "ms")
+
+
+def _parameter(text: str) -> tuple[str, int | float]:
+    """A parameter with its value, as the assignors declare it."""
+    from assignor_core.assignors import assignor_classes
+    from assignor_core.errors import ProblemError
+
+    declared = {each.name: each for assignor in assignor_classes() for each in assignor.parameters}
+    name, _, value = (part.strip() for part in text.partition("="))
+    if name not in declared:
+        names = ", ".join(sorted(declared))
+        raise typer.BadParameter(f"{option_types.shown(text)} is not NAME=VALUE with a name of: {names}")
+    try:
+        parsed = declared[name].parse(value)
+        declared[name].check(parsed)
+    except ProblemError as error:
+        raise typer.BadParameter(str(error)) from error
+    except ValueError:
+        raise typer.BadParameter(f"{name} cannot be {option_types.shown(value)}") from None
+    return name, parsed
 
 
 def assign(
@@ -40,7 +61,7 @@ def assign(
             "-a",
             parser=option_types.name,
             metavar="TEXT",
-            help="Its name, or all; else the one that the problem names.",
+            help="Its name, or all; the one that the problem names without it.",
         ),
     ] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="One problem a line, one answer a line.")] = False,
@@ -48,30 +69,18 @@ def assign(
         bool, typer.Option("--rounds", help="Run a cooperative assignor until it settles.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With all: answers in JSON, no table.")] = False,
-    max_moves: Annotated[
-        int | None,
+    parameters: Annotated[
+        list[Any] | None,
         typer.Option(
-            parser=option_types.whole(0, 10_000_000), metavar="INTEGER", help="For lag-aware-sticky."
-        ),
-    ] = None,
-    count_slack: Annotated[
-        int | None,
-        typer.Option(
-            parser=option_types.whole(0, 1_000_000), metavar="INTEGER", help="For the sticky family."
-        ),
-    ] = None,
-    min_gain: Annotated[
-        float | None,
-        typer.Option(
-            parser=option_types.real(0, 1, below=True),
-            metavar="NUMBER",
-            help="For lag-aware-sticky, from 0 to below 1.",
+            "--set",
+            metavar="NAME=VALUE",
+            parser=_parameter,
+            help="A parameter of the assignor, e.g. max_moves=5; may be repeated.",
         ),
     ] = None,
 ) -> None:
-    """Assign partitions to members: problems in, answers out, nothing else touched."""
-    limits = {"max_moves": max_moves, "count_slack": count_slack, "min_gain": min_gain}
-    settings = {name: value for name, value in limits.items() if value is not None}
+    """Assign partitions to members of a problem; no cluster and no lake is involved."""
+    settings = dict(parameters or [])
     try:
         with _opened(file) as source:
             if jsonl:
@@ -87,7 +96,7 @@ def assign(
 
 
 def _opened(file: Path) -> AbstractContextManager[IO[str]]:
-    # A byte that is no UTF-8 spoils its own line, not the run.
+    # A byte that is not UTF-8 makes its own line invalid, not the run.
     if str(file) != "-":
         return file.open(encoding="utf-8", errors="surrogateescape")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -135,19 +144,16 @@ def _solve_one(
     *,
     is_one_of_all: bool = False,
 ) -> dict[str, Any]:
-    from dataclasses import fields, is_dataclass
-
-    from assignor_core.assignors import get_assignor
+    from assignor_core.assignors import find_assignor
     from assignor_core.errors import AssignorError, ProblemError
     from assignor_core.problem import solve
 
     try:
         name = assignor or problem.assignor or ""
-        plain: Any = get_assignor(name) if name else None
-        known = {field.name for field in fields(plain)} if is_dataclass(plain) else set()
+        known = {parameter.name for parameter in find_assignor(name).parameters} if name else set()
         unknown = sorted(set(settings) - known) if assignor else []
         if unknown and not is_one_of_all:
-            raise ProblemError(f"{name} has no setting {', '.join(unknown)}: leave it out")
+            raise ProblemError(f"{name} has no parameter {', '.join(unknown)}")
         fitting = {key: value for key, value in settings.items() if key in known}
         return solve(problem, assignor, to_the_end=rounds, **fitting)
     except AssignorError as error:
@@ -155,7 +161,7 @@ def _solve_one(
 
 
 def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
-    """Show all assignors, each where it settles, side by side."""
+    """Show all assignors on one problem, each where it settles."""
     answers = _solve(text, _ALL, True, settings)
     if as_json:
         sys.stdout.write(json.dumps(answers) + "\n")

@@ -18,10 +18,9 @@ from evenlag.cli.options import (
     JsonOption,
     LakeOption,
     LimitOption,
-    NothingThereError,
-    find_cluster,
-    find_lake,
 )
+from evenlag.context import find_cluster, find_lake
+from evenlag.errors import NothingThereError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -299,24 +298,26 @@ def anomalies(
 
 @app.command("build")
 def build(
+    context: typer.Context,
     *,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make every day anew.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Audit every day again.")] = False,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the audit up to the newest readings, as the DAG assignment_audit does hourly; starts Spark."""
-    from spark_jobs.audit import audit_assignments
-    from spark_jobs.runtime.delta_lake import Lake
-    from spark_jobs.runtime.quiet_session import quiet_session
+    """Audit the newest snapshots, as the DAG assignment_audit does hourly; starts Spark."""
+    from evenlag.cli.job_runner import job_runner, required_result, shown_progress
 
-    reader = find_lake(lake, config)
-    name = find_cluster(reader, cluster)
-    with quiet_session("evenlag-audit") as spark:
-        audited = audit_assignments(Lake(spark, reader.paths.root), name, rebuild=rebuild)
+    name = find_cluster(find_lake(lake, config), cluster)
+    arguments = [f"--cluster={name}"]
+    arguments += [f"--lake={lake}"] if lake is not None else []
+    arguments += [f"--config={config}"] if config is not None else []
+    arguments += ["--rebuild"] if rebuild else []
+    with shown_progress() as report:
+        audited = required_result("audit", job_runner(context)("audit", arguments, report))
     if as_json:
-        print_json({"cluster": name} | audited.summary())
+        print_json({"cluster": name} | audited)
         return
-    days = ", ".join(day.isoformat() for day in audited.days)
+    days = ", ".join(audited["days"])
     console().print(f"Audited {name}: {days}" if days else f"The audit of {name} is up to date")

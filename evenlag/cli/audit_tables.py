@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.enums import Certainty, OwnerChange
-from evenlag.cli.console import duration, moment, number, percent, table
+from evenlag.cli.console import table
+from evenlag.formatting import duration, moment, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.options import DEFAULT_LAKE, UsageError, did_you_mean, find_policy, only_cluster
+from evenlag.context import DEFAULT_LAKE, find_policy, only_cluster
 from evenlag.enums import Mode
+from evenlag.errors import UsageError
+from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,14 +47,25 @@ HintTopicOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster and its policy."""
+    """A cluster of a policy.
+
+    Attributes
+    ----------
+    loaded
+        The policy.
+    name
+        The cluster's name in it.
+    written_policy
+        The policy's text when it was derived from options; None when it comes from a file.
+    """
 
     loaded: LoadedPolicy
     name: str
+    written_policy: str | None = None
 
     @property
     def settings(self) -> ClusterSettings:
-        """Settings of the cluster."""
+        """The settings of its connection."""
         return self.loaded.policy.clusters[self.name]
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
@@ -69,7 +82,7 @@ class Target:
         policy = self.loaded.policy.model_copy(
             update={"clusters": {**self.loaded.policy.clusters, self.name: settings}}
         )
-        return Target(replace(self.loaded, policy=policy), self.name)
+        return replace(self, loaded=replace(self.loaded, policy=policy))
 
 
 def find_target(
@@ -82,41 +95,39 @@ def find_target(
     publish: bool = False,
     reset_policy: str | None = None,
 ) -> Target:
-    """Find the cluster that the options select; without a policy file, create a policy from the options.
+    """Find the cluster that is meant; without a policy file, derive a policy from the options.
 
     Parameters
     ----------
     bootstrap_servers, config, cluster
-        Values of these options; the first two exclude each other.
+        The options of these names; the first excludes the second.
     lake
-        With `bootstrap_servers`: location of the lake.
+        Where tables go; overrides the policy's.
     groups
-        With `bootstrap_servers`: groups to plan; default: all.
+        With `bootstrap_servers`: the groups to plan for (all when none is named).
     publish
-        With `bootstrap_servers`: whether hints may be published for `groups`; requires `groups`.
+        With `bootstrap_servers`: whether hints may be published for `groups`. Never for a group that nobody
+        named.
     reset_policy
-        With `bootstrap_servers`: auto.offset.reset of the groups, for partitions without a commit.
-
-    Returns
-    -------
-    Target
-        The cluster and its policy.
+        With `bootstrap_servers`: the groups' auto.offset.reset, which determines the lag without a commit.
 
     Raises
     ------
     UsageError
-        When options exclude each other or something is missing.
+        When options do not go together or something is missing.
     PolicyError
-        When the policy file is invalid.
+        When the policy file is not valid.
     """
+    from evenlag.policy.loader import parse_policy
+
     if bootstrap_servers is not None:
         if config is not None:
             raise UsageError("give --config or --bootstrap-servers, not both")
         name = cluster or DEFAULT_CLUSTER
-        made = make_policy(
+        text = policy_text(
             bootstrap_servers, name, lake=lake, groups=groups, publish=publish, reset_policy=reset_policy
         )
-        return Target(made, name)
+        return Target(parse_policy(text, name="the command line"), name, text)
     if reset_policy:
         raise UsageError("--reset-policy goes with --bootstrap-servers; a policy file has a rule for it")
     if groups:
@@ -136,7 +147,7 @@ def find_target(
     return Target(loaded, cluster or only_cluster(names))
 
 
-def make_policy(
+def policy_text(
     bootstrap_servers: str,
     name: str,
     *,
@@ -144,30 +155,18 @@ def make_policy(
     groups: Sequence[str],
     publish: bool,
     reset_policy: str | None = None,
-) -> LoadedPolicy:
-    """Create the policy that is equivalent to the options.
-
-    Parameters
-    ----------
-    bootstrap_servers, name
-        Brokers and name of the cluster.
-    lake, groups, publish, reset_policy
-        See :func:`find_target`.
-
-    Returns
-    -------
-    LoadedPolicy
-        The policy, validated like a policy file.
+) -> str:
+    """Write the policy that the options stand for.
 
     Raises
     ------
     UsageError
-        When the name is invalid, or hints are to be published without naming groups.
+        When hints must be published and no group is named.
     """
     import yaml
 
     from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN
-    from evenlag.policy.loader import kafka_settings_from_environment, parse_policy
+    from evenlag.policy.loader import kafka_settings_from_environment
 
     if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
         raise UsageError(
@@ -192,4 +191,5 @@ def make_policy(
         },
         "groups": rules,
     }
-    return parse_policy(yaml.safe_dump(content, sort_keys=False), name="the command line")
+    text: str = yaml.safe_dump(content, sort_keys=False)
+    return text

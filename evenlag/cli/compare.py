@@ -1,4 +1,4 @@
-"""`evenlag compare`: which policy would have done best; `compare run` works it out."""
+"""`evenlag compare`: which policy would have done best; `compare run` simulates it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.compare_table import notes, policies_table
-from evenlag.cli.console import console, number, percent, print_json, table
-from evenlag.cli.default_command import SHOW, ShowByDefault
+from evenlag.cli.console import console, print_json, table
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.options import (
+    SHOW,
     AnyGroupArgument,
     ClusterOption,
     ConfigOption,
     JsonOption,
     LakeOption,
-    NothingThereError,
-    UsageError,
-    did_you_mean,
-    find_cluster,
-    find_lake,
-    find_policy,
-    only_cluster,
+    ShowByDefault,
 )
+from evenlag.context import find_cluster, find_lake, find_policy, only_cluster
+from evenlag.errors import NothingThereError, UsageError
+from evenlag.formatting import did_you_mean, number, percent
 from evenlag.queries.comparisons import (
     By,
     count_left_out,
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=ShowByDefault,
-    help="Show which policy would have done best on past days; run works it out (it publishes nothing). "
+    help="Show which policy would have done best on past days; run simulates them and publishes nothing. "
     "Without a subcommand: show [GROUP].",
 )
 
@@ -64,20 +61,18 @@ def show(
     until: Annotated[
         date | None, typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day.")
     ] = None,
-    by: Annotated[
-        By, typer.Option("--by", help="What the best is best by; less is better.")
-    ] = By.P95_TIME_LAG,
+    by: Annotated[By, typer.Option("--by", help="The figure to rank by; less is better.")] = By.P95_TIME_LAG,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Periods replayed in one go, by the day they begin on.")
+        bool, typer.Option("--continuous", help="Periods simulated as a whole, by their first day.")
     ] = False,
-    each: Annotated[bool, typer.Option("--each", help="A table for each group, not one for all.")] = False,
+    per_group: Annotated[bool, typer.Option("--per-group", help="One table per group.")] = False,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     lake: LakeOption = None,
     as_json: JsonOption = False,
     export: ExportOption = None,
 ) -> None:
-    """Show policies side by side, the best first, and how far the model is from what really was."""
+    """Show policies side by side, the best first, and the error of the model."""
     if since is not None and until is not None and until < since:
         raise UsageError(f"--to {until} lies before --from {since}")
     reader = find_lake(lake, config)
@@ -87,7 +82,7 @@ def show(
         raise NothingThereError(_nothing(reader, name, group, is_continuous=continuous))
     answers = [
         _answer(reader, name, replays, (since, until, chosen), by.value, is_continuous=continuous)
-        for chosen in (sorted({row["group_id"] for row in replays}) if each else [group])
+        for chosen in (sorted({row["group_id"] for row in replays}) if per_group else [group])
     ]
     if export is not None:
         rows = [{"group_id": answer["group_id"]} | row for answer in answers for row in answer["policies"]]
@@ -163,6 +158,7 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
 
 @app.command("run")
 def run(
+    context: typer.Context,
     *,
     day: Annotated[
         date | None,
@@ -188,18 +184,16 @@ def run(
         ),
     ] = None,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Replay the days in one go, into continuous_replays.")
+        bool, typer.Option("--continuous", help="Simulate the days as one period, into continuous_replays.")
     ] = False,
-    anew: Annotated[bool, typer.Option("--anew", help="Also days that have been compared before.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also days that have been compared before.")] = False,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare policies over past days, by Spark on this machine; it connects to no broker."""
+    """Compare policies over past days, by Spark on this machine; no broker is contacted."""
+    from evenlag.cli.job_runner import job_runner, required_result, shown_progress
     from evenlag.policy.candidates import parse_candidate
-    from spark_jobs.compare import Request, run_compare
-    from spark_jobs.runtime.delta_lake import Lake
-    from spark_jobs.runtime.quiet_session import quiet_session
 
     loaded = find_policy(config)
     if loaded is None:
@@ -211,9 +205,13 @@ def run(
     first = day or _yesterday()
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")
-    request = Request(name, first, to or first, tuple(assignor or ()), continuous, anew)
-    with quiet_session(f"evenlag-compare-{name}", is_large=True) as spark:
-        done = run_compare(Lake(spark, loaded.policy.lake), loaded, request)
+    arguments = [f"--cluster={name}", f"--day={first}", f"--to={to or first}"]
+    arguments += [f"--config={config}"] if config is not None else []
+    arguments += [f"--assignor={text}" for text in assignor or ()]
+    arguments += ["--continuous"] if continuous else []
+    arguments += ["--force"] if force else []
+    with shown_progress() as report:
+        done = required_result("compare", job_runner(context)("compare", arguments, report))
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import NOTHING, duration, number, percent, table
+from evenlag.cli.console import table
+from evenlag.formatting import NOTHING, duration, number, percent
 from evenlag.queries.comparisons import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, shown_policy
 
 if TYPE_CHECKING:

@@ -12,18 +12,26 @@ from contextvars import ContextVar
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from evenlag.enums import LagStatus, PlanEvent
+from evenlag.formatting import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from rich.table import Column
+
 # Width of output that does not go to a terminal.
 _PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)
-NOTHING = "-"
+
+# A text in fewer cells would be a tower of letters.
+_LEAST_TEXT: Final = 9
+# Of a column beside its text: padding on both sides and a line.
+_AROUND: Final = 3
 
 _STYLE_BY_STATUS: Final[dict[str, str]] = {
     PlanEvent.APPLIED: "green",
@@ -94,39 +102,49 @@ def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), capt
     return made
 
 
+def fit(console: Console, shown: RichTable, optional: Sequence[str]) -> RichTable:
+    """Make a filled table fit a console's width.
+
+    Numbers (columns that do not wrap) keep their width, texts are folded, headings wrap between words.
+
+    Parameters
+    ----------
+    shown
+        A table of :func:`table`; it is changed.
+    optional
+        Headings of columns that may be left out, the first one first.
+
+    Returns
+    -------
+    rich.table.Table
+        The same one; its caption names what was left out.
+    """
+    if _total(_full_width(column) for column in shown.columns) <= console.width:
+        return shown
+    widths = [_least_width(column) for column in shown.columns]
+    left_out = []
+    for name in optional:
+        if _total(widths) <= console.width:
+            break
+        place = next((i for i, each in enumerate(shown.columns) if str(each.header) == name), None)
+        if place is not None:
+            del shown.columns[place], widths[place]
+            left_out.append(name)
+    for column, width in zip(shown.columns, widths, strict=True):
+        column.min_width = width
+        if column.no_wrap:
+            column.header = Text("\n".join(str(column.header).split()), justify="right")
+        else:
+            column.overflow = "fold"
+    if left_out:
+        told = f"A wider terminal or --json shows more: {', '.join(left_out)}"
+        shown.caption = f"{shown.caption}. {told}" if shown.caption else told
+    return shown
+
+
 def status_text(status: str | None) -> Text:
     """Color a status; the text itself is unchanged."""
     return Text(status or NOTHING, style=_STYLE_BY_STATUS.get(status or "", ""))
-
-
-def number(value: float | None, *, digits: int = 0) -> str:
-    """Format a number with separators; a dash if it is unknown or not finite."""
-    return NOTHING if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
-
-
-def percent(value: float | None) -> str:
-    """Format a share as a percentage; a dash if it is unknown or not finite."""
-    return NOTHING if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
-
-
-def duration(milliseconds: float | None) -> str:
-    """Format a duration in its two largest units; a dash if it is unknown or not finite."""
-    if milliseconds is None or not math.isfinite(milliseconds):
-        return NOTHING
-    seconds = int(milliseconds // 1000)
-    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    for index, (name, size) in enumerate(units):
-        if seconds >= size or name == "s":
-            rest = seconds % size
-            smaller = units[index + 1] if index + 1 < len(units) else None
-            tail = f" {rest // smaller[1]} {smaller[0]}" if smaller and rest >= smaller[1] else ""
-            return f"{seconds // size} {name}{tail}"
-    raise AssertionError("the last unit takes everything")
-
-
-def moment(value: datetime | None) -> str:
-    """Format a time in UTC, to the second; a dash for None."""
-    return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def _finite(value: Any) -> Any:
@@ -146,3 +164,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _total(widths: Iterable[int]) -> int:
+    return sum(width + _AROUND for width in widths) + 1
+
+
+def _full_width(column: Column) -> int:
+    return max(cell_len(str(text)) for text in (column.header, *column.cells))
+
+
+def _least_width(column: Column) -> int:
+    texts = [str(cell) for cell in column.cells]
+    words = [word for text in texts for word in text.split()]
+    heading = max((cell_len(word) for word in str(column.header).split()), default=0)
+    if column.no_wrap:
+        return max([heading, *map(cell_len, texts)])
+    return max(heading, min(_LEAST_TEXT, max(map(cell_len, words), default=0)))

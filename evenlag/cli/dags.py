@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from evenlag.airflow.dag_bundle import bundle_root
+from evenlag.airflow.dag_bundle import PACKAGE, bundle_root, dag_texts
 from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
-from evenlag.cli.options import JsonOption, UsageError
+from evenlag.cli.options import JsonOption
+from evenlag.errors import UsageError
 
 app = typer.Typer(help="The DAG files for Airflow.", no_args_is_help=True)
-
-# Airflow asks for unique top-level names in its DAG folder, and `dags` is anybody's.
-PACKAGE: Final = "evenlag_dags"
 
 
 @app.callback()
 def _dags() -> None:
     pass
-
-
-def dag_texts() -> dict[str, str]:
-    """The DAG files as they are installed: text by path below the package, sorted."""
-    root = bundle_root() / "dags"
-    return {
-        str(file.relative_to(root)): file.read_text(encoding="utf-8").replace(
-            "from dags.", f"from {PACKAGE}."
-        )
-        for file in sorted(root.rglob("*.py"))
-    }
 
 
 @app.command("install")

@@ -1,18 +1,23 @@
-"""`evenlag demo`: the main job end to end on this machine."""
+"""`evenlag demo`: the whole cycle end to end on this machine."""
 
 from __future__ import annotations
 
+import os
+import sys
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from evenlag.airflow.dag_bundle import add_bundle_to_path
+from evenlag.airflow.dag_bundle import bundle_root
 from evenlag.cli import option_types
 from evenlag.enums import GroupType
 from evenlag.errors import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _NEEDED: Final = {
     "airflow": "airflow",
@@ -25,7 +30,7 @@ _NEEDED: Final = {
 
 
 class DemoProtocol(StrEnum):
-    """What the demo's consumers speak."""
+    """The group protocol of the demo's consumers."""
 
     CLASSIC = GroupType.CLASSIC
     CONSUMER = GroupType.CONSUMER
@@ -54,7 +59,7 @@ def demo(
         ),
     ] = DemoProtocol.CLASSIC,
 ) -> None:
-    """Show it all: a real broker, a skewed group, two runs of the DAG by Airflow, a picture.
+    """Run everything once: a real broker, a skewed group, two runs of the DAG by Airflow, a report page.
 
     Needs Java 17 or newer and takes a few minutes. Ends with an error when anything that it promises did not
     happen.
@@ -63,9 +68,23 @@ def demo(
     missing = sorted({extra for module, extra in needed.items() if find_spec(module) is None})
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
-    add_bundle_to_path()
-    from sandbox.command_in_process import run_in_process
-    from sandbox.demo import run_demo
+    arguments = [f"--folder={folder}", f"--protocol={protocol}", *(["--keep"] if keep_going else [])]
+    become_module("sandbox.demo.run", arguments)
 
-    status = run_demo(folder, protocol=protocol.value, keep_going=keep_going, run=run_in_process)
-    raise typer.Exit(status)
+
+def become_module(module: str, arguments: Sequence[str]) -> None:
+    """Replace this process by ``python -m MODULE``: signals and the exit code are the module's from then on.
+
+    Parameters
+    ----------
+    module
+        A module of the bundle (:func:`evenlag.airflow.dag_bundle.bundle_root`), which need not be importable
+        here: the wheel keeps so common a name as ``sandbox`` out of site-packages.
+    arguments
+        The module's arguments.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    path = os.pathsep.join(filter(None, (str(bundle_root()), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    os.execve(sys.executable, command, os.environ | {"PYTHONPATH": path})  # noqa: S606  # our own interpreter

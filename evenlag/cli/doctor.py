@@ -10,18 +10,12 @@ import typer
 from rich.text import Text
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, duration, moment, print_json, table
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeOption,
-    UsageError,
-    did_you_mean,
-    find_lake,
-    find_policy,
-)
+from evenlag.cli.console import console, print_json, table
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
+from evenlag.context import find_lake, find_policy
 from evenlag.doctor.model import Verdict
+from evenlag.errors import UsageError
+from evenlag.formatting import did_you_mean, duration, moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

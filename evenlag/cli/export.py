@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.options import UsageError
+from evenlag.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

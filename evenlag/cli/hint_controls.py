@@ -9,14 +9,8 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
 from evenlag.cli.console import console, print_json
-from evenlag.cli.options import (
-    ActorOption,
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    ReasonOption,
-    acting_person,
-)
+from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
+from evenlag.context import acting_person
 
 if TYPE_CHECKING:
     from pathlib import Path

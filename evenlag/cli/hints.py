@@ -11,15 +11,10 @@ from rich.text import Text
 
 from evenlag.cli import hint_controls, option_types
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
-from evenlag.cli.console import console, duration, moment, number, print_error, print_json, table
-from evenlag.cli.default_command import SHOW, ShowByDefault
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    NothingThereError,
-    did_you_mean,
-)
+from evenlag.cli.console import console, print_error, print_json, table
+from evenlag.cli.options import SHOW, ClusterOption, ConfigOption, JsonOption, ShowByDefault
+from evenlag.errors import NothingThereError
+from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
     from assignor_core.hint import Hint

@@ -7,28 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, duration, moment, number, print_json, status_text, table
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeOption,
-    LimitOption,
-    NothingThereError,
-    did_you_mean,
-    find_cluster,
-    find_lake,
-)
-from evenlag.cli.table_fitting import fit
+from evenlag.cli.console import console, fit, print_json, status_text, table
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, LimitOption
+from evenlag.context import find_cluster, find_lake
 from evenlag.enums import LagStatus
-from evenlag.lower_bounds import at_least, at_least_duration
+from evenlag.errors import NothingThereError
+from evenlag.formatting import at_least, at_least_duration, did_you_mean, duration, moment, number
 from evenlag.queries.lag import group_rows, member_rows, sum_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.table import Table
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
 
 _PARTITION_COLUMNS = (
     "topic",

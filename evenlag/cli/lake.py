@@ -1,4 +1,4 @@
-"""`evenlag tables` and `evenlag maintain`: how the lake's tables are, and looking after them."""
+"""`evenlag lake`: the state of the lake's tables, and their maintenance."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenlag.cli.console import NOTHING, console, number, print_json, status_text, table
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeOption,
-    UsageError,
-    did_you_mean,
-    find_cluster,
-    find_lake,
-    find_policy,
-)
+from evenlag.cli.console import console, print_json, status_text, table
+from evenlag.cli.job_runner import JobFailedError, job_runner, required_result, shown_progress
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
+from evenlag.context import find_cluster, find_lake, find_policy
+from evenlag.enums import MaintenanceStep
+from evenlag.errors import UsageError
+from evenlag.formatting import NOTHING, did_you_mean, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,9 +25,15 @@ if TYPE_CHECKING:
 
 _KB = 1024
 _MB = 1024 * 1024
+_STEPS = tuple(step.value for step in MaintenanceStep)
+_STEP_NAMES = f"{', '.join(_STEPS[:-1])} or {_STEPS[-1]}"
 
 
-def tables(
+app = typer.Typer(no_args_is_help=True, help="The lake's tables: their state and their maintenance.")
+
+
+@app.command("status")
+def status(
     *,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
@@ -75,56 +76,52 @@ def tables(
         out.print(line, markup=False)
 
 
+@app.command("maintain")
 def maintain(
+    context: typer.Context,
     *,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="thin, orphans, compact, vacuum or check; may be given several times."),
+        typer.Option("--only", help=f"{_STEP_NAMES}; may be given several times."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
     ] = False,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look after the lake as the DAG table_maintenance does daily; starts Spark."""
-    from spark_jobs.maintain import STEPS, check_done, maintain_lake
-    from spark_jobs.runtime.delta_lake import Lake
-    from spark_jobs.runtime.quiet_session import quiet_session
-
+    """Maintain the lake as the DAG table_maintenance does daily; starts Spark."""
     for step in only or ():
-        if step not in STEPS:
-            raise UsageError(f"there is no step {step!r}{did_you_mean(step, STEPS)}: {', '.join(STEPS)}")
-    policy = _policy(config)
-    if policy is None:
-        raise UsageError("maintenance goes by the policy: name the file with --config")
-    reader = find_lake(None, config)
-    clusters = None if cluster is None else [find_cluster(reader, cluster)]
-    out = console(stderr=True)
+        if step not in _STEPS:
+            raise UsageError(f"there is no step {step!r}{did_you_mean(step, _STEPS)}: {_STEP_NAMES}")
+    if _policy(config) is None:
+        raise UsageError("maintenance needs a policy: name the file with --config")
+    arguments = [f"--only={step}" for step in only or ()]
+    arguments += [f"--config={config}"] if config is not None else []
+    if cluster is not None:
+        arguments.append(f"--cluster={find_cluster(find_lake(None, config), cluster)}")
+    arguments += ["--dry-run"] if dry_run else []
+    try:
+        with shown_progress() as report:
+            done = required_result("maintain", job_runner(context)("maintain", arguments, report))
+    except JobFailedError as error:
+        # The rest was done: show it before the error.
+        if error.result is not None:
+            _print_maintained(error.result, is_dry_run=dry_run, as_json=as_json)
+        raise
+    _print_maintained(done, is_dry_run=dry_run, as_json=as_json)
 
-    def tell(step: str, done: int, total: int) -> None:
-        if done < total:
-            out.print(f"{done + 1} of {total}: {step}")
 
-    with quiet_session("evenlag-maintenance", is_large=True) as spark:
-        maintained = maintain_lake(
-            Lake(spark, reader.paths.root),
-            policy,
-            datetime.now(UTC),
-            clusters=clusters,
-            steps=only or STEPS,
-            is_dry_run=dry_run,
-            progress=tell,
-        )
+def _print_maintained(result: dict[str, Any], *, is_dry_run: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"is_dry_run": dry_run} | maintained.summary())
-    else:
-        counts = ", ".join(f"{kind} {count}" for kind, count in sorted(maintained.done.items()))
-        console().print(f"{'Would do' if dry_run else 'Done'}: {counts or 'nothing'}", markup=False)
-        for line in (*maintained.left, *maintained.unhealthy):
-            console().print(line, markup=False)
-    check_done(maintained)
+        print_json({"is_dry_run": is_dry_run} | result)
+        return
+    out = console()
+    counts = ", ".join(f"{kind} {count}" for kind, count in sorted(result["done"].items()))
+    out.print(f"{'Would do' if is_dry_run else 'Done'}: {counts or 'nothing'}", markup=False)
+    for line in (*result["left"], *result["unhealthy"]):
+        out.print(line, markup=False)
 
 
 def _policy(config: Path | None) -> Policy | None:
@@ -133,7 +130,7 @@ def _policy(config: Path | None) -> Policy | None:
 
 
 def _sizes(reader: LakeReader, cluster: str, checks: Sequence[Check]) -> Iterator[dict[str, Any]]:
-    """How large each table is that has been written, as far as it is the cluster's."""
+    """Size of each table that has been written, of the cluster's rows only."""
     from evenlag.lake.table_metadata import read_table_files
     from evenlag.lake.tables import TABLES
 

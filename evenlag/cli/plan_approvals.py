@@ -11,15 +11,9 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import find_target
 from evenlag.cli.console import console, print_json
-from evenlag.cli.options import (
-    ActorOption,
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    ReasonOption,
-    acting_person,
-)
+from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
 from evenlag.cli.plans import SHORT_ID, the_plan
+from evenlag.context import acting_person
 from evenlag.enums import PlanEvent
 from evenlag.errors import JobError
 

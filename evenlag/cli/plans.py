@@ -7,27 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, moment, number, percent, print_json, status_text, table
-from evenlag.cli.default_command import SHOW, ShowByDefault
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeOption,
-    NothingThereError,
-    UsageError,
-    did_you_mean,
-    find_cluster,
-    find_lake,
-)
-from evenlag.cli.table_fitting import fit
-from evenlag.lower_bounds import at_least, at_least_of, exact_of
+from evenlag.cli.console import console, fit, print_json, status_text, table
+from evenlag.cli.options import SHOW, ClusterOption, ConfigOption, JsonOption, LakeOption, ShowByDefault
+from evenlag.context import find_cluster, find_lake
+from evenlag.errors import NothingThereError, UsageError
+from evenlag.formatting import at_least, at_least_of, did_you_mean, exact_of, moment, number, percent
 from evenlag.queries.plans import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 SHORT_ID = 12
 _DEFAULT_DAYS = 7
@@ -205,8 +196,8 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> 
 
 
 def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
+    from evenlag.enums import GroupType
     from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
-    from evenlag.publishing.gates import CONSUMER
 
     # The outcome is based on a later snapshot, possibly of another day.
     wanted: list[Filter] = [
@@ -229,7 +220,7 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     out = console()
     out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
     out.print(_measures(plan, outcome))
-    if plan["group_type"] == CONSUMER:
+    if plan["group_type"] == GroupType.CONSUMER:
         out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.", highlight=False)
     if plan["mode_reason"]:
         out.print(f"Planned in {plan['mode']}: {plan['mode_reason']}.", highlight=False)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003  # Typer reads the annotations
+from pathlib import Path  # Typer reads the annotations
 from typing import Annotated, Any
 
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import NOTHING, console, print_json, table
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    UsageError,
-    did_you_mean,
-    find_policy,
-    only_cluster,
-)
+from evenlag.cli.console import console, print_json, table
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption
+from evenlag.context import find_policy, only_cluster
+from evenlag.errors import UsageError
+from evenlag.formatting import NOTHING, did_you_mean
 
 app = typer.Typer(help="The policy file.", no_args_is_help=True)
 
@@ -128,9 +123,9 @@ def explain(
 @app.command("schema")
 def schema() -> None:
     """Print the JSON schema of the policy file, for editors and validators."""
-    from evenlag.policy.json_schema import SCHEMA_PATH
+    from evenlag.policy.json_schema import render_schema
 
-    typer.echo(SCHEMA_PATH.read_text(encoding="utf-8"), nl=False)
+    typer.echo(render_schema(), nl=False)
 
 
 def _value_text(value: Any) -> str:

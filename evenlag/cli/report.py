@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.audit import UntilOption  # noqa: TC001  # Typer reads the annotations
-from evenlag.cli.console import console, moment, print_json
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeOption,
-    NothingThereError,
-    UsageError,
-    find_cluster,
-    find_lake,
-)
+from evenlag.cli.audit import UntilOption  # Typer reads the annotations
+from evenlag.cli.console import console, print_json
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
+from evenlag.context import find_cluster, find_lake
+from evenlag.errors import NothingThereError, UsageError
+from evenlag.formatting import moment
 
 if TYPE_CHECKING:
     from evenlag.report.model import Report
@@ -97,7 +91,7 @@ def _write(output: Path, page: str) -> None:
 
 def _missing(told: Report) -> list[str]:
     """Missing sections of the page, each with the command that creates its data."""
-    from evenlag.report.section_parts import AUDIT, COMPARE
+    from evenlag.report.sections import AUDIT, COMPARE
 
     parts = []
     if told.timeline is None:

@@ -1,10 +1,13 @@
-"""`evenlag run`: one cycle against a cluster, by hand."""
+"""`evenlag run`: one cycle of a cluster, started manually."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import secrets
+import tempfile
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,18 +15,22 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import console, print_json
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption  # noqa: TC001  # Typer reads them
+from evenlag.cli.job_runner import job_runner, shown_progress
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption  # Typer reads them
 from evenlag.cli.plans import plan_table
-from evenlag.enums import ResetPolicy  # noqa: TC001  # Typer reads it
+from evenlag.enums import CycleStep, ResetPolicy
+from evenlag.errors import JobError
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.queries.plans import plan_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    Report = Callable[[str, int, int], None]
+    from evenlag.cli.job_runner import JobRunner, ReportProgress
 
 
 def run(
+    context: typer.Context,
     *,
     bootstrap_servers: BootstrapOption = None,
     config: ConfigOption = None,
@@ -51,8 +58,8 @@ def run(
         ResetPolicy | None,
         typer.Option(
             "--reset-policy",
-            help="With --bootstrap-servers: auto.offset.reset of the groups. It tells how far behind a "
-            "partition without a commit is; unset, that is not known, and such a partition is not moved.",
+            help="With --bootstrap-servers: auto.offset.reset of the groups. It determines the lag of a "
+            "partition without a commit; unset, that lag is unknown, and such a partition is not moved.",
         ),
     ] = None,
     publish: Annotated[
@@ -67,7 +74,7 @@ def run(
 ) -> None:
     """Run one cycle: observe the cluster, plan every group, put the plans through the gates.
 
-    Nothing is published unless --publish is given. Needs Java and Spark (the extra named spark).
+    Nothing is published unless --publish is given. Needs Spark (the extra named spark) and Java 17 or newer.
     """
     target = find_target(
         bootstrap_servers,
@@ -78,11 +85,12 @@ def run(
         publish=publish,
         reset_policy=reset_policy.value if reset_policy else None,
     )
-    slot = datetime.now(UTC)
-    slot = slot.replace(microsecond=slot.microsecond // 1000 * 1000)
+    slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-    with _progress() as report:
-        answer = _cycle(target, slot, run_id, publish=publish, report=report)
+    with shown_progress() as report, _policy_file(target, config) as policy_file:
+        answer = _cycle(job_runner(context), target, policy_file, slot, run_id, report)
+        if publish:
+            answer[CycleStep.PUBLISH] = _publish(target, slot, run_id, report)
     answer |= {"cluster": target.name, "lake": target.loaded.policy.lake, "slot": slot, "run_id": run_id}
     rows = _plans(target, answer["observe"].get("snapshot_id"))
     if as_json:
@@ -91,28 +99,63 @@ def run(
     _show(answer, rows, publish=publish)
 
 
-def _cycle(target: Target, slot: datetime, run_id: str, *, publish: bool, report: Report) -> dict[str, Any]:
+def _cycle(
+    run_job: JobRunner,
+    target: Target,
+    policy_file: Path | None,
+    slot: datetime,
+    run_id: str,
+    report: ReportProgress,
+) -> dict[str, Any]:
+    arguments = [CycleStep.OBSERVE, CycleStep.DECIDE, f"--cluster={target.name}"]
+    arguments += [f"--slot={slot.isoformat()}", f"--run-id={run_id}"]
+    if policy_file is not None:
+        arguments.append(f"--config={policy_file}")
+    result = run_job("cycle", arguments, report)
+    return _recorded_summaries(target, run_id) if result is None else result
+
+
+def _recorded_summaries(target: Target, run_id: str) -> dict[str, Any]:
+    """Read the summaries in ``runs``: a driver elsewhere has no pipe to this process."""
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import RUNS
+
+    filters = [("cluster", "=", target.name), ("run_id", "=", run_id)]
+    rows = LakeReader(target.loaded.policy.lake).read(RUNS, columns=["step", "summary"], filters=filters)
+    found = {row["step"]: json.loads(row["summary"]) for row in rows.to_pylist()}
+    missing = [step for step in (CycleStep.OBSERVE, CycleStep.DECIDE) if step not in found]
+    if missing:
+        raise JobError(
+            f"the job ended and recorded no {' and no '.join(missing)} of run {run_id} in the lake"
+        )
+    return found
+
+
+def _publish(target: Target, slot: datetime, run_id: str, report: ReportProgress) -> dict[str, Any]:
     from evenlag.logging_setup import log_fields
-    from spark_jobs.runtime.quiet_session import quiet_session
+    from evenlag.publishing.publish import publish_hints
 
-    report("starting Spark", 0, 1)
-    with quiet_session(f"evenlag-run-{target.name}") as spark:
-        report("starting Spark", 1, 1)
-        from spark_jobs.cycle import run_decide, run_observe
+    report("publishing", 0, 1)
+    with log_fields(run_id=run_id, cluster=target.name, step=CycleStep.PUBLISH, slot=slot.isoformat()):
+        done = publish_hints(target.loaded, target.name, slot, run_id, actor="command")
+    report("publishing", 1, 1)
+    return done.summary()
 
-        answer: dict[str, Any] = {}
-        for step, act in (("observe", run_observe), ("decide", run_decide)):
-            with log_fields(run_id=run_id, cluster=target.name, step=step, slot=slot.isoformat()):
-                answer[step] = act(spark, target.loaded, target.name, slot, run_id, report)
-    if publish:
-        from evenlag.publishing.publish import publish_hints
 
-        report("publishing", 0, 1)
-        with log_fields(run_id=run_id, cluster=target.name, step="publish", slot=slot.isoformat()):
-            done = publish_hints(target.loaded, target.name, slot, run_id, actor="command")
-        answer["publish"] = done.summary()
-        report("publishing", 1, 1)
-    return answer
+@contextmanager
+def _policy_file(target: Target, config: Path | None) -> Iterator[Path | None]:
+    """Provide the policy file for the job's process; None when the job finds it as this process did.
+
+    Without a policy file the policy that the options stand for is written to a temporary file: it refers to
+    secrets by the names of variables, and contains none.
+    """
+    if target.written_policy is None:
+        yield config
+        return
+    with tempfile.TemporaryDirectory(prefix="evenlag-") as folder:
+        file = Path(folder) / "evenlag.yaml"
+        file.write_text(target.written_policy, encoding="utf-8")
+        yield file
 
 
 def _plans(target: Target, snapshot_id: str | None) -> list[dict[str, Any]]:
@@ -132,41 +175,5 @@ def _show(answer: dict[str, Any], rows: list[dict[str, Any]], *, publish: bool) 
     else:
         out.print(f"{answer['cluster']}: {seen}, nothing to change in the groups that are planned.")
     if not publish:
-        out.print("Nothing was published (--publish does). Look closer with: evenlag plans, evenlag lag")
+        out.print("Nothing was published (--publish does). More with: evenlag plans, evenlag lag")
     out.print(f"Tables are in {answer['lake']}", soft_wrap=True)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Report]:
-    """Show steps with a bar each on a terminal; tell them in lines where there is none."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    out = console(stderr=True)
-    if not out.is_terminal:
-        seen: set[str] = set()
-
-        def tell(step: str, _done: int, _total: int) -> None:
-            if step not in seen:
-                seen.add(step)
-                out.print(step)
-
-        yield tell
-        return
-    columns = (SpinnerColumn(finished_text="+"), TextColumn("{task.description}"), BarColumn(),
-               MofNCompleteColumn(), TimeElapsedColumn())  # fmt: skip
-    with Progress(*columns, console=out) as progress:
-        tasks: dict[str, Any] = {}
-
-        def report(step: str, done: int, total: int) -> None:
-            if step not in tasks:
-                tasks[step] = progress.add_task(step, total=total)
-            progress.update(tasks[step], completed=done, total=total)
-
-        yield report

@@ -72,7 +72,7 @@ def check_connection(environ: Mapping[str, str]) -> list[Finding]:
 
 def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
     """The DAG files that Airflow parses are those of the installed evenlag."""
-    from evenlag.cli.dags import PACKAGE, dag_texts
+    from evenlag.airflow.dag_bundle import PACKAGE, dag_texts
 
     folder = _dags_folder(environ)
     if folder is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from evenlag.cli.options import DEFAULT_LAKE, UsageError, did_you_mean, find_policy
+from evenlag.context import DEFAULT_LAKE, find_policy
 from evenlag.doctor.airflow_checks import airflow_checks
 from evenlag.doctor.broker_checks import broker_checks
 from evenlag.doctor.group_checks import group_checks
@@ -19,7 +19,8 @@ from evenlag.doctor.permission_checks import permission_checks
 from evenlag.doctor.policy_checks import policy_checks
 from evenlag.doctor.spark_checks import spark_checks
 from evenlag.doctor.topic_checks import topic_checks
-from evenlag.errors import PolicyError
+from evenlag.errors import PolicyError, UsageError
+from evenlag.formatting import did_you_mean
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.freshness import read_freshness
 from evenlag.policy.environment import LAKE_VARIABLE

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, ok, skipped, warning
-from evenlag.enums import EVENLAG_ASSIGNOR, Mode
+from evenlag.enums import EVENLAG_ASSIGNOR, GroupType, Mode
 from evenlag.lake.tables import LAG
-from evenlag.publishing.gates import CONSUMER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,7 +90,7 @@ def check_extra(
     asked = [
         name
         for name, group in groups.items()
-        if group.get("group_type") == CONSUMER
+        if group.get("group_type") == GroupType.CONSUMER
         and policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank
     ]
     if not asked:

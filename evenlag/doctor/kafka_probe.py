@@ -6,10 +6,9 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import Mode
+from evenlag.enums import GroupType, Mode
 from evenlag.kafka.connection import reading_limits, request_timeout_s
 from evenlag.kafka.groups import describe_consumer_groups
-from evenlag.publishing.gates import CLASSIC, CONSUMER
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
@@ -115,12 +114,12 @@ class KafkaView:
         by_type: dict[str, list[str]] = defaultdict(list)
         for row in self.client.list_groups():
             if (row.get("protocol_type") or "") in {"consumer", ""}:
-                by_type[str(row.get("group_type") or CLASSIC).lower()].append(row["group_id"])
-        names = by_type[CLASSIC]
+                by_type[str(row.get("group_type") or GroupType.CLASSIC).lower()].append(row["group_id"])
+        names = by_type[GroupType.CLASSIC]
         found: dict[str, dict[str, Any]] = {}
         for start in range(0, len(names), _DESCRIBED_AT_ONCE):
             found.update(self.client.describe_groups(names[start : start + _DESCRIBED_AT_ONCE]))
-        return found | self._describe_newer(by_type[CONSUMER])
+        return found | self._describe_newer(by_type[GroupType.CONSUMER])
 
     def _describe_newer(self, names: list[str]) -> dict[str, dict[str, Any]]:
         if not names:
@@ -130,7 +129,7 @@ class KafkaView:
             group = found.setdefault(
                 row["group_id"],
                 {
-                    "group_type": CONSUMER,
+                    "group_type": GroupType.CONSUMER,
                     "group_state": row["group_state"],
                     "protocol_data": row["assignor"],
                     "error": row["error"],

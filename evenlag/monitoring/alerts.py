@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from evenlag.monitoring.freshness import read_freshness
 from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.table_health import newest_faults
+from evenlag.policy.gates import ROUTINE_GATES
 from evenlag.publishing.eligibility import PUBLISHING_MODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
 _LOG = logging.getLogger(__name__)
@@ -48,8 +49,6 @@ RAISED: Final = "RAISED"
 CLEARED: Final = "CLEARED"
 
 MIN_COMPLETENESS: Final = 0.995
-# A plan that fails nothing else is no fault: a group rests after a hint, or is even enough already.
-_EVERYDAY_GATES: Final = frozenset({"cooldown", "min_gain"})
 # A hint that was not followed for so long has been told, and its group has had newer ones or none.
 _LOOK_BACK: Final = timedelta(days=2)
 _SETTLED: Final = frozenset({"APPLIED", "IGNORED", "EXPIRED"})
@@ -142,7 +141,7 @@ def record_changes(
         for state, faults in ((RAISED, changes.raised), (CLEARED, changes.cleared))
         for fault in faults
     ]
-    with direct_writer(loaded.policy.lake, ALERTS) as writer:
+    with delta_rs_writer(loaded.policy.lake, ALERTS) as writer:
         writer.append(rows)
 
 
@@ -197,7 +196,7 @@ def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, A
     heads = reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].to_pylist()
     known, by_group = set(heads), dict[str, dict[str, str]]()
     for row in failed:
-        if row["plan_id"] in known and row["gate"] not in _EVERYDAY_GATES:
+        if row["plan_id"] in known and row["gate"] not in ROUTINE_GATES:
             by_group.setdefault(row["group_id"], {})[row["gate"]] = row["message"]
     return [
         Fault(PLAN_REJECTED, group_id, "; ".join(message for _, message in sorted(messages.items())))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.objective import Load
 from evenlag.errors import PolicyError
+from evenlag.policy.gate_contract import GateSetting, RuleSetting
+from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.portable_settings import plain_values
 
 if TYPE_CHECKING:
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
     from evenlag.policy.group_settings import GroupSettings
 
 OBSERVED: Final = "observed"
-# Settings of a group's rule that a candidate may change, whatever its assignor.
+# Limits of the gates that a simulation applies: settings that a candidate may change, whatever its assignor.
+_LIMITS: Final = tuple(
+    gate.limit for gate in SIMULATED_GATES if isinstance(gate.limit, RuleSetting | GateSetting)
+)
+_GATE_LIMITS: Final = tuple(limit.name for limit in _LIMITS if isinstance(limit, GateSetting))
 _RULE_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
-    "max_moves": int,
-    "count_slack": int,
-    "min_gain": float,
-    "cooldown_s": int,
+    **{limit.name: limit.kind for limit in _LIMITS},
 }
 _LOAD: Final = "load"
 
@@ -65,8 +68,8 @@ class Candidate:
             for parameter in _own_parameters(declared)
             if parameter.name in changed or parameter.in_simulations is not None
         }
-        if "cooldown_s" in changed:
-            changed["gates"] = rule.gates.changed(cooldown_s=changed.pop("cooldown_s"))
+        if limits := _take_gate_limits(changed):
+            changed["gates"] = rule.gates.changed(**limits)
         if _LOAD in changed:
             changed[_LOAD] = Load(changed[_LOAD])
         if not declared.uses_load:
@@ -94,10 +97,12 @@ class CandidateSettings:
         """Return the settings that matter to a simulation as text: equal settings, equal text."""
         values: dict[str, Any] = {
             "assignor": self.rule.assignor,
-            "max_moves": self.rule.max_moves,
-            "count_slack": self.rule.count_slack,
-            "min_gain": self.rule.min_gain,
-            "cooldown_s": self.rule.gates.cooldown_s,
+            **{
+                limit.name: getattr(
+                    self.rule.gates if isinstance(limit, GateSetting) else self.rule, limit.name
+                )
+                for limit in _LIMITS
+            },
             **self.parameters,
         }
         if _declared(self.rule.assignor).uses_load:
@@ -165,6 +170,11 @@ def _parsers(declared: type[Assignor]) -> dict[str, Callable[[str], Any]]:
     return _RULE_PARSERS | own | ({_LOAD: str} if declared.uses_load else {})
 
 
+def _take_gate_limits(changes: dict[str, Any]) -> dict[str, Any]:
+    """Remove the settings that belong into a rule's ``gates``, and return them."""
+    return {name: changes.pop(name) for name in _GATE_LIMITS if name in changes}
+
+
 def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
     """Reject values out of their range; no group's rule can make them valid."""
     from pydantic import ValidationError
@@ -177,8 +187,8 @@ def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
         for parameter in _own_parameters(_declared(assignor)):
             if parameter.name in given:
                 parameter.check(given.pop(parameter.name))
-        if "cooldown_s" in given:
-            given["gates"] = GateLimits(cooldown_s=given.pop("cooldown_s"))
+        if limits := _take_gate_limits(given):
+            given["gates"] = GateLimits(**limits)
         GroupSettings(**given, assignor=assignor)
     except ProblemError as error:
         raise PolicyError(f"{name}: {error}") from error

@@ -1,23 +1,21 @@
-"""The JSON schema of the policy file, shipped beside this module for editors: ``policy.schema.json``.
-
-``python -m evenlag.policy.json_schema > evenlag/policy/policy.schema.json`` regenerates it; a test compares
-it with the settings.
-"""
+"""The JSON schema of the policy file, for editors, rendered from the settings."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from evenlag.policy.settings import Policy
 
-SCHEMA_PATH: Final = Path(__file__).with_name("policy.schema.json")
-
 
 def render_schema() -> str:
-    """The schema as text."""
+    """Render the schema.
+
+    Returns
+    -------
+    str
+        JSON with sorted keys, and a newline at its end.
+    """
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Policy.model_json_schema(),
@@ -38,7 +36,3 @@ def _take_lists_as_text(definitions: dict[str, Any]) -> None:
             array = {key: field.pop(key) for key in ("items", "minItems", "type") if key in field}
             choices = [array]
         field["anyOf"] = [*choices, {"type": "string", "minLength": 1}]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render_schema())

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from evenlag.enums import GroupType
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
-from evenlag.publishing.gates import CONSUMER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
 
 _MAX_MEMBERS: Final = 20
 _MAX_MOVES: Final = 30
@@ -116,7 +116,7 @@ def _numbers(head: Mapping[str, Any]) -> str:
         f"plan `{head['plan_id'][:12]}`, slot {_moment(slot)}",
         f"{head['num_members']:,} members, assignor {_text(head['assignor'])}",
         "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is published"
-        if head.get("group_type") == CONSUMER
+        if head.get("group_type") == GroupType.CONSUMER
         else "",
         f"{head['num_stalled_partitions'] or 0:,} partitions stand still: moving them may not help"
         if head.get("num_stalled_partitions")

@@ -8,14 +8,15 @@ of a group is asked for at a time; the later ones stay in shadow, with the reaso
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import Mode
 from evenlag.errors import JobError
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import APPROVAL_REQUESTS, CONTROL_EVENTS, GATE_RESULTS, PLANS
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from evenlag.publishing.eligibility import JOB_ACTORS
 from evenlag.publishing.event_log import ControlEvent
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
 APPROVED: Final = "APPROVED"
@@ -91,9 +92,8 @@ def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[dic
         When a table cannot be read.
     """
     reader = LakeReader(loaded.policy.lake)
-    slot = slot.astimezone(UTC)
-    # Tables know the slot to the millisecond, a run by hand is due at a microsecond.
-    slot = slot.replace(microsecond=slot.microsecond // 1000 * 1000)
+    # Tables hold slots to the millisecond; a manual run is due at a microsecond.
+    slot = floor_to_ms(slot)
     wanted: list[Filter] = [
         ("cluster", "=", cluster),
         ("day", "=", slot.date()),
@@ -154,7 +154,7 @@ def ask(loaded: LoadedPolicy, cluster: str, plan_id: str, *, run_id: str, now: d
         When a table cannot be read or written.
     """
     head = check_waiting(loaded, cluster, plan_id)
-    with direct_writer(loaded.policy.lake, APPROVAL_REQUESTS) as writer:
+    with delta_rs_writer(loaded.policy.lake, APPROVAL_REQUESTS) as writer:
         known = next(iter(writer.rows([("cluster", "=", cluster), ("plan_id", "=", plan_id)])), None)
         if known is not None and known["state"] == ASKED:
             if known["run_id"] != run_id:
@@ -187,7 +187,7 @@ def set_aside_shadowed(
     by_plan = {head["plan_id"]: dict(head) for head in heads}
     if not by_plan:
         return []
-    with direct_writer(loaded.policy.lake, APPROVAL_REQUESTS) as writer:
+    with delta_rs_writer(loaded.policy.lake, APPROVAL_REQUESTS) as writer:
         wanted: list[Filter] = [("cluster", "=", cluster), ("plan_id", "in", list(by_plan))]
         known = {row["plan_id"] for row in writer.rows(wanted, columns=["plan_id"])}
         open_by_group = _open_requests(writer.lake, cluster, now)
@@ -242,7 +242,7 @@ def decide(
         When a table cannot be read or written.
     """
     event = APPROVED if approve else REJECTED
-    with direct_writer(loaded.policy.lake, CONTROL_EVENTS) as writer:
+    with delta_rs_writer(loaded.policy.lake, CONTROL_EVENTS) as writer:
         try:
             head = check_waiting(loaded, cluster, plan_id)
         except AlreadyDecidedError as error:

@@ -13,7 +13,7 @@ from assignor_core.hint import plan_id
 from evenlag.enums import Mode
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, PLANS
-from evenlag.publishing.gates import GATES
+from evenlag.policy.gates import GATES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import HintPayload, encode_hint, hint_key
 from assignor_core.objective import Load
-from evenlag.enums import EVENLAG_ASSIGNOR
+from evenlag.enums import EVENLAG_ASSIGNOR, GroupType, Mode
 from evenlag.kafka.connection import admin_client, reading_limits
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.lake.reader import LakeReader
 from evenlag.publishing.await_target import ask_until_taken_up
 from evenlag.publishing.eligibility import PUBLISHING_MODES, is_approved_by_policy, read_publishable
 from evenlag.publishing.event_log import ControlEvent, append_control_events
-from evenlag.publishing.gates import CONSUMER
 from evenlag.publishing.hint_topic import (
     TopicState,
     ensure_hint_topic,
@@ -183,7 +182,7 @@ class _Run:
     def expire_unfit(self, plans: list[dict[str, Any]], client: Any) -> list[dict[str, Any]]:
         """Set aside what may not be published or is no longer true; what is left may go out."""
         allowed = self._without(plans, lambda plan: plan["refusal"] or self._age_misfit(plan))
-        of_brokers = {plan["group_id"] for plan in allowed if plan["group_type"] == CONSUMER}
+        of_brokers = {plan["group_id"] for plan in allowed if plan["group_type"] == GroupType.CONSUMER}
         live = read_live_groups(
             client,
             {plan["group_id"] for plan in allowed} - of_brokers,
@@ -222,7 +221,7 @@ class _Run:
                 group_key=group_signing_key(
                     self._loaded.policy.clusters[self._cluster],
                     group_id,
-                    is_for_brokers=plan["group_type"] == CONSUMER,
+                    is_for_brokers=plan["group_type"] == GroupType.CONSUMER,
                 ),
             )
             size = len(value) + len(hint_key(group_id)) + _RECORD_HEAD_BYTES
@@ -295,7 +294,7 @@ class _Run:
         about = {name: plan[name] for name in ("group_id", "plan_id", "snapshot_id")}
         _LOG.info("hint published, sequence %d", sequence, extra=about)
         self._report.published.append((plan["group_id"], plan["plan_id"], sequence))
-        if plan["group_type"] == CONSUMER:
+        if plan["group_type"] == GroupType.CONSUMER:
             self._of_brokers[plan["group_id"]] = plan
         self._add(plan, "PUBLISHED", None, issued_at, sequence, expires_at)
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from evenlag.errors import FencedPublisherError, JobError, LakeError
 from evenlag.kafka.connection import admin_client
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.publishing.hint_topic import TopicState, ensure_hint_topic, hint_publisher, read_hint_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import date
 
     from assignor_core.hint import Hint
     from evenlag.policy.cluster_settings import ClusterSettings
@@ -261,7 +261,7 @@ def _record_withdrawal(
     events = [
         ControlEvent(
             cluster=cluster,
-            day=_day(plan["snapshot_id"]),
+            day=slot_day(plan["snapshot_id"]),
             snapshot_id=plan["snapshot_id"],
             plan_id=plan["plan_id"],
             group_id=done.group_id,
@@ -296,7 +296,7 @@ def _record(
         "at": at,
         **about,
     }
-    with direct_writer(loaded.policy.lake, CONTROL_ACTIONS) as writer:
+    with delta_rs_writer(loaded.policy.lake, CONTROL_ACTIONS) as writer:
         writer.append([row])
 
 
@@ -304,8 +304,3 @@ def _not_recorded(done: str, error: LakeError) -> NotRecordedError:
     return NotRecordedError(
         f"{done}, but that could not be recorded: {error}. The same call again records it"
     )
-
-
-def _day(snapshot_id: str) -> date:
-    """The UTC day that a snapshot's rows are stored under: its id begins with its slot."""
-    return datetime.strptime(snapshot_id[:8], "%Y%m%d").replace(tzinfo=UTC).date()

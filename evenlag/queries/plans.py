@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import moment
 from evenlag.enums import DecisionKind, PlanEvent, RequestState
+from evenlag.formatting import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 _RANK: Final = {event.value: event.rank for event in PlanEvent}
 

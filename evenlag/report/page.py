@@ -5,13 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from evenlag.cli.console import duration, number
 from evenlag.enums import PlanEvent
+from evenlag.formatting import at_least, duration, number
 from evenlag.html.markup import Html, numbers, page, text, when
-from evenlag.lower_bounds import at_least
 from evenlag.queries.comparisons import OBSERVED
-from evenlag.report.plan_section import plans_section
-from evenlag.report.policy_section import policies_section
+from evenlag.report.plans_section import plans_section
+from evenlag.report.policies_section import policies_section
 from evenlag.report.sections import (
     change_section,
     lag_section,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import moment
 from evenlag.errors import JobError
+from evenlag.formatting import moment
 from evenlag.queries.plans import plan_rows
 from evenlag.report.member_names import read_names
 from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report
@@ -16,6 +15,7 @@ from evenlag.report.read_lag import cut, group_lags, observed_lag
 from evenlag.report.read_lag_change import read_change
 from evenlag.report.read_simulations import read_policies
 from evenlag.report.read_timeline import read_timeline
+from evenlag.report.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 DEFAULT_HOURS: Final = 24.0
 _LAG_COLUMNS: Final = (
@@ -35,56 +36,6 @@ class NothingToReportError(JobError):
     """Raised when the lake has no snapshot of the cluster, the group or the period."""
 
     exit_code = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Cluster, group and period of a report.
-
-    Attributes
-    ----------
-    since, until
-        Slots of the first and the last snapshot.
-    started_at, finished_at
-        Start of the first and end of the last snapshot.
-    snapshot_ids
-        Finished snapshots of the period, oldest first.
-    read_at
-        Time of the lag of each snapshot: when the end offsets had been read.
-    end
-        Requested end of the period; later data is left out. None: no end was requested.
-    """
-
-    reader: LakeReader
-    cluster: str
-    group_id: str
-    since: datetime
-    until: datetime
-    started_at: datetime
-    finished_at: datetime
-    snapshot_ids: tuple[str, ...]
-    read_at: Mapping[str, datetime]
-    end: datetime | None = None
-
-    def filters(self, *, days_after: int = 0) -> list[Filter]:
-        """Return filters on the cluster, the days of the period and the group; they prune files.
-
-        Parameters
-        ----------
-        days_after
-            Number of days after the period to include.
-
-        Returns
-        -------
-        list of tuple
-            Column, operator and value.
-        """
-        return [
-            ("cluster", "=", self.cluster),
-            ("day", ">=", self.since.date()),
-            ("day", "<=", self.until.date() + timedelta(days=days_after)),
-            ("group_id", "=", self.group_id),
-        ]
 
 
 def read_report(
@@ -261,7 +212,7 @@ def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _gates(scope: Scope) -> tuple[GateSummary, ...]:
     from evenlag.lake.tables import GATE_RESULTS
-    from evenlag.publishing.gates import GATES
+    from evenlag.policy.gates import GATES
 
     columns = ["gate", "passed", "message", "snapshot_id"]
     rows = scope.reader.read(GATE_RESULTS, columns=columns, filters=scope.filters()).to_pylist()

@@ -11,8 +11,8 @@ from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
 from evenlag.audit.published_hints import read_hints
 from evenlag.audit.rebalances import find_rebalances
-from evenlag.cli.options import NothingThereError
 from evenlag.enums import OwnershipState, PlanEvent
+from evenlag.errors import NothingThereError
 from evenlag.report.model import HINT_EVENTS, Interval, Mark, Timeline
 from evenlag.report.read_events import published_plans
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from evenlag.report.member_names import Names
-    from evenlag.report.read_report import Scope
+    from evenlag.report.scope import Scope
 
 MAX_PARTITIONS: Final = 40
 # A chart with more bars has many megabytes and is not readable.

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Final
 
-from evenlag.cli.console import moment, number, percent
+from evenlag.formatting import at_least, moment, number, percent
 from evenlag.html.markup import Html, badge, details, figure, table, when
 from evenlag.html.svg_charts import series_variable
-from evenlag.lower_bounds import at_least
 from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
 from evenlag.report.model import HINT_EVENTS
-from evenlag.report.section_parts import AUDIT, COMPARE, first_rows, left_out, legend, note
 from evenlag.report.timeline_chart import count_marks, timeline_plot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from evenlag.report.model import LagChange, Report, Series
+
+AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
+MAX_ROWS: Final = 400
 
 # The legend uses the same shapes as the chart.
 _HINT_SHAPES: Final = dict(zip(HINT_EVENTS, ("down", "round", "cross", "square", "diamond"), strict=True))
@@ -38,7 +40,7 @@ def change_section(report: Report) -> Html:
     change = report.change
     if change is None:
         return note("No snapshot of the period shows a live member.")
-    shapes = legend(
+    legend = _legend(
         [("before" if change.plan_id else "lag", "--before", "")]
         + ([("predicted", "--predicted", ""), ("after", "--after", "")] if change.plan_id else [])
     )
@@ -51,7 +53,7 @@ def change_section(report: Report) -> Html:
         for member in change.members
     ]
     numbers = details("The numbers", table(columns, rows, caption="Lag of each member, in records"))
-    return Html(figure(change_plot(change), _change_caption(change)) + shapes + numbers)
+    return Html(figure(change_plot(change), _change_caption(change)) + legend + numbers)
 
 
 def _change_caption(change: LagChange) -> str:
@@ -108,7 +110,7 @@ def timeline_section(report: Report) -> Html:
     entries = [(f"{place + 1} {name}", series_variable(place), "") for name, place in numbers.items()]
     told = count_marks(timeline.marks)
     entries += [(f"hint {what}", "--accent", _HINT_SHAPES[what]) for what in HINT_EVENTS if what in told]
-    shapes = legend([*entries, ("a rebalance", "--ink", "up")])
+    legend = _legend([*entries, ("a rebalance", "--ink", "up")])
     last = max(each.end for each in timeline.intervals)
     caption = (
         "A bar begins at the first snapshot with the owner and ends at the first one with another owner; "
@@ -134,11 +136,11 @@ def timeline_section(report: Report) -> Html:
         (when(mark.at), badge(f"{mark.kind} {mark.event}".strip(), "plain"), mark.text)
         for mark in timeline.marks
     ]
-    happened = table(("at", "what", "more"), first_rows(marks), caption="Rebalances and hints")
-    held = table(("partition", "held by", "from", "until"), first_rows(intervals), caption="Who held what")
+    happened = table(("at", "what", "more"), _most(marks), caption="Rebalances and hints")
+    held = table(("partition", "held by", "from", "until"), _most(intervals), caption="Who held what")
     return Html(
         figure(timeline_plot(timeline, numbers), caption)
-        + shapes
+        + legend
         + (details(f"Rebalances and hints ({len(marks):,})", happened + left_out(marks)) if marks else "")
         + details(f"Who held what ({len(intervals):,})", held + left_out(intervals))
     )
@@ -161,7 +163,7 @@ def lag_section(report: Report) -> Html:
         (each.name, series_variable(place), f"line style-{place % len(LINE_STYLES)}")
         for place, each in enumerate(report.replayed)
     ]
-    shapes = legend([("as seen", "--ink", "line"), *lines])
+    legend = _legend([("as seen", "--ink", "line"), *lines])
     caption = "Lag of the group in records, at the times at which it was read." + _unknown(report)
     if report.replayed:
         caption += (
@@ -184,10 +186,10 @@ def lag_section(report: Report) -> Html:
         )
     ]
     columns = ("at", "group#", "most loaded member#", "partitions not known#")
-    seen = table(columns, first_rows(rows), caption="Lag as seen, in records; ≥: a lower bound")
+    seen = table(columns, _most(rows), caption="Lag as seen, in records; ≥: a lower bound")
     return Html(
         figure(lag_plot(report.observed, report.replayed), caption)
-        + shapes
+        + legend
         + hint
         + details("The numbers as seen", seen + left_out(rows))
         + (details("Lag by policy", _peaks(report.replayed)) if report.replayed else "")
@@ -228,3 +230,52 @@ def _peaks(replayed: Iterable[Series]) -> Html:
     return table(
         ("policy", "first#", "largest#", "last#"), rows, caption="Lag of the group by policy, in records"
     )
+
+
+def _legend(entries: Iterable[tuple[str, str, str]]) -> Html:
+    """Build a legend.
+
+    Parameters
+    ----------
+    entries
+        Name, CSS variable of the color, and CSS class of the shape.
+
+    Returns
+    -------
+    Html
+        The legend.
+    """
+    items = "".join(
+        f'<li><i class="{shape}" style="--of:var({variable})" aria-hidden="true"></i>{escape(name)}</li>'
+        for name, variable, shape in entries
+    )
+    return Html(f'<ul class="legend">{items}</ul>')
+
+
+def note(message: str, command: str = "") -> Html:
+    """Build a note.
+
+    Parameters
+    ----------
+    message
+        Plain text.
+    command
+        Command to show after the message, as plain text; none if empty.
+
+    Returns
+    -------
+    Html
+        The note.
+    """
+    code = f"<code>{escape(command)}</code>" if command else ""
+    return Html(f'<p class="note">{escape(message)}{code}</p>')
+
+
+def _most(rows: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
+    return rows[:MAX_ROWS]
+
+
+def left_out(rows: Sequence[object]) -> str:
+    """Build a note on the rows beyond :data:`MAX_ROWS`; empty if there are none."""
+    rest = len(rows) - MAX_ROWS
+    return f'<p class="soft">{rest:,} more rows are left out.</p>' if rest > 0 else ""

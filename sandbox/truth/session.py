@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXPORTS: Final = ("json", "csv", "parquet")
 # So many rows are shown: all of a recorded lake.
 _ALL: Final = ("--limit", "100000")
-_WITHOUT_LIMIT: Final = frozenset({"compare", "report", "tables", "policy"})
+_WITHOUT_LIMIT: Final = frozenset({"compare", "lake", "report", "policy"})
 
 
 class Session:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import JobError
-from spark_jobs.runtime.session import build_session, is_under_spark_submit
+from spark_jobs.runtime.session import build_session, end_session, is_under_spark_submit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
+_NO_FILE_NAME: Final = re.compile(r"[^\w.-]+")
 
 
 @contextmanager
@@ -39,30 +41,37 @@ def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSes
     """
     if is_under_spark_submit():
         spark = build_session(app_name, is_large=is_large)
-        try:
+        with end_session(spark):
             yield spark
-        finally:
-            spark.stop()
         return
-    log = Path(tempfile.gettempdir()) / f"{app_name.replace(os.sep, '-')}-{os.getpid()}.log"
+    log = quiet_log(app_name)
     with _output_into(log):
         try:
             spark = build_session(app_name, is_large=is_large)
         except JobError as error:
             raise JobError(f"{error} Spark's own output is in {log}") from error
     try:
-        try:
+        with end_session(spark):
             yield spark
-        finally:
-            spark.stop()
-    except JobError:
-        # Ours say all there is to say.
+    except (JobError, KeyboardInterrupt):
+        # Our own errors say all there is to say.
         log.unlink(missing_ok=True)
         raise
     except Exception:
         _LOG.warning("Spark's own output is in %s", log)
         raise
     log.unlink(missing_ok=True)
+
+
+def quiet_log(app_name: str) -> Path:
+    """Path of the file that receives the JVM's output in a :func:`quiet_session` of this process.
+
+    Parameters
+    ----------
+    app_name
+        Name of the Spark application.
+    """
+    return Path(tempfile.gettempdir()) / f"{_NO_FILE_NAME.sub('-', app_name)}-{os.getpid()}.log"
 
 
 @contextmanager

@@ -7,17 +7,19 @@ on the master that ``EVENLAG_SPARK_MASTER`` names. On a cluster our code goes al
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
 from evenlag.spark_installation import delta_jars
 from spark_jobs.runtime.code_archive import ship_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -72,6 +74,10 @@ LARGE_LOCAL_CONF: Final = {
 _LARGE_ROWS: Final = 50_000
 
 
+# A JVM that has been asked to end takes below a second.
+_JVM_END_TIMEOUT_S: Final = 10
+
+
 def is_large_snapshot(num_rows: int) -> bool:
     """Whether so many rows are worth settings, and a look at the groups' sizes, of their own."""
     return num_rows > _LARGE_ROWS
@@ -91,10 +97,25 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
     if not is_large_snapshot(num_rows) or not is_local(str(spark.sparkContext.master)):
         yield
         return
-    before = {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF}
-    for key, value in LARGE_LOCAL_CONF.items():
-        spark.conf.set(key, value)
+    with temporary_conf(spark, LARGE_LOCAL_CONF):
+        yield
+
+
+@contextmanager
+def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session for the length of a block, and restore them afterwards.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    conf
+        Values by key.
+    """
+    before: dict[str, Any] = {key: spark.conf.get(key, None) for key in conf}
     try:
+        for key, value in conf.items():
+            spark.conf.set(key, value)
         yield
     finally:
         for key, old in before.items():
@@ -155,6 +176,55 @@ def build_session(
         if key not in (conf or {}):
             session.conf.set(key, value)
     return session
+
+
+@contextmanager
+def end_session(spark: SparkSession) -> Iterator[None]:
+    """End a session after a block, and the JVM too where this process started it.
+
+    PySpark leaves the JVM to notice that this process is gone. Whoever waits for this process needs to know
+    that the JVM is gone as well, with its temporary files.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    """
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # the JVM's process is told nowhere else
+    try:
+        yield
+    except KeyboardInterrupt:
+        # The interrupt may have cut an answer of the JVM in two: nothing more can be asked of it.
+        if gateway.proc is not None:
+            gateway.proc.terminate()
+            _wait_for_jvm(gateway.proc)
+        raise
+    except BaseException:
+        _stop(spark, gateway)
+        raise
+    else:
+        _stop(spark, gateway)
+
+
+def _stop(spark: SparkSession, gateway: Any) -> None:
+    from pyspark import SparkContext
+
+    spark.stop()
+    if gateway.proc is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    _wait_for_jvm(gateway.proc)
+    # A later session of this process starts a JVM of its own.
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark offers no call for it
+
+
+def _wait_for_jvm(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_JVM_END_TIMEOUT_S)
+        return
+    process.kill()
+    process.wait()
 
 
 def is_local(master: str) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from assignor_core.assignors import COOPERATIVE, EAGER, assignor_names, get_assignor
 from assignor_core.metrics import count_moves
-from assignor_core.objective import Load, member_load, relative_gain
-from assignor_core.verify import largest_count_gap
+from assignor_core.objective import Load, member_load
 from evenlag.planning.group_planner import assign_rows
 from evenlag.policy.candidates import OBSERVED
+from evenlag.policy.portable_settings import plain_values
+from spark_jobs.simulation.gates import SimulatedPlan, may_plan, passes_gates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,8 +114,8 @@ class CandidateScenario:
 
     It takes over at the first snapshot. When members, subscriptions or partitions change, the group
     rebalances and the policy assigns anew, from what it had assigned before. A policy that plans by lag is
-    asked at every other snapshot too, with the lag of this scenario, and followed when its plan keeps its own
-    limits: `min_gain`, `max_moves`, `count_slack`, and `cooldown_s` since the last one.
+    asked at every other snapshot too, with the lag of this scenario. Its plan is applied when it passes the
+    gates that simulations apply.
     """
 
     history: History
@@ -126,7 +127,7 @@ class CandidateScenario:
     name: str = field(init=False)
     protocol: str = field(init=False)
     _structure: int = -2
-    _asked_at_s: float = -np.inf
+    _asked_at_s: float = np.nan
     _planner: Planner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,7 +150,7 @@ class CandidateScenario:
         structure = self.history.structures[number]
         group, target = self._plan(place, structure, backlog)
         changed_rows = group.owner != target
-        if not is_forced and not (changed_rows.any() and self._planner.keeps_limits(group, target)):
+        if not is_forced and not (changed_rows.any() and self._planner.passes_gates(group, target)):
             return nothing
         moves = count_moves(group, target)
         self._count(moves, is_first=is_first, is_forced=is_forced)
@@ -166,9 +167,9 @@ class CandidateScenario:
         return stands
 
     def _may_ask(self, place: int) -> bool:
-        rested_s = self.history.at_s[place] - self._asked_at_s
         is_shown = self.history.groups[place].blocker is None
-        return self.policy.uses_lag and is_shown and rested_s >= self.settings.rule.gates.cooldown_s
+        since_s = float(self.history.at_s[place]) - self._asked_at_s
+        return self.policy.uses_lag and is_shown and self._planner.may_plan(since_s)
 
     def _plan(
         self, place: int, structure: Structure, backlog: NDArray[np.float64]
@@ -199,6 +200,7 @@ class Planner:
     def __init__(self, policy: Candidate, settings: CandidateSettings) -> None:
         self._policy = policy
         self._settings = settings
+        self._values: dict[str, Any] = plain_values(settings.rule)
         self._loads: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
         # What does not plan by lag answers the same to the same owners; snapshots of a quiet hour are alike.
         self._capacities: dict[tuple[str | None, ...], NDArray[np.float64]] = {}
@@ -240,13 +242,12 @@ class Planner:
             self._capacities[group.instance_ids] = np.array(of_each)
         return self._capacities[group.instance_ids]
 
-    def keeps_limits(self, group: Group, target: NDArray[np.int32]) -> bool:
-        """Whether the newest target is worth a rebalance that nobody else asks for: what the gates ask."""
-        if self._loads is None:
-            return False
-        rule = self._settings.rule
-        return (
-            count_moves(group, target) <= rule.max_moves
-            and largest_count_gap(group, target) <= 1 + rule.count_slack
-            and relative_gain(*self._loads, group.live_owner, target) >= rule.min_gain
+    def may_plan(self, since_last_hint_s: float) -> bool:
+        """Whether the gates allow another plan so many seconds after the last one; NaN: there was none."""
+        return may_plan(self._values, since_last_hint_s)
+
+    def passes_gates(self, group: Group, target: NDArray[np.int32]) -> bool:
+        """Whether the newest target passes the gates, so that it may cause a rebalance of its own."""
+        return self._loads is not None and passes_gates(
+            self._values, SimulatedPlan(group, target, *self._loads)
         )

@@ -8,9 +8,7 @@ looked at. A repeat of a slot that has its marker reads nothing.
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +17,16 @@ from evenlag.kafka.arrow_rows import problem_rows, with_head
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, kafka_client_settings, reading_limits
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.policy.pseudonymize import Hider
 from evenlag.publishing.hint_topic import read_max_bytes
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.steps.distributed_read import Errand, read_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterReading, Survey
@@ -68,11 +68,6 @@ class _Seen:
     read_times: Mapping[str, datetime]
     num_unread_partitions: int
     problems: Sequence[Problem]
-
-
-def new_snapshot_id(slot: datetime) -> str:
-    """Name an attempt to read: the slot in UTC, so that ids sort by time, then 32 random bits."""
-    return f"{slot.astimezone(UTC):%Y%m%dT%H%M%S}{slot.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"
 
 
 def collect_offsets(
@@ -153,17 +148,6 @@ def collect_offsets(
     )
 
 
-def slot_ms(slot: datetime) -> int:
-    """A slot in milliseconds since the epoch."""
-    return round(slot.timestamp() * 1000)
-
-
-def floor_to_ms(slot: datetime) -> datetime:
-    """A slot to the millisecond, in UTC: what names it in ids and what finds it again are then the same."""
-    utc = slot.astimezone(UTC)
-    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
-
-
 def _check_cluster_id(lake: Lake, name: str, kafka_cluster_id: str) -> None:
     """Refuse to mix two clusters' histories under one name."""
     from pyspark.sql import functions as sf
@@ -196,7 +180,7 @@ def _known_groups(lake: Lake, name: str) -> list[str]:
 def _write_reading(lake: Lake, head: Mapping[str, Any], reading: ClusterReading) -> None:
     parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
     # The id is this attempt's own: nobody repeats these writes.
-    run_side_by_side(
+    run_in_parallel(
         *(
             partial(
                 lake.append, table, lake.spark.createDataFrame(with_head(rows, table, head), table.ddl), None

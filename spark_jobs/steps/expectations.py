@@ -1,41 +1,46 @@
-"""Great Expectations over one row per plan: which plans fail which gate.
+"""Evaluate the gates with Great Expectations over one row per plan.
 
-The whole frame is validated in one pass; a loop over plans would cost a second each. A check that breaks
-(a missing column, a wrong type) does not raise in Great Expectations: it is looked for and fails the run.
+One validation covers all plans; a loop over plans would cost a second each. Great Expectations does not raise
+when an expectation cannot be evaluated (a missing column, a wrong type): such results are detected and fail
+the run.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
-from evenlag.publishing.gates import GATES, Gate, explain, with_limits
+from evenlag.policy.gate_contract import Comparison
+from evenlag.policy.gates import GATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
+    from evenlag.policy.gate_contract import Gate
+
 _LIBRARY: Final = "great_expectations"
-# 200 lines of its own at import, before anything has happened.
+# It logs 200 lines when it is imported.
 logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
 
 
 def import_ahead() -> None:
-    """Begin to import Great Expectations, which takes seconds, beside Spark's work."""
+    """Start to import Great Expectations, which takes seconds, in parallel with Spark's work."""
     threading.Thread(target=import_great_expectations, name="import-ahead", daemon=True).start()
 
 
 def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
-    """Judge every plan by every gate.
+    """Evaluate every gate for every plan.
 
     Parameters
     ----------
     frame
-        One row per plan, as ``transforms.gates.build_gate_frame`` aggregates it.
+        One row per plan, as :func:`spark_jobs.transforms.gate_inputs.build_gate_frame` aggregates it.
     gates
         The gates; all of them by default.
 
@@ -48,11 +53,11 @@ def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[d
     Raises
     ------
     QualityCheckError
-        When a gate could not be evaluated: nothing passes then.
+        When a gate could not be evaluated. No plan passes then.
     """
     if frame.empty:
         return []
-    judged = with_limits(frame)
+    judged = _with_values(frame, gates)
     failed = _failed_plans(judged, gates)
     rows = []
     for plan in judged.to_dict("records"):
@@ -66,10 +71,31 @@ def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[d
                     "passed": passed,
                     "observed": _text(observed),
                     "allowed": _text(allowed),
-                    "message": "passed" if passed else explain(gate, observed, allowed),
+                    "message": "passed" if passed else gate.explain(observed, allowed),
                 }
             )
     return rows
+
+
+def _with_values(frame: pd.DataFrame, gates: Sequence[Gate]) -> pd.DataFrame:
+    """Add each gate's observed values and limits."""
+    # Groups of one rule have the same text of settings: each text is parsed once.
+    parsed = {text: json.loads(text) for text in frame["settings"].unique()}
+    settings = [parsed[text] for text in frame["settings"]]
+    columns: dict[str, Any] = {}
+    for gate in gates:
+        try:
+            inputs = {name: frame[name] for name in gate.all_inputs}
+            columns[gate.observed] = gate.observe(inputs)
+            plans = (dict(zip(inputs, values, strict=True)) for values in zip(*inputs.values(), strict=True))
+            columns[gate.limit_column] = [
+                gate.limit.allowed(*given) for given in zip(settings, plans, strict=True)
+            ]
+        except Exception as error:
+            raise QualityCheckError(
+                f"the gate {gate.name} could not be evaluated, so no plan passes: {error!r}"
+            ) from error
+    return frame.assign(**columns)
 
 
 def _failed_plans(frame: pd.DataFrame, gates: Sequence[Gate]) -> dict[str, set[str]]:
@@ -97,12 +123,18 @@ def _failed_plans(frame: pd.DataFrame, gates: Sequence[Gate]) -> dict[str, set[s
 
 
 def import_great_expectations() -> Any:
-    """Import and return Great Expectations, told to keep to itself."""
-    # It would report its use to its makers: nothing leaves that nobody asked for.
+    """Import Great Expectations without its usage reports and its log output.
+
+    Returns
+    -------
+    module
+        ``great_expectations``.
+    """
+    # Its usage reports go to its vendor.
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations as gx
 
-    # A module of it sets its own logger to INFO, and so speaks of each temporary folder.
+    # One of its modules sets its own logger to INFO and logs each temporary folder.
     for name in list(logging.root.manager.loggerDict):
         if name.startswith(f"{_LIBRARY}."):
             logging.getLogger(name).setLevel(logging.NOTSET)
@@ -110,23 +142,23 @@ def import_great_expectations() -> Any:
 
 
 def _expectations(gate: Gate) -> list[Any]:
-    """A gate in Great Expectations' words: a comparison of two columns, and that there is a value."""
+    """The expectations of a gate: a comparison of two columns, and that the value is known."""
     import great_expectations.expectations as gxe
 
     meta = {"gate": gate.name}
     limit, observed = gate.limit_column, gate.observed
-    comparisons: dict[str, Any] = {
-        "equal": lambda: gxe.ExpectColumnPairValuesToBeEqual(
+    comparisons: dict[Comparison, Any] = {
+        Comparison.EQUAL: lambda: gxe.ExpectColumnPairValuesToBeEqual(
             column_A=observed, column_B=limit, ignore_row_if="either_value_is_missing", meta=meta
         ),
-        "at_most": lambda: gxe.ExpectColumnPairValuesAToBeGreaterThanB(
+        Comparison.AT_MOST: lambda: gxe.ExpectColumnPairValuesAToBeGreaterThanB(
             column_A=limit,
             column_B=observed,
             or_equal=True,
             ignore_row_if="either_value_is_missing",
             meta=meta,
         ),
-        "at_least": lambda: gxe.ExpectColumnPairValuesAToBeGreaterThanB(
+        Comparison.AT_LEAST: lambda: gxe.ExpectColumnPairValuesAToBeGreaterThanB(
             column_A=observed,
             column_B=limit,
             or_equal=True,

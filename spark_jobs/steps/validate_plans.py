@@ -1,7 +1,8 @@
-"""Validate: judge the plans, write the verdicts, then REJECTED and APPROVED events.
+"""Validate plans: evaluate the gates, write the verdicts, then REJECTED and APPROVED events.
 
-A plan that fails a gate is set aside with its reasons; the others go on. A plan of a group in mode ``auto``
-that passes is approved by the policy; in ``approve`` it waits for a person; in ``shadow`` it stays proposed.
+A plan that fails a gate is rejected with its reasons; the other plans continue. The policy approves a plan of
+mode ``auto`` that passes. A plan of mode ``approve`` waits for a person, a plan of mode ``shadow`` stays
+proposed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _POLICY_ACTOR = "policy"
 def validate_plans(
     lake: Lake, planned: Planned, context: PlanContext, decided_at: datetime
 ) -> dict[str, int]:
-    """Judge and write.
+    """Evaluate the gates and write verdicts and events.
 
     Parameters
     ----------
@@ -52,12 +53,12 @@ def validate_plans(
     Returns
     -------
     dict
-        Counts: ``approved, rejected, waiting`` (passed, but in no mode that publishes by itself).
+        Counts: ``approved, rejected, waiting``. Waiting plans passed, but the policy does not approve them.
 
     Raises
     ------
     QualityCheckError
-        When a gate could not be evaluated; nothing is approved then.
+        When a gate could not be evaluated. Nothing is approved then.
     """
     counts = {"approved": 0, "rejected": 0, "waiting": 0}
     if planned.num_plans == 0:
@@ -66,8 +67,8 @@ def validate_plans(
     app_id = f"validate/{context.cluster}/{context.snapshot_id}/{context.policy_hash}"
     judged = _with_plan(_verdict_frame(lake, verdicts), planned.heads)
     lake.append(GATE_RESULTS, judged, app_id, sort_by=("group_id", "plan_id"))
-    # What stands in the table decides: if an earlier try was killed after it, its verdicts hold, though
-    # a clock (age, cooldown) would judge otherwise by now.
+    # The rows in the table decide. If an earlier attempt was killed after it had written them, its verdicts
+    # are valid, although gates that depend on the time (age, cooldown) may give others now.
     kept = lake.read_snapshot(GATE_RESULTS, context.cluster, context.snapshot_id)
     decided = _decide(planned.heads, kept).cache()
     try:
@@ -94,7 +95,7 @@ def _gate_frame(lake: Lake, planned: Planned, context: PlanContext, decided_at: 
         published,
         lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
         decided_at_ms=round(decided_at.timestamp() * 1000),
-    ).drop("payload", "metrics_before", "metrics_after")
+    )
 
 
 def _verdict_frame(lake: Lake, verdicts: list[dict[str, Any]]) -> DataFrame:
@@ -111,7 +112,7 @@ def _with_plan(results: DataFrame, heads: DataFrame) -> DataFrame:
 
 
 def _decide(heads: DataFrame, results: DataFrame) -> DataFrame:
-    """Join the verdicts back: ``decision`` (rejected, approved or waiting) and ``reason`` of each plan."""
+    """Add ``decision`` (rejected, approved or waiting) and ``reason`` to each plan."""
     from pyspark.sql import functions as sf
 
     failures = (

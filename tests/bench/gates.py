@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_EVENTS, SNAPSHOTS
+from evenlag.policy.gates import GATES
 from evenlag.policy.loader import parse_policy
-from evenlag.publishing.gates import GATES
 from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import build_session

@@ -29,8 +29,8 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, reading_limits
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.broker import Broker
 from sandbox.jars import java_command, tools_classpath
+from sandbox.kafka.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from evenlag.lake.tables import (
     PLANS,
     SNAPSHOTS,
 )
-from evenlag.publishing.gates import GATES
+from evenlag.policy.gates import GATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -21,12 +21,13 @@ from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from evenlag.spark_installation import delta_jars
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
+from sandbox.kafka.topic_admin import create_topic
 from sandbox.processes import kill_process, start_process
-from sandbox.spark_cluster import SparkCluster
-from sandbox.topic_admin import create_topic
-from spark_jobs.cycle import run_decide, run_observe
+from sandbox.spark.cluster import SparkCluster
 from spark_jobs.runtime.session import build_session
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 from tests.chaos.lake_invariants import find_violations
 from tests.support.many_groups import GroupSpec, ManyGroups
 from tests.support.spark_cluster_runs import ROOT, driver_environment

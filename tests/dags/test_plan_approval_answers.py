@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from evenlag.cli.app import app
 from evenlag.lake.tables import TABLES
+from evenlag.policy.gates import GATES
 from evenlag.policy.settings import Policy
-from evenlag.publishing.gates import GATES
 from tests.support.documented_names import (
     CODE_FOLDERS,
     all_options,
@@ -67,15 +67,17 @@ def test_gates_are_those_that_judge(page: Page) -> None:
     assert sorted(named - {gate.name for gate in GATES}) == []
 
 
-def test_every_gate_has_its_example_in_order() -> None:
-    (table,) = (
+def test_every_gate_has_its_check_and_its_example_in_order() -> None:
+    checks, examples = (
         table
         for page in PAGES
         if page.name == "docs/gates.md"
         for table in page.tables
         if "gate" in table[0][1]
     )
-    assert [cells(line)[0].strip("`") for _, line in table[2:]] == [gate.name for gate in GATES]
+    names = [gate.name for gate in GATES]
+    assert [cells(line)[0].strip("`") for _, line in checks[2:]] == names
+    assert [cells(line)[0].strip("`") for _, line in examples[2:]] == names
 
 
 @each_page

@@ -18,14 +18,15 @@ from evenlag.kafka.rate_limit import ReadingLimits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
 from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.gates import GATES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.approval_page import read_page
-from evenlag.publishing.gates import GATES
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from sandbox.workload import Workload
-from spark_jobs.cycle import run_decide, run_observe
+from sandbox.workload.workload import Workload
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 from tests.support.broker_plugin.node import HINTS, MASTER
 from tests.support.hints import wait_until
 

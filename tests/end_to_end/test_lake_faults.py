@@ -17,7 +17,8 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, OFFSETS, RUNS, SNAPSHOTS
 from evenlag.policy.loader import LoadedPolicy
 from evenlag.policy.settings import Policy
-from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 from tests.soak.probes import kept_plans
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
 

@@ -22,13 +22,14 @@ from assignor_core.hint import HintPayload, plan_id
 from evenlag.kafka.connection import admin_client
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLANS
+from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.publishing.event_log import ControlEvent, append_control_events
-from evenlag.publishing.gates import GATES
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from spark_jobs import cycle
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps import decide
+from spark_jobs.steps.observe import run_observe
 from spark_jobs.steps.plan_groups import Planned, plan_assignments
 from tests.support.many_groups import GroupSpec, ManyGroups
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(600)]
 
@@ -197,12 +198,14 @@ def run(world: World, spark: SparkSession) -> dict[str, Any]:
     slot = datetime.now(UTC)
     before = {"day": slot.date(), "snapshot_id": f"{slot - timedelta(days=1):%Y%m%d}", "plan_id": "before"}
     world.event("cooldown", "PUBLISHED", "before", before)
-    cycle.run_observe(spark, world.loaded, CLUSTER, slot, "r1")
+    run_observe(spark, world.loaded, CLUSTER, slot, "r1")
     # The plan of `snapshot-fresh` may be a second old when it is judged.
     time.sleep(1.1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cycle, "plan_assignments", lambda *given: spoil(plan_assignments(*given), world.prefix))
-        return {"slot": slot, **cycle.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
+        patch.setattr(
+            decide, "plan_assignments", lambda *given: spoil(plan_assignments(*given), world.prefix)
+        )
+        return {"slot": slot, **decide.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
 
 
 def test_each_gate_sets_its_plan_aside_with_its_reason_and_the_others_go_on(
@@ -225,9 +228,10 @@ def test_each_gate_sets_its_plan_aside_with_its_reason_and_the_others_go_on(
 
 def test_the_page_of_gates_says_what_an_operator_sees(world: World, run: dict[str, Any]) -> None:
     told = {}
-    for line in DOCS.read_text(encoding="utf-8").splitlines():
+    examples = DOCS.read_text(encoding="utf-8").partition("\n## A failing plan for each gate\n")[2]
+    for line in examples.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if line.startswith("| `") and len(cells) == 4:
+        if line.startswith("| `"):
             told[cells[0].strip("`")] = (cells[1], cells[2], cells[3].strip("`"))
     assert list(told) == [gate.name for gate in GATES]
     assert run["rejected"] == len(GATES)

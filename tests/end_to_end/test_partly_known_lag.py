@@ -21,7 +21,7 @@ from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
 from evenlag.report.read_report import read_report
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
 from spark_jobs.steps.settle_outcomes import find_pending, read_lives, read_outcomes, tell_settled
 from tests.support.lakes.snapshots import DAY, NOW, TOPIC_IDS, frame, marker, member
@@ -172,8 +172,8 @@ def write(lake: Lake) -> None:
         expires_at=NOW + timedelta(hours=1),
     )
     append_control_events(lake.paths.root, [published])
-    with KeptFrames() as kept:
-        lives = kept.keep(read_lives(lake, "c"))
+    with CachedFrames() as kept:
+        lives = kept.cache(read_lives(lake, "c"))
         pending = find_pending(lake, "c", lives, kept)
         assert read_outcomes(lake, "c", SECOND, "r", pending) == {"APPLIED": 1}
         assert score_plans(lake, "c", SECOND, "r", lives) == 1

@@ -50,7 +50,6 @@ REMAINING: Final[dict[str, int]] = {
     "evenlag/publishing/approvals.py": 5,
     "evenlag/publishing/coordinator_trigger.py": 1,
     "evenlag/publishing/eligibility.py": 11,
-    "evenlag/publishing/gates.py": 3,
     "evenlag/publishing/publish.py": 5,
     "evenlag/publishing/revocation.py": 13,
     "spark_jobs/simulation/arrow_input.py": 1,

@@ -26,14 +26,15 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import POLICIES, TABLES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
-from sandbox.broker import Broker
-from sandbox.journal import read_journal
-from sandbox.workload import Workload
-from spark_jobs.cycle import run_decide, run_observe
+from sandbox.kafka.broker import Broker
+from sandbox.workload.journal import read_journal
+from sandbox.workload.workload import Workload
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import build_session
 from spark_jobs.steps.collect_snapshot import collect_offsets
 from spark_jobs.steps.compute_lag import compute_lag
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 from tests.recorded.period import BILLING, CLUSTER, FOLDER, JOURNAL_EVENTS, ORDERS, PARCELS, SHIPPING
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from evenlag.audit.period import AuditedPeriod, read_period
 from evenlag.audit.published_hints import read_hints
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.lake.reader import LakeReader
-from spark_jobs.audit import audit_assignments
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.recorded.period import BILLING, CLUSTER, SHIPPING, journal, write_lake
 from tests.recorded.truth import done, holders
 

@@ -16,8 +16,8 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from spark_jobs.audit import audit_assignments
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.audit_ownership import audit_assignments
 from spark_jobs.transforms.group_memberships import build_memberships
 from spark_jobs.transforms.intervals import number_snapshots
 from spark_jobs.transforms.partition_ownership import build_ownership

@@ -12,10 +12,10 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMPARISONS, CONTINUOUS_REPLAYS, LAG, PLAN_EVENTS, PLANS, REPLAYS, SNAPSHOTS
 from evenlag.policy.loader import parse_policy
 from spark_jobs import compare
-from spark_jobs.compare import Request, run_compare
 from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.bench.backfill import content_hash
-from tests.bench.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
+from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,7 +121,7 @@ def test_a_period_in_one_go_goes_to_its_own_table_and_mistakes_are_told(
     assert run_compare(lake, loaded, request)["compared"] == [FIRST_DAY.isoformat()]
     rows = LakeReader(lake.paths.root).read(CONTINUOUS_REPLAYS)
     assert sorted(set(rows["policy"].to_pylist())) == ["observed", "range"]
-    with pytest.raises(SnapshotNotFoundError, match="no reading from 2026-03-04"):
+    with pytest.raises(SnapshotNotFoundError, match="no snapshot from 2026-03-04"):
         run_compare(lake, loaded, Request(CLUSTER, last, last))
     with pytest.raises(PolicyError, match="no cluster 'other'; it has: bench"):
         run_compare(lake, loaded, Request("other", FIRST_DAY, FIRST_DAY))

@@ -9,8 +9,8 @@ import pytest
 
 from evenlag.errors import JobError
 from evenlag.lake.tables import GATE_RESULTS, RUNS
-from evenlag.publishing.gates import GATES
-from spark_jobs.data_docs import build_data_docs
+from evenlag.policy.gates import GATES
+from spark_jobs.steps.build_data_docs import build_data_docs
 from tests.support.lakes.snapshots import NOW, frame
 
 if TYPE_CHECKING:

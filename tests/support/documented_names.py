@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import TABLES
-from evenlag.publishing.gates import GATES
+from evenlag.policy.gates import GATES
 from tests.support.markdown import ROOT
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, load_policy
-from evenlag.publishing.gates import GATES
 from evenlag.publishing.hint_topic import TopicState, read_hint_topic
 from tests.support.hints import Cluster, Runner, is_settled, wait_until
 from tests.support.spark_tables import together, write_rows
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 POLICY = """\
 lake: {lake}

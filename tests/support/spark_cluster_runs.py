@@ -24,7 +24,8 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.policy.loader import load_policy
-from spark_jobs.cycle import run_decide, run_observe
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
-    from sandbox.spark_cluster import SparkCluster
+    from sandbox.spark.cluster import SparkCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -26,7 +26,7 @@ from tests.truth.mutations import MUTATIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.truth.mutations import Mutation
+    from tests.truth.mutation import Mutation
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WANTED: Final = Fraction(28, 30)
@@ -58,7 +58,7 @@ _FIRST: Final = {
     "evenlag/queries/plans.py": "plans",
     "evenlag/cli/plans.py": "plans",
     "evenlag/report/": "report",
-    "evenlag/cli/lake.py": "tables",
+    "evenlag/cli/lake.py": "lake_status",
     "evenlag/monitoring/metrics.py": "metrics",
     "evenlag/publishing/approval_page.py": "page_of_a_plan",
 }

@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from sandbox.command_in_process import run_in_process
-from sandbox.demo_answers import compare_answers
+from sandbox.demo.answers import compare_answers
 from sandbox.truth import check_lake
 from sandbox.truth.checks import CommandResult
-from sandbox.truth.expect_tables import check_tables
+from sandbox.truth.expected.tables import check_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _with_one_row_more(arguments: Sequence[str]) -> CommandResult:
     done = run_in_process(arguments)
-    if arguments[0] != "tables" or "--json" not in arguments:
+    if tuple(arguments[:2]) != ("lake", "status") or "--json" not in arguments:
         return done
     answer = json.loads(done.stdout)
     answer["tables"][0]["num_rows"] += 1
@@ -34,14 +34,14 @@ def test_one_wrong_number_breaks_the_promise_and_is_named(
 ) -> None:
     lake = recorded_lake("brokers")
     # All commands are asked by test_recorded_answers; here one is enough.
-    monkeypatch.setattr(check_lake, "PARTS", (("tables", check_tables),))
+    monkeypatch.setattr(check_lake, "PARTS", (("lake status", check_tables),))
     monkeypatch.setattr(check_lake, "AUDIT_PARTS", ())
     told: list[str] = []
 
     promise = compare_answers(lake.root, _with_one_row_more, tmp_path / "answers", told.append)
 
     assert not promise.kept
-    assert "tables: tables." in promise.seen
+    assert "lake status: tables." in promise.seen
     assert "1 differ" in promise.seen
     assert "num_rows" in (tmp_path / "answers" / "differences.txt").read_text(encoding="utf-8")
     assert "compared with the lake: 1 differ" in told[0]

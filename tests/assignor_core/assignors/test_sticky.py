@@ -140,5 +140,5 @@ def test_newer_generation_wins_a_conflict() -> None:
 
 
 def test_negative_slack_is_refused() -> None:
-    with pytest.raises(ProblemError, match="count_slack must be at least 0: -1"):
+    with pytest.raises(ProblemError, match="count_slack must be from 0 to below"):
         get_assignor("sticky", count_slack=-1)

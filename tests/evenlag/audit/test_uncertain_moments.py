@@ -15,7 +15,7 @@ from evenlag.audit.owners import group_around, owners_at
 from evenlag.audit.period import require_snapshots
 from evenlag.cli.audit_tables import diff_table, owner_table
 from evenlag.cli.console import console
-from evenlag.cli.options import NothingThereError
+from evenlag.errors import NothingThereError
 from tests.support.lakes.audit_lake import Seen, at, period_of, snapshot_id
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ def test_all_are_compared_side_by_side() -> None:
     code, out = run("-a", "all", "-", text=json.dumps(PROBLEM))
     assert code == 0
     assert all(name in out for name in ("constrained-cooperative-sticky", "lag-aware-sticky", "roundrobin"))
-    code, out = run("-a", "all", "--json", "--max-moves", "1", "-", text=json.dumps(PROBLEM))
+    code, out = run("-a", "all", "--json", "--set", "max_moves=1", "-", text=json.dumps(PROBLEM))
     assert {answer["assignor"] for answer in json.loads(out)} >= {"range", "fair"}
 
 
@@ -93,5 +93,5 @@ def test_a_batch_names_a_typing_error_on_its_line_and_goes_on(changes: dict[str,
 
 
 def test_a_setting_that_the_assignor_does_not_have_is_refused() -> None:
-    code, out = run("-a", "range", "--max-moves", "1", "-", text=json.dumps(PROBLEM))
-    assert (code, json.loads(out)) == (1, {"error": "range has no setting max_moves: leave it out"})
+    code, out = run("-a", "range", "--set", "max_moves=1", "-", text=json.dumps(PROBLEM))
+    assert (code, json.loads(out)) == (1, {"error": "range has no parameter max_moves"})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 TOPIC = "t"
 NO_LAKE = [
@@ -50,8 +50,8 @@ NO_LAKE = [
     (("report", "--output", "."), "is a folder"),
     (("doctor", "--airflow-url", "localhost"), "'localhost' is no URL"),
     (("doctor", "--freshness-only", "--only", "lake"), "--freshness-only cannot be combined with --only"),
-    (("assign", "--min-gain", "nan", "-"), "--min-gain"),
-    (("assign", "--max-moves", "-1", "-"), "--max-moves"),
+    (("assign", "--set", "min_gain=nan", "-"), "min_gain must be from 0 to below 1"),
+    (("assign", "--set", "max_moves=-1", "-"), "max_moves must be from 0"),
     (("policy", "check", "x" * 300), "it is too long"),
 ]
 

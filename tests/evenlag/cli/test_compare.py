@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 
 def _replay(group: str, policy: str, time_lag_ms: int, **more: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_the_best_comes_first_over_what_every_policy_was_replayed_for(
 
 
 def test_each_group_has_its_own_best_and_what_is_best_can_be_chosen(evenlag: Evenlag, compared: Path) -> None:
-    content = json.loads(evenlag("compare", "--each", "--lake", compared, "--json").stdout)
+    content = json.loads(evenlag("compare", "--per-group", "--lake", compared, "--json").stdout)
     best = {each["group_id"]: each["policies"][0]["policy"] for each in content["groups"] if each["policies"]}
     assert best == {"audit": "observed", "billing": "lag-aware-sticky", "orders": "range"}
     by_moves = json.loads(evenlag("compare", "billing", "--by", "moves", "--lake", compared, "--json").stdout)

@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from evenlag.cli.console import duration, number, percent, print_json
+from evenlag.cli.console import print_json
+from evenlag.formatting import duration, number, percent
 
 
 def _refuse(name: str) -> None:

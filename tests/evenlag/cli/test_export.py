@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from evenlag.cli.export import ExportOption, export_rows
-from evenlag.cli.options import UsageError
+from evenlag.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

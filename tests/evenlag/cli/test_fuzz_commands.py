@@ -150,8 +150,6 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         for name in [name for name in os.environ if name.startswith("EVENLAG_")]:
             patch.delenv(name)
         for place in (
-            "spark_jobs.runtime.session.build_session",
-            "spark_jobs.runtime.quiet_session.quiet_session",
             "evenlag.doctor.runner.run_lanes",
             "evenlag.publishing.hint_topic.read_hint_topic",
             "evenlag.publishing.revocation.withdraw_hint",
@@ -159,7 +157,7 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "evenlag.publishing.revocation.resume",
             "evenlag.publishing.publish.publish_hints",
             "evenlag.publishing.approvals.decide",
-            "sandbox.demo.run_demo",
+            "evenlag.cli.demo.become_module",
         ):
             patch.setattr(place, _reach)
         patch.setattr(socket.socket, "connect", _no_connection)
@@ -274,7 +272,7 @@ def _refuse(constant: str) -> Any:
 
 def check(words: list[str], stdin: bytes = b"") -> Result:
     """Call the command, and hold what it did to what is promised of all commands."""
-    result = CliRunner().invoke(app, words, input=stdin)
+    result = CliRunner().invoke(app, words, input=stdin, obj=_reach)
     told = f"{words!a}: {result.exit_code}\n{result.output!a}"
     assert result.exception is None or isinstance(result.exception, SystemExit), (
         f"{words!a}: {result.exception!r}"

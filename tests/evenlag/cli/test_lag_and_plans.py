@@ -14,7 +14,7 @@ from tests.support.lakes.command_lake import APPLIED_PLAN, FIRST_SLOT, REJECTED_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 
 def test_lag_sums_up_the_newest_snapshot_by_group(evenlag: Evenlag, lake: Path) -> None:

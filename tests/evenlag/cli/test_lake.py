@@ -1,4 +1,4 @@
-"""`evenlag tables` and `evenlag maintain`: sizes, verdicts, and mistakes in the call."""
+"""`evenlag lake status` and `evenlag lake maintain`: sizes, verdicts, and mistakes in the call."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from tests.support.spark_tables import unset_properties
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 
-def test_tables_tells_sizes_and_what_is_not_as_it_should_be(
-    evenlag: Evenlag, lake: Path, tmp_path: Path
-) -> None:
+def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(lake, copy)
     unset_properties(copy, PLANS)
-    answer = evenlag("tables", "--lake", copy, "--json")
+    answer = evenlag("lake", "status", "--lake", copy, "--json")
     assert answer.exit_code == 0
     content = json.loads(answer.stdout)
     by_name = {row["table"]: row for row in content["tables"]}
@@ -37,15 +35,15 @@ def test_tables_tells_sizes_and_what_is_not_as_it_should_be(
     assert by_name["lag"]["is_healthy"]
     assert not checks["plans", "PROPERTIES"]["is_ok"]
     assert not by_name["plans"]["is_healthy"]
-    shown = evenlag("tables", "--lake", copy)
+    shown = evenlag("lake", "status", "--lake", copy)
     assert shown.exit_code == 0
     assert "plans: PROPERTIES" in shown.stdout
 
 
 def test_maintain_needs_a_policy_and_knows_its_steps(evenlag: Evenlag) -> None:
-    answer = evenlag("maintain", "--only", "compct")
+    answer = evenlag("lake", "maintain", "--only", "compct")
     assert answer.exit_code == 2
     assert "did you mean 'compact'?" in answer.stderr
-    answer = evenlag("maintain")
+    answer = evenlag("lake", "maintain")
     assert answer.exit_code == 2
     assert "name the file with --config" in answer.stderr

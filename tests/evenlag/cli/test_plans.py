@@ -14,7 +14,7 @@ from tests.support.lakes.command_lake import APPLIED_PLAN, FIRST, FIRST_SLOT, SE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 NOBODY = "the group has no members: its application is not running, or takes partitions by assign()"
 

@@ -8,14 +8,15 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from evenlag.cli.cluster_target import make_policy
+from evenlag.cli.cluster_target import policy_text
+from evenlag.policy.loader import parse_policy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 POLICY = """\
 lake: s3a://bucket/lake
@@ -59,20 +60,22 @@ def test_secrets_are_looked_for_only_when_asked_and_never_shown(evenlag: Evenlag
 
 
 def test_without_a_file_only_the_named_groups_are_published_for() -> None:
-    published = make_policy("a:1", "k", lake=None, groups=("payments", "/x-[0-9]/"), publish=True).policy
+    text = policy_text("a:1", "k", lake=None, groups=("payments", "/x-[0-9]/"), publish=True)
+    published = parse_policy(text).policy
     assert published.group_settings("k", "payments").mode.value == "auto"
     assert published.group_settings("k", "x-1").mode.value == "auto"
     assert published.group_settings("k", "other").mode.value == "observe"
-    planned = make_policy("a:1", "k", lake=None, groups=("payments",), publish=False).policy
+    text = policy_text("a:1", "k", lake=None, groups=("payments",), publish=False)
+    planned = parse_policy(text).policy
     assert planned.group_settings("k", "payments").mode.value == "shadow"
-    everybody = make_policy("a:1", "k", lake=None, groups=(), publish=False).policy
+    everybody = parse_policy(policy_text("a:1", "k", lake=None, groups=(), publish=False)).policy
     assert everybody.group_settings("k", "anybody").mode.value == "shadow"
 
 
 def test_a_secret_of_the_environment_stays_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENLAG_KAFKA_SASL_PLAIN_PASSWORD", "s3cret")
     monkeypatch.setenv("EVENLAG_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
-    loaded = make_policy("a:1", "k", lake=None, groups=(), publish=False)
+    loaded = parse_policy(policy_text("a:1", "k", lake=None, groups=(), publish=False))
     assert "s3cret" not in loaded.text
     assert "s3cret" not in repr(loaded.policy)
     assert loaded.policy.clusters["k"].kafka["security_protocol"] == "SASL_SSL"

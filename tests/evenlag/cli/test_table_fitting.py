@@ -7,8 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from evenlag.cli.console import table
-from evenlag.cli.table_fitting import fit
+from evenlag.cli.console import fit, table
 
 NUMBERS = ("1,234,567", "≥ 2,469,134", "12.34", "4 min 10 s")
 GROUP = "payments-eu-west-1.a-rather-long-group-name"

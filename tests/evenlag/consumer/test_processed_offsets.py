@@ -19,7 +19,7 @@ from tests.support.hints import Cluster, Runner, is_settled, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 NUM_PARTITIONS = 6

@@ -15,12 +15,12 @@ from evenlag.kafka.cluster_reader import ClusterReader, ClusterReading
 from evenlag.kafka.connection import admin_client
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.hint_topic import read_max_bytes
-from sandbox.kafka_python_rejoin_fix import finish_joins
+from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 

@@ -18,7 +18,7 @@ from tests.support.kip848.members import NewerMember
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 

@@ -15,7 +15,7 @@ from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, ReadingLimits, RequestBudget
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
 from tests.support.two_brokers import SecondBroker, StallingProxy
 
 if TYPE_CHECKING:

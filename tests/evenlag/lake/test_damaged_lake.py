@@ -138,7 +138,7 @@ def test_the_files_of_a_damaged_log_are_no_answer_either(
 COMMANDS = (
     ("lag",),
     ("plans",),
-    ("tables",),
+    ("lake", "status"),
     ("report", "--output", "never.html"),
     ("audit", "owner", "g", "--at", "2026-03-01T12:00"),
 )

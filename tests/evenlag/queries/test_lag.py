@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.formatting import at_least, at_least_duration, at_least_of, exact_of
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
-from evenlag.lower_bounds import at_least, at_least_duration, at_least_of, exact_of
 from evenlag.queries.lag import group_rows, member_rows
 
 if TYPE_CHECKING:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ import pytest
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import commit, frame, marker
+from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,18 +61,16 @@ def call(tmp_path: Path, *arguments: str, **environ: str) -> subprocess.Complete
 
 def test_the_audit_says_one_line(policy: Path, tmp_path: Path) -> None:
     done = call(tmp_path, "evenlag", "audit", "build", "--config", str(policy))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "starting Spark\n")
     assert done.stdout == "Audited c: 2026-03-01\n"
     assert not list((tmp_path / "scratch").glob("evenlag-*.log")), "Spark's own output is kept after an error"
 
 
 def test_maintenance_says_its_steps(policy: Path, tmp_path: Path) -> None:
-    done = call(tmp_path, "evenlag", "maintain", "--config", str(policy), "--only", "compact")
+    done = call(tmp_path, "evenlag", "lake", "maintain", "--config", str(policy), "--only", "compact")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Done: ")
-    ours = [line for line in done.stderr.splitlines() if " of " in line and ": " in line]
-    assert done.stderr.splitlines() == ours, done.stderr
-    assert "log4j" not in done.stderr
+    assert done.stderr.splitlines() == ["starting Spark", "maintenance: compact"], done.stderr
 
 
 def test_data_docs_say_their_own_lines(policy: Path, tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_data_docs_say_their_own_lines(policy: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     [line] = done.stderr.splitlines()
     assert " INFO " in line
-    assert "Data Docs of 0 runs: " in line
+    assert 'data_docs: {"num_runs": 0, "page": ' in line
 
 
 def test_great_expectations_is_silent_where_jobs_log(tmp_path: Path) -> None:
@@ -105,7 +107,46 @@ def test_what_keeps_spark_from_starting_is_told(policy: Path, tmp_path: Path) ->
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    [line] = done.stderr.splitlines()
+    started, line = done.stderr.splitlines()
+    assert started == "starting Spark"
     assert "is Java 17 or newer on the PATH?" in line
     kept = Path(line.rpartition(" is in ")[2])
     assert "no-java" in kept.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_command_leaves_neither_job_nor_jvm(
+    how: signal.Signals, policy: Path, tmp_path: Path
+) -> None:
+    marker = f"EVENLAG_TEST_MARKER={tmp_path}"
+    command = subprocess.Popen(
+        [sys.executable, "-m", "evenlag", "audit", "build", "--config", str(policy)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "EVENLAG_TEST_MARKER": str(tmp_path)},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not _jvms(marker) and time.monotonic() < deadline and command.poll() is None:
+            time.sleep(0.1)
+        assert _jvms(marker), "the job has started its JVM"
+        command.send_signal(how)
+        _, stderr = command.communicate(timeout=60)
+        assert command.returncode == (130 if how is signal.SIGINT else -how)
+        if how is signal.SIGINT:
+            assert stderr.splitlines()[-1] == "error: stopped"
+        assert wait_until_gone(marker, 30) == []
+    finally:
+        command.kill()
+
+
+def _jvms(marker: str) -> list[int]:
+    """Processes of the command's that run Java."""
+    found = []
+    for pid in processes_with(marker):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/exe").readlink().name == "java":
+                found.append(pid)
+    return found

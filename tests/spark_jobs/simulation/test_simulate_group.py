@@ -184,7 +184,7 @@ def test_a_group_is_scored_and_replayed_under_each_policy_or_says_why_not() -> N
         ("range:effort=3", "'effort=3' is not key=value with a key of range: cooldown_s, .*, min_gain$"),
         ("lag-aware:min_gain=2", "min_gain: Input should be less than 1"),
         ("lag-aware:count_slack=x", "count_slack cannot be 'x'"),
-        ("lag-aware-sticky:effort=-1", "effort must be at least 0: -1"),
+        ("lag-aware-sticky:effort=-1", "effort must be from 0 to below 2147483648: -1"),
     ],
 )
 def test_a_policy_that_cannot_be_compared_is_told_with_what_there_is(name: str, message: str) -> None:

@@ -27,7 +27,7 @@ from spark_jobs.steps.distributed_read import Errand, read_spread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
     from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = [pytest.mark.broker, pytest.mark.jvm]

@@ -1,0 +1,332 @@
+"""Run a Spark job as a process of its own, by name: this process needs neither PySpark nor Java.
+
+The job writes progress, result and error as JSON lines to a pipe (:mod:`evenlag.job_events`). Its standard
+output and standard error are copied to standard error here; the JVM's own output goes to a file. The job and
+its JVM never outlive the command: Ctrl-C ends them, and a job whose command was killed ends itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from evenlag.cli.console import console
+from evenlag.errors import JobError
+from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted, decode_event
+from evenlag.redaction import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import IO
+
+    import typer
+
+    from evenlag.job_events import JobEvent
+
+    ReportProgress = Callable[[str, int, int], None]
+
+# How long a job may take to end its JVM when it is interrupted, and afterwards what is left of its group.
+_PATIENCE_S: Final = 12.0
+_GROUP_PATIENCE_S: Final = 3.0
+_POLL_S: Final = 0.05
+_TAIL_LINES: Final = 8
+_TAIL_BYTES: Final = 20_000
+
+
+class JobRunner(Protocol):
+    """Runs one job; commands take it from the context's ``obj``, so that tests can give another one."""
+
+    def __call__(
+        self, job: str, arguments: Sequence[str], report: ReportProgress, /
+    ) -> dict[str, Any] | None:
+        """Run a job; as :func:`run_job`."""
+
+
+class JobFailedError(JobError):
+    """Raised when a job failed; carries the job's own message and exit code.
+
+    Attributes
+    ----------
+    result
+        What was done nevertheless; None when nothing was.
+    """
+
+    def __init__(self, message: str, exit_code: int, result: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.result = result
+
+
+class SparkMissingError(JobError):
+    """Raised when PySpark, the jobs or Java are not installed."""
+
+
+def job_runner(context: typer.Context) -> JobRunner:
+    """Return the runner of the context, which is :func:`run_job` unless a test gave another one.
+
+    Parameters
+    ----------
+    context
+        The command's context.
+
+    Returns
+    -------
+    JobRunner
+        The runner.
+    """
+    runner: JobRunner = context.obj or run_job
+    return runner
+
+
+def run_job(job: str, arguments: Sequence[str], report: ReportProgress, /) -> dict[str, Any] | None:
+    """Run a job as ``python -m spark_jobs.<job>`` and wait for it.
+
+    Parameters
+    ----------
+    job
+        Name of the job's module in ``spark_jobs``, e.g. ``cycle``.
+    arguments
+        Its arguments. Names and paths only: a command line shows in the list of processes.
+    report
+        Called with (step, done, total).
+
+    Returns
+    -------
+    dict or None
+        The job's result; None when it ended well and sent none.
+
+    Raises
+    ------
+    SparkMissingError
+        When PySpark, the jobs or Java are not installed.
+    JobFailedError
+        When the job failed or was killed.
+    KeyboardInterrupt
+        After Ctrl-C, when the job and its JVM have ended.
+    """
+    require_spark()
+    report("starting Spark", 0, 1)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, encoding="utf-8") as events:
+        command = [sys.executable, *_safe_path(), "-m", f"spark_jobs.{job}", *arguments]
+        try:
+            process = subprocess.Popen(
+                [*command, "--quiet", f"--events-fd={writing}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(writing,),
+                process_group=0,
+                encoding="utf-8",
+                errors="replace",
+            )
+        finally:
+            os.close(writing)
+        outcome = _Outcome()
+        copying = threading.Thread(target=_copy_output, args=(process.stdout, outcome), daemon=True)
+        copying.start()
+        try:
+            for line in events:
+                event = decode_event(line)
+                if event is not None:
+                    _receive(event, outcome, report)
+            process.wait()
+        except BaseException:
+            outcome.is_stopped = True
+            raise
+        finally:
+            _end_group(process)
+            copying.join(_GROUP_PATIENCE_S)
+    return _conclude(job, process.returncode, outcome)
+
+
+def required_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a result that must exist.
+
+    Parameters
+    ----------
+    job
+        Name of the job.
+    result
+        What its runner returned.
+
+    Returns
+    -------
+    dict
+        The result.
+
+    Raises
+    ------
+    JobFailedError
+        When there is none.
+    """
+    if result is None:
+        raise JobFailedError(f"the job {job} ended well and sent no result", 1)
+    return result
+
+
+@contextmanager
+def shown_progress() -> Iterator[ReportProgress]:
+    """Show each step with a bar on a terminal, or as a line on standard error where there is none.
+
+    Yields
+    ------
+    callable
+        Takes (step, done, total).
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    out = console(stderr=True)
+    if not out.is_terminal:
+        seen: set[str] = set()
+
+        def print_step(step: str, _done: int, _total: int) -> None:
+            if step not in seen:
+                seen.add(step)
+                out.print(step)
+
+        yield print_step
+        return
+    columns = (SpinnerColumn(finished_text="+"), TextColumn("{task.description}"), BarColumn(),
+               MofNCompleteColumn(), TimeElapsedColumn())  # fmt: skip
+    with Progress(*columns, console=out) as progress:
+        tasks: dict[str, Any] = {}
+
+        def report(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = progress.add_task(step, total=total)
+            progress.update(tasks[step], completed=done, total=total)
+
+        yield report
+
+
+def require_spark() -> None:
+    """Check that the jobs, PySpark and Java can be found, without starting any of them.
+
+    Raises
+    ------
+    SparkMissingError
+        With what to install.
+    """
+    for module in ("spark_jobs", "pyspark"):
+        if find_spec(module) is None:
+            raise SparkMissingError(
+                f"this needs {module}, which is not installed: pip install 'evenlag[spark]'; "
+                "it also needs Java 17 or newer"
+            )
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise SparkMissingError(
+            "this needs Java, which is not on the PATH: install Java 17 or newer, or set JAVA_HOME"
+        )
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What the job has sent so far, and the end of what it printed."""
+
+    result: dict[str, Any] | None = None
+    failure: JobFailed | None = None
+    spark_log: str | None = None
+    is_stopped: bool = False
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+
+
+def _receive(event: JobEvent, outcome: _Outcome, report: ReportProgress) -> None:
+    match event:
+        case JobStarted():
+            outcome.spark_log = event.spark_log
+        case JobProgress():
+            report("starting Spark", 1, 1)
+            report(event.step, event.done, event.total)
+        case JobResult():
+            outcome.result = dict(event.result)
+        case JobFailed():
+            outcome.failure = event
+
+
+def _conclude(job: str, returncode: int, outcome: _Outcome) -> dict[str, Any] | None:
+    """Return the result, or raise what the job failed with."""
+    if outcome.failure is not None:
+        raise JobFailedError(outcome.failure.message, outcome.failure.exit_code, outcome.result)
+    if outcome.result is not None or returncode == 0:
+        return outcome.result
+    exit_code, how = returncode, f"with exit code {returncode}"
+    if returncode < 0:
+        exit_code = 128 - returncode
+        how = f"by {signal.Signals(-returncode).name} (exit code {exit_code})"
+        if returncode == -signal.SIGKILL:
+            how += ", as the kernel does when memory runs out"
+    message = f"the job {job} ended {how}, without a result"
+    tail = list(outcome.tail)
+    log = outcome.spark_log
+    if log is not None and Path(log).is_file():
+        message += f"; Spark's own output is in {log}"
+        tail = _last_lines(Path(log)) + tail
+    lines = [message, *(f"  {redact(line)}" for line in tail[-_TAIL_LINES:])]
+    raise JobFailedError("\n".join(lines), exit_code)
+
+
+def _safe_path() -> list[str]:
+    """Keep the current folder off the job's module path, unless this process has it there as well."""
+    here = str(Path.cwd())
+    return [] if {"", here} & set(sys.path) else ["-P"]
+
+
+def _copy_output(source: IO[str] | None, outcome: _Outcome) -> None:
+    """Copy what the job prints to standard error, and keep its end; not what it prints when it is stopped."""
+    for line in source or ():
+        outcome.tail.append(line.rstrip("\n"))
+        if not outcome.is_stopped:
+            sys.stderr.write(line)
+
+
+def _last_lines(log: Path) -> list[str]:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        return file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """End the job, if it still runs, and what is left of its process group."""
+    # A second Ctrl-C cuts the waiting short.
+    with contextlib.suppress(KeyboardInterrupt):
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_S)
+        if process.poll() is not None and _group_ends(process.pid):
+            return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _group_ends(group: int) -> bool:
+    """Wait until a process group is empty; False when it is not within the time limit."""
+    deadline = time.monotonic() + _GROUP_PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(_POLL_S)
+    return False

@@ -1,0 +1,232 @@
+"""Values as text for people: numbers, shares, durations, moments, and sums that are only partly known."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+# What is not known.
+NOTHING: Final = "-"
+
+
+def number(value: float | None, *, digits: int = 0) -> str:
+    """Format a number with thousands separators.
+
+    Parameters
+    ----------
+    value
+        The number; None when it is not known.
+    digits
+        Digits after the decimal point.
+
+    Returns
+    -------
+    str
+        The text; a dash for what is not known or not finite.
+
+    Examples
+    --------
+    >>> number(24000), number(2.416, digits=2), number(None)
+    ('24,000', '2.42', '-')
+    """
+    return NOTHING if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    """Format a share as per cent.
+
+    Parameters
+    ----------
+    value
+        The share, 1 for all of it; None when it is not known.
+
+    Returns
+    -------
+    str
+        The text; a dash for what is not known or not finite.
+
+    Examples
+    --------
+    >>> percent(0.1234), percent(None)
+    ('12.3 %', '-')
+    """
+    return NOTHING if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
+
+
+def duration(milliseconds: float | None) -> str:
+    """Format a duration in its two largest units.
+
+    Parameters
+    ----------
+    milliseconds
+        The duration in ms; None when it is not known.
+
+    Returns
+    -------
+    str
+        The text, rounded down; a dash for what is not known or not finite.
+
+    Examples
+    --------
+    >>> duration(90_061_000), duration(59_999), duration(None)
+    ('1 d 1 h', '59 s', '-')
+    """
+    if milliseconds is None or not math.isfinite(milliseconds):
+        return NOTHING
+    seconds = int(milliseconds // 1000)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    for index, (name, size) in enumerate(units):
+        if seconds >= size or name == "s":
+            rest = seconds % size
+            smaller = units[index + 1] if index + 1 < len(units) else None
+            tail = f" {rest // smaller[1]} {smaller[0]}" if smaller and rest >= smaller[1] else ""
+            return f"{seconds // size} {name}{tail}"
+    raise AssertionError("the last unit fits everything")
+
+
+def moment(value: datetime | None) -> str:
+    """Format a moment in UTC, to the second.
+
+    Parameters
+    ----------
+    value
+        The moment, with its time zone; None when it is not known.
+
+    Returns
+    -------
+    str
+        For example ``2026-03-01 13:05:00Z``; a dash for None.
+    """
+    return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Suggest the nearest name, as the end of a message.
+
+    Parameters
+    ----------
+    name
+        The name that does not exist.
+    names
+        The names that do.
+
+    Returns
+    -------
+    str
+        Empty when nothing is near.
+
+    Examples
+    --------
+    >>> did_you_mean("ordrs", ["orders", "billing"])
+    "; did you mean 'orders'?"
+    """
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def at_least(value: float | None, num_unknown: int | None) -> str:
+    """Format a sum for a column: ``≥`` marks a lower bound, a dash what is not known at all.
+
+    Parameters
+    ----------
+    value
+        The sum of what is known.
+    num_unknown
+        How many parts are not known; None when that is not recorded.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
+    >>> at_least(4403, 10), at_least(4403, 0), at_least(None, 24)
+    ('≥ 4,403', '4,403', '-')
+    """
+    return f"≥ {number(value)}" if num_unknown and value is not None else number(value)
+
+
+def at_least_duration(milliseconds: float | None, num_unknown: int | None) -> str:
+    """Format a duration as :func:`at_least` formats a number.
+
+    Parameters
+    ----------
+    milliseconds
+        The sum of what is known, in ms.
+    num_unknown
+        How many parts are not known; None when that is not recorded.
+
+    Returns
+    -------
+    str
+        The text.
+    """
+    told = duration(milliseconds)
+    return f"≥ {told}" if num_unknown and milliseconds is not None else told
+
+
+def at_least_of(value: float | None, num_unknown: int | None, num_partitions: int | None) -> str:
+    """Format a sum over partitions in words, with how many of them are not known.
+
+    Parameters
+    ----------
+    value
+        The sum of what is known.
+    num_unknown, num_partitions
+        How many partitions are not known, and how many there are; None when that is not recorded.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
+    >>> at_least_of(4403, 10, 24), at_least_of(4403, 0, 24), at_least_of(None, 24, 24)
+    ('at least 4,403 (10 of 24 unknown)', '4,403', '- (24 of 24 unknown)')
+    """
+    if not num_unknown:
+        return number(value)
+    told = NOTHING if value is None else f"at least {number(value)}"
+    return f"{told} ({_unknown(num_unknown, num_partitions)})"
+
+
+def exact_of(
+    value: float | None, num_unknown: int | None, num_partitions: int | None, *, digits: int = 0
+) -> str:
+    """Format a figure that has no lower bound (a skew, a mean): a dash while any partition is not known.
+
+    Parameters
+    ----------
+    value
+        The figure.
+    num_unknown, num_partitions
+        How many partitions are not known, and how many there are; None when that is not recorded.
+    digits
+        Digits after the decimal point.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
+    >>> exact_of(2.42, 10, 24, digits=2), exact_of(2.42, 0, 24, digits=2)
+    ('- (10 of 24 unknown)', '2.42')
+    """
+    if not num_unknown:
+        return number(value, digits=digits)
+    return f"{NOTHING} ({_unknown(num_unknown, num_partitions)})"
+
+
+def _unknown(num_unknown: int, num_partitions: int | None) -> str:
+    of_all = "" if num_partitions is None else f" of {number(num_partitions)}"
+    return f"{number(num_unknown)}{of_all} unknown"

@@ -1,0 +1,136 @@
+"""Events of a job as JSON lines: the protocol between a job's process and the process that started it.
+
+A job writes its events to a file descriptor of its own (``--events-fd``). Spark and the libraries write to
+standard output and standard error, so nothing that they print can damage an event. Each event is one JSON
+object on one line; ``event`` names its kind. A reader ignores lines that it does not know, so that either
+side may be newer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """The job's process runs and has read its arguments.
+
+    Attributes
+    ----------
+    job
+        Name of the job's module, e.g. ``spark_jobs.cycle``.
+    spark_log
+        File that receives the JVM's output; None when the JVM writes to the job's own output.
+    """
+
+    event: ClassVar[str] = "started"
+    job: str
+    spark_log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """A step started (``done`` is 0), continued, or finished (``done`` equals ``total``).
+
+    Attributes
+    ----------
+    step
+        Name of the step, for people.
+    done, total
+        Units of work done so far, and in all.
+    """
+
+    event: ClassVar[str] = "progress"
+    step: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What the job did.
+
+    Attributes
+    ----------
+    result
+        The job's summary; its keys depend on the job.
+    """
+
+    event: ClassVar[str] = "result"
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """The job failed. It may follow a result: then part of the work was done.
+
+    Attributes
+    ----------
+    message
+        One line, or one line for each mistake in the policy.
+    exit_code
+        Exit code of the job's process.
+    """
+
+    event: ClassVar[str] = "error"
+    message: str
+    exit_code: int
+
+
+JobEvent: TypeAlias = JobStarted | JobProgress | JobResult | JobFailed
+_KINDS: dict[str, type[JobEvent]] = {
+    kind.event: kind for kind in (JobStarted, JobProgress, JobResult, JobFailed)
+}
+
+
+def encode_event(event: JobEvent) -> str:
+    r"""Encode an event as one line of JSON.
+
+    Parameters
+    ----------
+    event
+        The event; values that JSON does not know (moments, days) are written as text.
+
+    Returns
+    -------
+    str
+        The line, with its newline.
+
+    Examples
+    --------
+    >>> encode_event(JobProgress("observe", 1, 2))
+    '{"event": "progress", "step": "observe", "done": 1, "total": 2}\n'
+    """
+    return json.dumps({"event": event.event, **asdict(event)}, default=str) + "\n"
+
+
+def decode_event(line: str) -> JobEvent | None:
+    """Decode one line.
+
+    Parameters
+    ----------
+    line
+        The line, with or without its newline.
+
+    Returns
+    -------
+    JobEvent or None
+        None for a line that is no event of a known kind.
+
+    Examples
+    --------
+    >>> decode_event('{"event": "error", "message": "no such cluster", "exit_code": 2}')
+    JobFailed(message='no such cluster', exit_code=2)
+    >>> decode_event("log4j: something else") is None
+    True
+    """
+    try:
+        values = json.loads(line)
+        return _KINDS[values.pop("event")](**values)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

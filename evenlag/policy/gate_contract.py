@@ -1,0 +1,302 @@
+"""What an entry of ``GATES`` consists of: the observed value, the limit, the message, the documentation.
+
+Plain data without pydantic, pandas or Spark. Settings, expectations, alerts, simulations and the page of
+gates are derived from the same entries, and executors import them too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Comparison(StrEnum):
+    """How an observed value must compare with its limit."""
+
+    EQUAL = "equal"
+    AT_MOST = "at_most"
+    AT_LEAST = "at_least"
+
+    def holds(self, observed: Any, allowed: Any) -> bool:
+        """Whether a known value is within its limit.
+
+        Parameters
+        ----------
+        observed, allowed
+            The value and its limit, in the same unit.
+
+        Returns
+        -------
+        bool
+            Whether the comparison holds.
+        """
+        if self is Comparison.EQUAL:
+            return bool(observed == allowed)
+        return bool(observed <= allowed) if self is Comparison.AT_MOST else bool(observed >= allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A limit that no setting changes.
+
+    Attributes
+    ----------
+    value
+        What is allowed.
+    """
+
+    value: Any
+
+    def allowed(self, _settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
+        """What is allowed: always the same value."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetting:
+    """A setting of the group's rule, declared there because the planner uses it too.
+
+    Attributes
+    ----------
+    name
+        The setting.
+    kind
+        Its type, ``int`` or ``float``.
+    plus
+        Added to the setting.
+    """
+
+    name: str
+    kind: type
+    plus: int = 0
+
+    def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
+        """What is allowed by a group's settings, given as plain values."""
+        return settings[self.name] + self.plus
+
+
+@dataclass(frozen=True, slots=True)
+class GateSetting:
+    """A limit that only its gate uses. It declares the setting of that name in a rule's ``gates``.
+
+    Attributes
+    ----------
+    name
+        The setting.
+    default
+        Its default; the type of the default is the type of the setting.
+    description
+        What it means.
+    unit
+        Its unit, as the documentation writes it.
+    ge, gt, le, lt
+        Its bounds, as pydantic names them; None: not bounded.
+    """
+
+    name: str
+    default: int | float
+    description: str
+    unit: str = ""
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    @property
+    def kind(self) -> type:
+        """The setting's type."""
+        return type(self.default)
+
+    def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
+        """What is allowed by a group's settings, given as plain values."""
+        return settings["gates"][self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimit:
+    """A limit that is computed from the plan's own inputs.
+
+    Attributes
+    ----------
+    inputs
+        The inputs that it needs.
+    compute
+        The limit from the values of `inputs`, in that order; an input may be None or NaN.
+    """
+
+    inputs: tuple[str, ...]
+    compute: Callable[..., Any]
+
+    def allowed(self, _settings: Mapping[str, Any], plan: Mapping[str, Any]) -> Any:
+        """What is allowed for a plan."""
+        return self.compute(*(plan[name] for name in self.inputs))
+
+
+Limit = Fixed | RuleSetting | GateSetting | PlanLimit
+
+
+class _Varying:
+    """A value of an example that differs from run to run, in any format."""
+
+    def __format__(self, _spec: str) -> str:
+        return "…"
+
+    def __str__(self) -> str:
+        return "…"
+
+
+VARYING: Final = _Varying()
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A plan that fails the gate, as the page of gates shows it.
+
+    Attributes
+    ----------
+    plan
+        What is wrong with it.
+    observed, allowed
+        The values in its verdict; :data:`VARYING` where they differ from run to run.
+    """
+
+    plan: str
+    observed: Any
+    allowed: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate.
+
+    Attributes
+    ----------
+    name
+        Its name in ``gate_results``.
+    fails_when
+        When a plan fails it, for the page of gates.
+    observed
+        The name of the observed value.
+    comparison
+        How it must compare with the limit. A value that is not known fails, unless `null_passes`.
+    limit
+        What is allowed.
+    message
+        The failure; ``{observed}`` and ``{allowed}`` are filled in.
+    example
+        A plan that fails.
+    inputs
+        Inputs of a plan that the observed value is computed from: columns of ``plans``, measures of its
+        ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
+        ``spark_jobs.transforms.gate_inputs`` adds. Empty: the input with the name `observed`.
+    compute
+        The observed value from the values of `inputs`, in that order. It works on single numbers as well as
+        on arrays with one element per plan, so arithmetic only. None: the input itself.
+    null_passes
+        Whether an unknown value passes. A group without a previous hint has no cooldown, for example.
+    is_routine
+        Whether healthy groups fail it regularly. A plan that fails nothing else raises no alert.
+    not_simulated
+        Why simulations do not apply the gate; None: they do.
+    """
+
+    name: str
+    fails_when: str
+    observed: str
+    comparison: Comparison
+    limit: Limit
+    message: str
+    example: Example
+    inputs: tuple[str, ...] = ()
+    compute: Callable[..., Any] | None = None
+    null_passes: bool = False
+    is_routine: bool = False
+    not_simulated: str | None = None
+
+    @property
+    def limit_column(self) -> str:
+        """Name of the column with the limits, beside that of the observed values."""
+        return f"allowed_{self.name}"
+
+    @property
+    def observed_inputs(self) -> tuple[str, ...]:
+        """Inputs of the observed value, in the order in which `compute` takes them."""
+        return self.inputs or (self.observed,)
+
+    @property
+    def all_inputs(self) -> tuple[str, ...]:
+        """Inputs of the observed value and of the limit."""
+        return self.observed_inputs + (self.limit.inputs if isinstance(self.limit, PlanLimit) else ())
+
+    def observe(self, plan: Mapping[str, Any]) -> Any:
+        """Compute the observed value.
+
+        Parameters
+        ----------
+        plan
+            The inputs by name: numbers of one plan, or arrays with one element per plan.
+
+        Returns
+        -------
+        Any
+            A number or an array, as the inputs are.
+        """
+        values = [plan[name] for name in self.observed_inputs]
+        return values[0] if self.compute is None else self.compute(*values)
+
+    def passes(self, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
+        """Evaluate the gate for one plan.
+
+        Parameters
+        ----------
+        settings
+            The group's settings as plain values.
+        plan
+            The inputs by name.
+
+        Returns
+        -------
+        bool
+            Whether the plan passes.
+        """
+        observed = self.observe(plan)
+        if is_unknown(observed):
+            return self.null_passes
+        return self.comparison.holds(observed, self.limit.allowed(settings, plan))
+
+    def explain(self, observed: Any, allowed: Any) -> str:
+        """Describe a failure.
+
+        Parameters
+        ----------
+        observed, allowed
+            The value, None or NaN when it is not known, and its limit.
+
+        Returns
+        -------
+        str
+            The gate's message with both values; for an unknown value, that it is not known.
+        """
+        if is_unknown(observed):
+            return f"{self.observed} is not known, so {self.name} cannot be passed"
+        return self.message.format(observed=observed, allowed=allowed)
+
+
+def is_unknown(value: Any) -> bool:
+    """Whether a value is None or NaN.
+
+    Parameters
+    ----------
+    value
+        A single value.
+
+    Returns
+    -------
+    bool
+        Whether it is not known.
+    """
+    return value is None or bool(value != value)  # noqa: PLR0124 - NaN is the number that is not itself

@@ -1,0 +1,210 @@
+"""The gates: every plan must pass each of them before it may be approved.
+
+To add a gate, add an entry here and its failing plan to the tests. Derived from an entry: its setting in a
+rule's ``gates``, its expectation, its rows in ``gate_results``, whether a failure raises an alert, how a
+simulation applies it, and its rows in ``docs/gates.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupState
+from evenlag.policy.gate_contract import (
+    VARYING,
+    Comparison,
+    Example,
+    Fixed,
+    Gate,
+    GateSetting,
+    PlanLimit,
+    RuleSetting,
+    is_unknown,
+)
+
+# Kafka's default, for a hint topic that does not exist yet.
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
+# What a record contains besides the payload: the hint's envelope, the key, the headers of record and batch.
+HINT_OVERHEAD_BYTES: Final = 2_048
+
+_BY_CONSTRUCTION: Final = "the assignors of a simulation make valid plans only"
+_OF_THE_MOMENT: Final = "it depends on the moment of the decision, which a simulation does not have"
+_OF_THE_HINT: Final = "a simulation publishes no hint"
+
+
+def _payload_limit(hint_topic_max_bytes: Any) -> int:
+    is_known = not is_unknown(hint_topic_max_bytes)
+    return (int(hint_topic_max_bytes) if is_known else DEFAULT_MAX_MESSAGE_BYTES) - HINT_OVERHEAD_BYTES
+
+
+def _hintable_type(group_type: Any) -> str:
+    """The group's type where hints reach it, else all types that they reach."""
+    return str(group_type) if group_type in HINTABLE_TYPES else " or ".join(HINTABLE_TYPES)
+
+
+GATES: Final = (
+    Gate(
+        "no_duplicates",
+        fails_when="a partition is in the plan twice",
+        observed="num_duplicates",
+        comparison=Comparison.EQUAL,
+        limit=Fixed(0),
+        message="{observed} partitions are in the plan twice",
+        example=Example("partition 0 is in it twice", 1, 0),
+        not_simulated=_BY_CONSTRUCTION,
+    ),
+    Gate(
+        "complete",
+        fails_when="a partition of a topic that a member subscribes to has no owner",
+        observed="num_missing",
+        comparison=Comparison.EQUAL,
+        limit=Fixed(0),
+        message="{observed} partitions of subscribed topics have no owner",
+        example=Example("partition 0 has no owner", 1, 0),
+        not_simulated=_BY_CONSTRUCTION,
+    ),
+    Gate(
+        "valid_owners",
+        fails_when="an owner is not a member, or does not subscribe to the topic",
+        observed="num_invalid_owners",
+        comparison=Comparison.EQUAL,
+        limit=Fixed(0),
+        message="{observed} partitions have an owner that is not a member or does not subscribe to the topic",
+        example=Example("partition 0 goes to `a-stranger`", 1, 0),
+        not_simulated=_BY_CONSTRUCTION,
+    ),
+    Gate(
+        "no_violations",
+        fails_when="the checker of `assignor_core` finds a violation",
+        observed="num_violations",
+        comparison=Comparison.EQUAL,
+        limit=Fixed(0),
+        message="the checker finds {observed} violations; see the plan's violations",
+        example=Example("the checker found `UNASSIGNED: t0-1 is with nobody`", 1, 0),
+        not_simulated=_BY_CONSTRUCTION,
+    ),
+    Gate(
+        "count_slack",
+        fails_when="a partition could go to a member with more than 1 + `count_slack` fewer",
+        observed="count_gap",
+        comparison=Comparison.AT_MOST,
+        limit=RuleSetting("count_slack", int, plus=1),
+        message="a partition could go to a member that has {observed} fewer, at most {allowed} is allowed",
+        example=Example(
+            "`lag-aware` spreads each of three topics separately: 6 and 4 partitions", observed=2, allowed=1
+        ),
+    ),
+    Gate(
+        "max_moves",
+        fails_when="more partitions leave a live owner than `max_moves`",
+        observed="moves",
+        comparison=Comparison.AT_MOST,
+        limit=RuleSetting("max_moves", int),
+        message="moves {observed} partitions, at most {allowed} are allowed",
+        example=Example("`lag-aware` swaps two partitions where `max_moves` is 1", 2, 1),
+    ),
+    Gate(
+        "min_gain",
+        fails_when="the load of the most loaded member falls by less than `min_gain`",
+        observed="gain",
+        comparison=Comparison.AT_LEAST,
+        limit=RuleSetting("min_gain", float),
+        message="lowers the largest lag of a member by {observed:.1%}, at least {allowed:.1%} is required",
+        example=Example(
+            "a swap brings the most loaded member from 1,700 to 910 where `min_gain` is 0.9", 0.4647, 0.9
+        ),
+        is_routine=True,
+    ),
+    Gate(
+        "lag_known",
+        fails_when="the lag of any planned partition is null",
+        observed="num_unknown_partitions",
+        comparison=Comparison.EQUAL,
+        limit=Fixed(0),
+        message="the lag of {observed} partitions is not known",
+        example=Example("partition 3 has no commit and the rule no `reset_policy`", 1, 0),
+        not_simulated="partitions with unknown lag keep their owner, and the simulated lag stays known",
+    ),
+    Gate(
+        "snapshot_fresh",
+        fails_when="the snapshot ended more than `max_snapshot_age_s` ago",
+        observed="snapshot_age_s",
+        comparison=Comparison.AT_MOST,
+        limit=GateSetting(
+            "max_snapshot_age_s", 900, "maximum age of the snapshot at the decision", "s", ge=1, le=86_400
+        ),
+        message="the snapshot is {observed:.0f} s old, at most {allowed} s are allowed",
+        example=Example(
+            "the snapshot ended more than a second ago, `max_snapshot_age_s` is 1", VARYING, allowed=1
+        ),
+        not_simulated=_OF_THE_MOMENT,
+    ),
+    Gate(
+        "group_stable",
+        fails_when="the group's state is not Stable",
+        observed="group_state",
+        comparison=Comparison.EQUAL,
+        limit=Fixed(GroupState.STABLE.value),
+        message="the group is {observed}, not {allowed}",
+        example=Example(
+            "the group was rebalancing in the snapshot", GroupState.PREPARING_REBALANCE, GroupState.STABLE
+        ),
+        not_simulated="a rebalancing group is never planned",
+    ),
+    Gate(
+        "hint_protocol",
+        fails_when="the group's type is neither classic nor consumer (KIP-848)",
+        observed="group_type",
+        comparison=Comparison.EQUAL,
+        limit=PlanLimit(("group_type",), _hintable_type),
+        message="the group speaks the {observed} protocol, hints need {allowed}",
+        example=Example("the group is a share group", "share", "classic or consumer"),
+        not_simulated=_OF_THE_HINT,
+    ),
+    Gate(
+        "hint_assignor",
+        fails_when=f"the group has not selected `{EVENLAG_ASSIGNOR}` as its assignor",
+        observed="group_assignor",
+        comparison=Comparison.EQUAL,
+        limit=Fixed(EVENLAG_ASSIGNOR),
+        message="the group's assignor is {observed}: hints need a group that has selected {allowed}",
+        example=Example("the group's consumers use `range`", "range", EVENLAG_ASSIGNOR),
+        not_simulated=_OF_THE_HINT,
+    ),
+    Gate(
+        "cooldown",
+        fails_when="the group's last hint is younger than `cooldown_s`",
+        observed="since_last_hint_s",
+        comparison=Comparison.AT_LEAST,
+        limit=GateSetting(
+            "cooldown_s", 600, "minimum time between two hints of a group", "s", ge=0, le=604_800
+        ),
+        message="the last hint is {observed:.0f} s old, the cooldown is {allowed} s",
+        example=Example("the group had a hint moments ago, `cooldown_s` is 600", VARYING, 600),
+        null_passes=True,
+        is_routine=True,
+    ),
+    Gate(
+        "payload_fits",
+        fails_when=(
+            "no record of the hint topic can contain it: `max.message.bytes` in the snapshot, minus "
+            f"{HINT_OVERHEAD_BYTES:,} bytes for what surrounds the payload"
+        ),
+        observed="payload_bytes",
+        comparison=Comparison.AT_MOST,
+        limit=PlanLimit(("hint_topic_max_bytes",), _payload_limit),
+        message="the hint has {observed} bytes, a record of the hint topic can contain {allowed}",
+        example=Example(
+            "instance ids of 241 characters, and a hint topic whose `max.message.bytes` is 2,800",
+            VARYING,
+            752,
+        ),
+        not_simulated=_OF_THE_HINT,
+    ),
+)
+
+# A plan that fails only these raises no alert.
+ROUTINE_GATES: Final = frozenset(gate.name for gate in GATES if gate.is_routine)
+SIMULATED_GATES: Final = tuple(gate for gate in GATES if gate.not_simulated is None)
+# The settings of a rule's ``gates`` that the entries declare.
+GATE_SETTINGS: Final = tuple(gate.limit for gate in GATES if isinstance(gate.limit, GateSetting))

@@ -1,0 +1,208 @@
+"""The shell of every job: arguments, logging, session, events, errors and the end of the JVM.
+
+A job's module (``spark_jobs.cycle``, …) declares a :class:`Job` and calls :func:`run_job`. It runs as
+``python -m spark_jobs.<job>``, or as the application of ``spark-submit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from evenlag.errors import JobError
+from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
+from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
+from evenlag.redaction import redact
+from spark_jobs.runtime.event_channel import EventChannel
+from spark_jobs.runtime.quiet_session import quiet_log, quiet_session
+from spark_jobs.runtime.session import build_session, end_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.runtime.progress import ReportProgress
+
+_LOG = logging.getLogger(__name__)
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class JobWork:
+    """What a job does once its arguments and its policy have been checked.
+
+    Attributes
+    ----------
+    app_name
+        Name of the Spark application.
+    run
+        The work itself: session and progress in, summary out.
+    is_large
+        Whether the job processes millions of rows; matters on a local master only.
+    """
+
+    app_name: str
+    run: Callable[[SparkSession, ReportProgress], Mapping[str, Any]]
+    is_large: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job.
+
+    Attributes
+    ----------
+    module
+        Name of its module, e.g. ``spark_jobs.audit``.
+    description
+        For ``--help``.
+    add_arguments
+        Adds the job's own arguments.
+    prepare
+        Reads the policy and checks the arguments, before a JVM starts.
+    step
+        Name of the step for the log, from the arguments.
+    is_quiet
+        Whether Spark's own output goes to a file also when nobody asks for it.
+    """
+
+    module: str
+    description: str | None
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    prepare: Callable[[argparse.Namespace], JobWork]
+    step: Callable[[argparse.Namespace], str]
+    is_quiet: bool = False
+
+
+class IncompleteJobError(JobError):
+    """Raised when a job has a result, and part of its work failed.
+
+    Attributes
+    ----------
+    result
+        The summary of what was done.
+    """
+
+    def __init__(self, error: JobError, result: Mapping[str, Any]) -> None:
+        super().__init__(str(error))
+        self.retriable = error.retriable
+        self.exit_code = error.exit_code
+        self.result = result
+
+
+def run_job(job: Job, argv: Sequence[str] | None = None) -> int:
+    """Run a job from the command line.
+
+    Parameters
+    ----------
+    job
+        The job.
+    argv
+        Its arguments; those of this process when None.
+
+    Returns
+    -------
+    int
+        The exit code: 0, that of the error (:mod:`evenlag.errors`), 1 for an unexpected error, or 130 after
+        an interrupt.
+    """
+    parser = argparse.ArgumentParser(prog=job.module, description=job.description)
+    job.add_arguments(parser)
+    parser.add_argument("--config", help="the policy file (default: EVENLAG_CONFIG, else evenlag.yaml)")
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        default=job.is_quiet,
+        help="write Spark's own output to a file, which is removed unless the job fails",
+    )
+    parser.add_argument(
+        "--events-fd",
+        type=int,
+        metavar="N",
+        help="write progress, result and error as JSON lines to this file descriptor; the job ends when its "
+        "reader does",
+    )
+    arguments = parser.parse_args(argv)
+    fields = {
+        "run_id": getattr(arguments, "run_id", None) or airflow_run_id(),
+        "cluster": _single(getattr(arguments, "cluster", None)),
+        "step": job.step(arguments),
+        "slot": _slot(getattr(arguments, "slot", None)),
+    }
+    with log_fields(**fields), EventChannel(arguments.events_fd) as events:
+        return _run(job, arguments, events)
+
+
+def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
+    step = job.step(arguments)
+    try:
+        set_up_logging(is_command=events.is_open)
+        work = job.prepare(arguments)
+        spark_log = quiet_log(work.app_name) if arguments.quiet else None
+        events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
+        with _session(work, is_quiet=arguments.quiet) as spark:
+            result = work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+    except JobError as error:
+        message = redact(str(error))
+        if isinstance(error, IncompleteJobError):
+            _report_result(step, error.result, events)
+        if not events.is_open:
+            _LOG.error("%s failed: %s", step, message)
+        events.send(JobFailed(message, error.exit_code))
+        return error.exit_code
+    except KeyboardInterrupt:
+        events.send(JobFailed("interrupted", _INTERRUPTED))
+        return _INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other end must hear of it
+        _LOG.critical("%s ended by an unexpected error", step, exc_info=True)
+        events.send(JobFailed(redact(f"{type(error).__name__}: {error}"), 1))
+        return 1
+    _report_result(step, result, events)
+    return 0
+
+
+def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -> None:
+    if events.is_open:
+        events.send(JobResult(result))
+    else:
+        _LOG.info("%s: %s", step, json.dumps(result, default=str))
+
+
+@contextmanager
+def _session(work: JobWork, *, is_quiet: bool) -> Iterator[SparkSession]:
+    """Provide a session that ends, with its JVM, however the job ends."""
+    if is_quiet:
+        with quiet_session(work.app_name, is_large=work.is_large) as spark:
+            yield spark
+        return
+    spark = build_session(work.app_name, is_large=work.is_large)
+    with end_session(spark):
+        yield spark
+
+
+def moment_argument(text: str) -> datetime:
+    """Parse an ISO 8601 moment with its UTC offset, as a type of an argument.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        When it has no offset: the machine's time zone must not decide.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text} has no offset: write e.g. {text}+00:00")
+    return moment
+
+
+def _single(cluster: str | Sequence[str] | None) -> str | None:
+    return cluster if isinstance(cluster, str) else None
+
+
+def _slot(slot: datetime | None) -> str | None:
+    return None if slot is None else slot.isoformat()

@@ -1,0 +1,87 @@
+"""The job's end of the event pipe: writes events, and ends the job when nobody reads them any more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from evenlag.job_events import encode_event
+
+if TYPE_CHECKING:
+    from evenlag.job_events import JobEvent
+
+# How long an interrupted job may take to end its JVM before its process group is killed.
+_PATIENCE_S: Final = 15.0
+
+
+class EventChannel:
+    """Writes events to a file descriptor; does nothing without one.
+
+    When the process that reads the events ends, even by SIGKILL, the job interrupts itself: a job that a
+    command started must not outlive the command.
+
+    Parameters
+    ----------
+    descriptor
+        A descriptor that is open for writing, or None.
+    """
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._is_abandoned = threading.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether events go anywhere."""
+        return self._descriptor is not None
+
+    def __enter__(self) -> Self:
+        if self._descriptor is not None:
+            # The JVM and Spark's workers must not keep the pipe open.
+            os.set_inheritable(self._descriptor, False)
+            threading.Thread(target=self._end_with_reader, args=(self._descriptor,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_abandoned.is_set():
+            _kill_group()
+
+    def send(self, event: JobEvent) -> None:
+        """Write an event; may be called from any thread.
+
+        Parameters
+        ----------
+        event
+            What happened.
+        """
+        if self._descriptor is None:
+            return
+        data = encode_event(event).encode()
+        # A reader that is gone is the watching thread's business.
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+    def _end_with_reader(self, descriptor: int) -> None:
+        """Wait for the end of the pipe's reader, then interrupt this process as Ctrl-C does."""
+        watch = select.poll()
+        # No event is requested: errors and hang-ups are always reported, and never for a regular file.
+        watch.register(descriptor, 0)
+        watch.poll()
+        self._is_abandoned.set()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(_PATIENCE_S)
+        _kill_group()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_group() -> None:
+    """Kill this process and all that it started, where it has a process group of its own."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,122 @@
+"""The step ``decide``: plan the groups of a slot's snapshot, and put the plans through the gates."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import SnapshotNotFoundError
+from evenlag.lake.snapshot_ids import floor_to_ms, slot_ms
+from evenlag.lake.tables import LAG, SNAPSHOTS
+from evenlag.logging_setup import WorkerLog, log_fields
+from spark_jobs.planning.context import PlanContext
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.progress import ReportProgress, no_progress
+from spark_jobs.runtime.session import is_large_snapshot, sized_session
+from spark_jobs.steps.load_plan_history import read_history
+from spark_jobs.steps.plan_groups import plan_assignments
+from spark_jobs.steps.run_records import keep_policy, keep_run
+from spark_jobs.steps.validate_plans import validate_plans
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from evenlag.policy.loader import LoadedPolicy
+
+# The gate on a snapshot's age allows a day at the most, and maintenance removes the rows of plans that were
+# never finished after three days: their transaction would still be in the table's log, and a repeat would
+# write heads without rows.
+_MAX_DECIDE_AGE: Final = timedelta(days=2)
+
+
+def run_decide(
+    spark: SparkSession,
+    loaded: LoadedPolicy,
+    cluster: str,
+    slot: datetime,
+    run_id: str,
+    progress: ReportProgress = no_progress,
+) -> dict[str, Any]:
+    """Plan the groups of a slot's snapshot and judge the plans; parameters as in :func:`run_observe`.
+
+    Returns
+    -------
+    dict
+        ``snapshot_id, plans, approved, rejected, waiting, failed, failures``: how many groups could not be
+        planned, and of at most 100 of them why.
+
+    Raises
+    ------
+    SnapshotNotFoundError
+        When the slot has not been observed, or was read more than two days ago.
+    JobError
+        A subclass that says what is wrong and what to do.
+    """
+    started_at, slot = datetime.now(UTC), floor_to_ms(slot)
+    loaded.cluster_settings(cluster)
+    lake = Lake(spark, loaded.policy.lake)
+    (context, num_rows), _ = run_in_parallel(
+        partial(_plan_context, lake, loaded, cluster, slot, run_id),
+        partial(keep_policy, lake, cluster, slot, loaded),
+    )
+    progress("decide: planning groups", 0, 1)
+    with log_fields(snapshot_id=context.snapshot_id), sized_session(spark, num_rows):
+        planned = plan_assignments(lake, context, num_rows)
+        progress("decide: planning groups", 1, 1)
+        try:
+            progress("decide: judging plans", 0, 1)
+            counts = validate_plans(lake, planned, context, started_at)
+            progress("decide: judging plans", 1, 1)
+        finally:
+            planned.release()
+    summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": planned.num_plans}
+    summary |= counts | {"failed": planned.num_failed, "failures": planned.failures}
+    keep_run(lake, cluster, run_id, "decide", slot, context.snapshot_id, started_at, summary)
+    return summary
+
+
+def _plan_context(
+    lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str
+) -> tuple[PlanContext, int]:
+    """What all plans share, and how many rows of lag there may be."""
+    from pyspark.sql import functions as sf
+
+    snapshot_id = lake.find_snapshot(cluster, slot_ms(slot))
+    if snapshot_id is None:
+        raise SnapshotNotFoundError(
+            f"slot {slot.isoformat()} of {cluster} has no finished snapshot: run observe for it first"
+        )
+    columns = (
+        "kafka_cluster_id",
+        "num_groups",
+        "num_partitions",
+        sf.unix_micros("finished_at").alias("finished_us"),
+    )
+    marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).select(*columns).take(1)[0]
+    finished_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=marker.finished_us)
+    age = datetime.now(UTC) - finished_at
+    if age > _MAX_DECIDE_AGE:
+        raise SnapshotNotFoundError(
+            f"slot {slot.isoformat()} of {cluster} was read {age.days} days ago: nobody decides upon "
+            "so old a reading, and maintenance may have removed what an earlier try left behind"
+        )
+    context = PlanContext(
+        policy=loaded.policy,
+        policy_hash=loaded.policy_hash,
+        cluster=cluster,
+        kafka_cluster_id=marker.kafka_cluster_id,
+        snapshot_id=snapshot_id,
+        slot=slot,
+        day=slot.date(),
+        finished_at=finished_at,
+        run_id=run_id,
+        log=WorkerLog.of_driver(),
+        history=read_history(lake, loaded.policy, cluster, slot),
+    )
+    # Every group on every partition at the most; only where that may be much is it worth a look.
+    num_rows = marker.num_groups * marker.num_partitions
+    if is_large_snapshot(num_rows):
+        num_rows = lake.read_snapshot(LAG, cluster, snapshot_id).count()
+    return context, num_rows

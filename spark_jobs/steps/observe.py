@@ -1,0 +1,84 @@
+"""The step ``observe``: take a slot's snapshot, compute its lag, settle earlier hints by it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from evenlag.lake.snapshot_ids import floor_to_ms
+from evenlag.logging_setup import log_fields
+from spark_jobs.runtime.cached_frames import CachedFrames
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.progress import ReportProgress, no_progress
+from spark_jobs.steps.collect_snapshot import collect_offsets
+from spark_jobs.steps.compute_lag import compute_lag
+from spark_jobs.steps.run_records import keep_run
+from spark_jobs.steps.score_plans import score_plans
+from spark_jobs.steps.settle_outcomes import find_pending, read_lives, read_outcomes, tell_settled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from evenlag.policy.loader import LoadedPolicy
+
+
+def run_observe(
+    spark: SparkSession,
+    loaded: LoadedPolicy,
+    cluster: str,
+    slot: datetime,
+    run_id: str,
+    progress: ReportProgress = no_progress,
+) -> dict[str, Any]:
+    """Collect a slot, compute its lag, and settle earlier hints by it.
+
+    Parameters
+    ----------
+    spark, loaded
+        The session and the policy.
+    cluster
+        Name of the cluster in the policy.
+    slot
+        The moment that the reading stands for; a slot that has its snapshot is not read again.
+    run_id
+        The run, for the records.
+    progress
+        Called with (step, done, total).
+
+    Returns
+    -------
+    dict
+        ``snapshot_id, is_new, num_groups, num_partitions, num_problems, outcomes, scored``.
+
+    Raises
+    ------
+    JobError
+        A subclass that says what is wrong and what to do.
+    """
+    started_at, slot = datetime.now(UTC), floor_to_ms(slot)
+    settings = loaded.cluster_settings(cluster)
+    lake = Lake(spark, loaded.policy.lake)
+    collected = collect_offsets(lake, cluster, settings, slot, run_id=run_id, progress=progress)
+    snapshot_id = collected.snapshot_id
+    with log_fields(snapshot_id=snapshot_id):
+        progress("observe: computing lag", 0, 1)
+        with CachedFrames() as kept:
+            lives = kept.cache(read_lives(lake, cluster))
+            with CachedFrames() as until_settled:
+                pending, _ = run_in_parallel(
+                    partial(find_pending, lake, cluster, lives, until_settled),
+                    partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
+                )
+                progress("observe: computing lag", 1, 1)
+                progress("observe: reading outcomes", 0, 1)
+                outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
+            # One after the other: when a table is written, Spark plans anew what is kept of it, and what is
+            # let go of just then by another thread stays for good. Scores keep what telling writes to.
+            scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
+            tell_settled(lake, cluster, snapshot_id, lives)
+        progress("observe: reading outcomes", 1, 1)
+        summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
+        keep_run(lake, cluster, run_id, "observe", slot, snapshot_id, started_at, summary)
+    return summary

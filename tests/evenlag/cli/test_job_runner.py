@@ -1,0 +1,198 @@
+"""The runner of jobs, with jobs that start no JVM: what it shows, returns, raises and leaves running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.cli import job_runner
+from evenlag.cli.job_runner import JobFailedError, SparkMissingError, require_spark, run_job
+from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted, decode_event, encode_event
+from tests.support.processes import processes_with, wait_until_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAD = """\
+import os, signal, sys, time
+from evenlag.job_events import *
+fd = int([a for a in sys.argv if a.startswith("--events-fd=")][0].partition("=")[2])
+def send(event):
+    os.write(fd, encode_event(event).encode())
+"""
+
+
+@pytest.fixture
+def write_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Put a package `spark_jobs` with one job in front of ours."""
+
+    def write(body: str) -> Path:
+        package = tmp_path / "spark_jobs"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "job.py").write_text(HEAD + textwrap.dedent(body), encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+        monkeypatch.setattr(job_runner, "require_spark", lambda: None)
+        return tmp_path
+
+    return write
+
+
+def _ignore(_step: str, _done: int, _total: int) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        JobStarted("spark_jobs.audit", "/tmp/log"),
+        JobProgress("a\nb", 1, 2),
+        JobResult({"days": []}),
+        JobFailed("é", 2),
+    ],
+)
+def test_an_event_is_one_line_that_reads_back(
+    event: JobStarted | JobProgress | JobResult | JobFailed,
+) -> None:
+    line = encode_event(event)
+    assert line.count("\n") == 1
+    assert decode_event(line) == event
+
+
+@pytest.mark.parametrize(
+    "line", ["", "WARN something", "[1]", "{}", '{"event": "new"}', '{"event": "error"}', "1"]
+)
+def test_a_line_that_is_no_event_is_ignored(line: str) -> None:
+    assert decode_event(line) is None
+
+
+def test_progress_and_result_come_through_whatever_the_job_prints(
+    write_job: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_job("""
+        print('{"event": "result", "result": {"from": "stdout"}}', flush=True)
+        send(JobStarted("spark_jobs.job"))
+        os.write(fd, b"no event\\n")
+        send(JobProgress("observe", 0, 2))
+        send(JobProgress("observe", 2, 2))
+        send(JobResult({"arguments": sys.argv[1:-2]}))
+    """)
+    told: list[tuple[str, int, int]] = []
+    result = run_job("job", ["--cluster=a b", "--x"], lambda *progress: told.append(progress))
+    assert result == {"arguments": ["--cluster=a b", "--x"]}
+    assert [step for step in told if step[0] == "observe"] == [("observe", 0, 2), ("observe", 2, 2)]
+    captured = capfd.readouterr()
+    assert captured.out == "", "standard output is the command's alone"
+    assert "from" in captured.err
+
+
+def test_an_error_is_the_commands_error_with_its_exit_code_and_what_was_done(
+    write_job: Callable[[str], Path],
+) -> None:
+    write_job("""
+        send(JobResult({"done": 1}))
+        send(JobFailed("one of two failed", 3))
+        sys.exit(3)
+    """)
+    with pytest.raises(JobFailedError, match="one of two failed") as error:
+        run_job("job", [], _ignore)
+    assert (error.value.exit_code, error.value.result) == (3, {"done": 1})
+
+
+def test_a_killed_job_is_told_with_the_end_of_its_output(write_job: Callable[[str], Path]) -> None:
+    folder = write_job("""
+        log = os.path.join(os.path.dirname(os.path.dirname(__file__)), "spark.log")
+        open(log, "w").write("first\\nOutOfMemoryError: heap\\n")
+        send(JobStarted("spark_jobs.job", log))
+        print("last words", flush=True)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    with pytest.raises(JobFailedError) as error:
+        run_job("job", [], _ignore)
+    first, *tail = str(error.value).splitlines()
+    assert "ended by SIGKILL (exit code 137), as the kernel does when memory runs out" in first
+    assert f"Spark's own output is in {folder / 'spark.log'}" in first
+    assert [line.strip() for line in tail] == ["first", "OutOfMemoryError: heap", "last words"]
+    assert error.value.exit_code == 137
+
+
+def test_a_job_that_dies_without_a_word_is_told_with_its_exit_code(write_job: Callable[[str], Path]) -> None:
+    write_job("sys.exit(7)")
+    with pytest.raises(JobFailedError, match="the job job ended with exit code 7, without a result") as error:
+        run_job("job", [], _ignore)
+    assert error.value.exit_code == 7
+
+
+def test_a_job_that_ends_well_without_a_result_returns_none(write_job: Callable[[str], Path]) -> None:
+    write_job("")
+    assert run_job("job", [], _ignore) is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_job_never_outlives_its_command(
+    how: signal.Signals, write_job: Callable[[str], Path], tmp_path: Path
+) -> None:
+    write_job("""
+        import subprocess
+        from spark_jobs_shell import EventChannel
+        # As the JVM: in the job's group, and deaf to Ctrl-C.
+        child = subprocess.Popen(
+            ["sleep", "300"], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+        )
+        with EventChannel(fd) as events:
+            events.send(JobProgress("running", 0, 1))
+            time.sleep(300)
+    """)
+    shell = (ROOT / "spark_jobs" / "runtime" / "event_channel.py").read_text(encoding="utf-8")
+    # Shorter than the test's patience.
+    (tmp_path / "spark_jobs_shell.py").write_text(shell.replace("15.0", "1.0"), encoding="utf-8")
+    code = """
+from evenlag.cli import job_runner
+job_runner.require_spark = lambda: None
+try:
+    job_runner.run_job("job", [], lambda step, *_: print(step, flush=True))
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
+"""
+    marker = f"JOB_RUNNER_TEST={tmp_path}"
+    command = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"JOB_RUNNER_TEST": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert command.stdout is not None
+        while command.stdout.readline() != "running\n":
+            assert command.poll() is None
+        assert len(processes_with(marker)) == 3, "the command, the job and what the job started"
+        command.send_signal(how)
+        assert command.wait(30) == {signal.SIGINT: 130}.get(how, -how)
+        assert wait_until_gone(marker, 20) == []
+    finally:
+        command.kill()
+
+
+def test_what_is_missing_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("evenlag.cli.job_runner.shutil.which", lambda _: None)
+    with pytest.raises(SparkMissingError, match="install Java 17 or newer") as error:
+        require_spark()
+    assert error.value.exit_code == 1
+    monkeypatch.setattr(
+        "evenlag.cli.job_runner.find_spec", lambda name: None if name == "pyspark" else object()
+    )
+    with pytest.raises(
+        SparkMissingError, match=r"this needs pyspark.*pip install 'evenlag\[spark\]'.*Java 17"
+    ):
+        require_spark()

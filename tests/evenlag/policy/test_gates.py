@@ -1,0 +1,112 @@
+"""Entries of GATES: their settings, their inputs, and how they evaluate and explain single plans."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from evenlag.lake.tables import PLANS
+from evenlag.policy.gate_contract import (
+    VARYING,
+    Comparison,
+    Example,
+    Fixed,
+    Gate,
+    GateSetting,
+    RuleSetting,
+    is_unknown,
+)
+from evenlag.policy.gates import GATE_SETTINGS, GATES, ROUTINE_GATES
+from evenlag.policy.group_settings import GateLimits, GroupSettings
+from spark_jobs.transforms.gate_inputs import COMPUTED_INPUTS, METRIC_PREFIXES, gate_inputs
+
+MEASURES = {
+    column.name: re.findall(r"(\w+):", column.type) for column in PLANS.columns if "metrics" in column.name
+}
+HEAD_INPUTS = {
+    *PLANS.column_names,
+    *(f"{prefix}{name}" for prefix, column in METRIC_PREFIXES.items() for name in MEASURES[column]),
+}
+each_gate = pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.name)
+
+
+def test_names_and_observed_values_are_unique() -> None:
+    assert len({gate.name for gate in GATES}) == len(GATES)
+    assert len({gate.observed for gate in GATES}) == len(GATES)
+
+
+@each_gate
+def test_inputs_of_a_gate_are_columns_of_the_plan_or_computed(gate: Gate) -> None:
+    assert set(gate.all_inputs) <= HEAD_INPUTS | set(COMPUTED_INPUTS)
+
+
+@each_gate
+def test_a_value_that_is_computed_has_a_name_of_its_own(gate: Gate) -> None:
+    assert (gate.compute is None) == (gate.observed_inputs == (gate.observed,))
+    assert gate.compute is None or gate.observed not in gate_inputs()
+
+
+@each_gate
+def test_limits_that_are_settings_exist_with_their_type(gate: Gate) -> None:
+    if isinstance(gate.limit, GateSetting):
+        assert GateLimits.model_fields[gate.limit.name].annotation is gate.limit.kind
+        assert GateLimits.model_fields[gate.limit.name].default == gate.limit.default
+        assert GateLimits.model_fields[gate.limit.name].description == gate.limit.description
+    if isinstance(gate.limit, RuleSetting):
+        assert GroupSettings.model_fields[gate.limit.name].annotation is gate.limit.kind
+
+
+@each_gate
+def test_the_example_of_a_gate_fails_it(gate: Gate) -> None:
+    example = gate.example
+    if VARYING in (example.observed, example.allowed):
+        assert "…" in gate.explain(example.observed, example.allowed)
+    else:
+        assert not gate.comparison.holds(example.observed, example.allowed)
+
+
+def test_every_declared_setting_is_one_of_the_policy_s() -> None:
+    assert set(GateLimits.model_fields) == {limit.name for limit in GATE_SETTINGS} | {"min_breaches"}
+
+
+def test_healthy_groups_fail_only_these_gates() -> None:
+    assert {"cooldown", "min_gain"} == ROUTINE_GATES
+
+
+@pytest.mark.parametrize(
+    ("comparison", "passing", "failing"),
+    [
+        (Comparison.EQUAL, [2], [1, 3]),
+        (Comparison.AT_MOST, [1, 2], [3]),
+        (Comparison.AT_LEAST, [2, 3], [1]),
+    ],
+)
+def test_a_value_is_compared_with_its_limit(
+    comparison: Comparison, passing: list[int], failing: list[int]
+) -> None:
+    assert all(comparison.holds(value, 2) for value in passing)
+    assert not any(comparison.holds(value, 2) for value in failing)
+
+
+@pytest.mark.parametrize("unknown", [None, math.nan])
+@pytest.mark.parametrize("null_passes", [True, False])
+def test_an_unknown_value_fails_unless_the_gate_lets_it_pass(
+    unknown: float | None,
+    null_passes: bool,
+) -> None:
+    gate = Gate(
+        "made_up",
+        fails_when="",
+        observed="share",
+        comparison=Comparison.AT_MOST,
+        limit=Fixed(1),
+        message="{observed} of {allowed}",
+        example=Example("", 2, 1),
+        null_passes=null_passes,
+    )
+    assert is_unknown(unknown)
+    assert gate.passes({}, {"share": unknown}) is null_passes
+    assert gate.explain(unknown, 1) == "share is not known, so made_up cannot be passed"
+    assert gate.explain(2, 1) == "2 of 1"
