@@ -64,8 +64,8 @@ def publish(config: str, cluster: str) -> dict[str, Any]:
 def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
     from evenlag.policy.loader import load_policy
-    from evenlag.publishing.approvals import find_waiting as find
-    from evenlag.publishing.approvals import set_aside_shadowed
+    from evenlag.publishing.approval_requests import set_aside_shadowed
+    from evenlag.publishing.waiting_plans import find_waiting as find
 
     run_id, slot = _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):

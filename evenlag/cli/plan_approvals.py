@@ -97,7 +97,7 @@ def _decide(
         "cluster": target.name,
         "plan_id": found["plan_id"],
         "group_id": found["group_id"],
-        "status": approvals.APPROVED if approve else approvals.REJECTED,
+        "status": (PlanEvent.APPROVED if approve else PlanEvent.REJECTED).value,
         "actor": approvals.person(acting_person(actor)),
         "reason": reason.strip(),
         "run_id": f"command__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",

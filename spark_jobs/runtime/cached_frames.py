@@ -1,4 +1,4 @@
-"""Frames that Spark keeps while a block runs, and lets go of however it ends."""
+"""Spark DataFrames that are cached while a block runs, and unpersisted even when it fails."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 class CachedFrames(ExitStack):
-    """What a step asks for more than once; used in a ``with`` statement.
+    """The DataFrames that a step uses more than once; used in a ``with`` statement.
 
-    A session outlives a step, and a frame that nobody lets go of outlives it too: it takes memory, and each
-    write to a table that it names plans it anew.
+    A session outlives a step, and so does a DataFrame that is not unpersisted: it uses memory, and each
+    write to a table that it reads plans it again.
     """
 
     def cache(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
-        """Keep a frame's rows from their first use to the end of the block.
+        """Cache the rows of a DataFrame from their first use to the end of the block.
 
         Parameters
         ----------
         frame
-            What is asked for more than once.
+            The DataFrame.
         level
-            Where to keep it; as ``DataFrame.cache`` does when ``None``.
+            Where to cache it; as ``DataFrame.cache`` does when ``None``.
 
         Returns
         -------
         DataFrame
-            The same frame.
+            The same DataFrame.
         """
         self.callback(frame.unpersist)
         return frame.cache() if level is None else frame.persist(level)

@@ -1,4 +1,4 @@
-"""Independent Spark work at the same time: on small tables a query is the work of the driver alone."""
+"""Independent Spark work in parallel: on small tables the driver does most of the work of a query."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     Parameters
     ----------
     *calls
-        They depend on nothing of each other; of two writes, each goes to a table of its own, and to none that
-        a frame names which another call keeps and lets go of (``docs/adr/0045``).
+        Independent calls. Two of them never write to one table, nor one to a table whose DataFrame another
+        caches and unpersists (``docs/adr/0045``).
 
     Returns
     -------
     list
-        What they returned, in their order.
+        The results, in the order of the calls.
 
     Raises
     ------
     Exception
-        The first one, in the order of the calls, after all of them have ended.
+        The first error, in the order of the calls, after all of them have ended.
     """
     with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
-        # What their log records are about goes with them; a context serves one thread only.
+        # Each call keeps the fields of the caller's log records; a context serves one thread only.
         running = [pool.submit(copy_context().run, call) for call in calls]
     return [call.result() for call in running]

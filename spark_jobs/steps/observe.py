@@ -64,8 +64,8 @@ def run_observe(
     snapshot_id = collected.snapshot_id
     with log_fields(snapshot_id=snapshot_id):
         progress("observe: computing lag", 0, 1)
-        with CachedFrames() as kept:
-            lives = kept.cache(read_lives(lake, cluster))
+        with CachedFrames() as cached:
+            lives = cached.cache(read_lives(lake, cluster))
             with CachedFrames() as until_settled:
                 pending, _ = run_in_parallel(
                     partial(find_pending, lake, cluster, lives, until_settled),
@@ -74,8 +74,8 @@ def run_observe(
                 progress("observe: computing lag", 1, 1)
                 progress("observe: reading outcomes", 0, 1)
                 outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
-            # One after the other: when a table is written, Spark plans anew what is kept of it, and what is
-            # let go of just then by another thread stays for good. Scores keep what telling writes to.
+            # One after the other: a write to a table makes Spark plan its cached DataFrames again, and one
+            # that another thread unpersists meanwhile stays cached. Scores cache tables that events write to.
             scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
             tell_settled(lake, cluster, snapshot_id, lives)
         progress("observe: reading outcomes", 1, 1)

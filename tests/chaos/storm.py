@@ -11,6 +11,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from assignor_core.hint import STOP_KEY, HintPayload, derive_group_key, encode_hint, hint_key
+from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from sandbox.kafka.topic_admin import create_topic, read_offsets
 from sandbox.workload.workload import Workload
@@ -296,7 +297,7 @@ class Storm:
     # Hints.
 
     def _describe(self) -> LiveGroup | None:
-        live = read_live_groups(self.cluster.admin, [self.group_id])[self.group_id]
+        live = read_live_groups(self.cluster.admin, {self.group_id: GroupType.CLASSIC})[self.group_id]
         return live if live.state == "Stable" and live.fingerprint is not None else None
 
     def _payload(self, live: LiveGroup, dealt: Dealt) -> HintPayload:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from evenlag.monitoring import alerts
 from evenlag.policy.loader import parse_policy
-from evenlag.publishing import approvals
+from evenlag.publishing import approval_requests, approvals, waiting_plans
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.revocation import withdraw_hint
 from sandbox.workload.workload import Workload
@@ -108,7 +108,7 @@ class Stage:
         return made
 
     def note(self, what: str, **about: Any) -> None:
-        """Set down what was done now."""
+        """Record an action with the current time."""
         sys.stdout.write(f"{datetime.now(UTC):%H:%M:%S} {what} {about or ''}\n")
         sys.stdout.flush()
         self.done.append({"wall_ms": time.time_ns() // 1_000_000, "what": what, **about})
@@ -190,9 +190,9 @@ class Stage:
     def ask(self, slot: datetime) -> list[str]:
         """Ask a person for each plan of a slot that waits; returns the plans."""
         asked = []
-        for head in approvals.find_waiting(self.loaded, self.cluster, slot):
-            with contextlib.suppress(approvals.NotWaitingError):
-                approvals.ask(
+        for head in waiting_plans.find_waiting(self.loaded, self.cluster, slot):
+            with contextlib.suppress(waiting_plans.NotWaitingError):
+                approval_requests.request_approval(
                     self.loaded, self.cluster, head["plan_id"], run_id=self._run_id(), now=datetime.now(UTC)
                 )
                 asked.append(head["plan_id"])
