@@ -1,7 +1,7 @@
-"""Delta's log of a table, opened without a JVM: which files the table has, or one clear line on why not.
+"""Delta's log of a table, read without a JVM: the table's files, or one line about the error.
 
-A table that was never written has no log and no data, and that is an answer. A table whose log is gone,
-damaged or incomplete has rows that nobody could see, so it is an error.
+A table without log and data does not exist yet. A table whose log is missing, damaged or incomplete contains
+rows that no reader would return, which is an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
 _TODO_ELSEWHERE: Final = f"check the address and the credentials of the storage, else {_TODO}"
 _MESSAGE_LENGTH: Final = 300
-# Of a colour, and of a stack frame, which Rust's errors may end with.
+# Colours and stack frames in Rust's error messages.
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 
@@ -40,14 +40,14 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
     Returns
     -------
     deltalake.DeltaTable or None
-        None when the table has not been written yet.
+        None if the table does not exist yet.
 
     Raises
     ------
     OldLakeError
         When a development version wrote the lake.
     LakeSchemeError
-        When no reader here knows the lake's scheme.
+        When deltalake does not support the lake's URI scheme.
     LakeError
         When there is data without a log, or the log cannot be read.
     """
@@ -86,7 +86,7 @@ def _find_columns(paths: LakePaths, name: str) -> list[str] | None:
 
 
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
-    """Read which data files a table has: path, size, partition values and statistics, a row each.
+    """Read the data files of a table, one per row: path, size, partition values and statistics.
 
     Raises
     ------
@@ -104,12 +104,12 @@ def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
 
 @contextmanager
 def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
-    """Turn whatever reading a table raises into one line that names the table and its lake.
+    """Convert any exception of a read into one line that names the table and its lake.
 
     Raises
     ------
     LakeError
-        For any error that is not ours; a panic of Rust's code is no ``Exception`` in Python.
+        For any other exception, including a panic of Rust code, which is no ``Exception`` in Python.
     """
     try:
         yield
@@ -125,7 +125,7 @@ def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    r"""Return what an error says on one line: no colours, no stack frames, not endless.
+    r"""Return an error message on one line: without colours and stack frames, limited in length.
 
     Examples
     --------
@@ -139,13 +139,13 @@ def one_line(error: BaseException) -> str:
         text = line.strip().removeprefix("↳").strip()
         if text:
             parts.append("".join(sign if sign.isprintable() else "?" for sign in text))
-    # What an object of Rust's looks like inside helps nobody.
+    # Debug output of Rust objects is of no use to the reader.
     told = ": ".join(parts).partition(": ParsedLogPath")[0] or type(error).__name__
     return told if len(told) <= _MESSAGE_LENGTH else f"{told[:_MESSAGE_LENGTH]}..."
 
 
 def check_log_is_there(paths: LakePaths, table: Table) -> None:
-    """Refuse a local table that has data files and no log folder at all; Spark makes that folder first.
+    """Refuse a local table that has data files but no log folder; Spark creates that folder first.
 
     Raises
     ------
@@ -160,10 +160,10 @@ def check_log_is_there(paths: LakePaths, table: Table) -> None:
 
 
 def _log_that_came_late(paths: LakePaths, table: Table) -> Any | None:
-    """Tell a local table that was not written yet (None) from one whose log is gone."""
+    """Return None for a local table that does not exist yet; raise if its log is gone."""
     if not _has_data(paths.local_root / table.name) or _is_being_written(paths, table):
         return None
-    # Its first write may have ended since the log was looked for.
+    # Its first write may have finished since the log was opened.
     deltalake = _deltalake()
     try:
         return deltalake.DeltaTable(paths.table(table))
@@ -175,7 +175,7 @@ def _lost_log(paths: LakePaths, table: Table) -> LakeError:
     folder = paths.local_root / table.name
     return LakeError(
         f"table {table.name} of {paths.root} cannot be read: it has data files, but its log "
-        f"{folder / LOG_FOLDER} is gone: {_TODO}, or move {folder} away and let the table begin again"
+        f"{folder / LOG_FOLDER} is gone: {_TODO}, or move {folder} away to create the table again"
     )
 
 
@@ -184,7 +184,7 @@ def _has_data(folder: Path) -> bool:
 
 
 def _is_being_written(paths: LakePaths, table: Table) -> bool:
-    """Whether a writer holds the table's lock: its first write has data files before it has a log."""
+    """Return whether a writer holds the table's lock: a first write creates data files before the log."""
     try:
         file = (paths.local_root / LOCK_FOLDER / f"{table.name}.lock").open("r")
     except OSError:
@@ -198,7 +198,7 @@ def _is_being_written(paths: LakePaths, table: Table) -> bool:
 
 
 def check_protocol(delta: Any, table: Table) -> None:
-    """Refuse an open table whose rows only a newer reader tells apart from deleted ones.
+    """Refuse a table that needs a newer reader, e.g. to skip deleted rows.
 
     Raises
     ------
@@ -208,13 +208,13 @@ def check_protocol(delta: Any, table: Table) -> None:
     needed = delta.protocol().min_reader_version
     if needed > PROTOCOL[0]:
         raise SchemaError(
-            f"table {table.name}: somebody has turned a table feature on, it needs a reader of version "
+            f"table {table.name}: a table feature was enabled, it needs a reader of version "
             f"{needed}; evenlag reads version {PROTOCOL[0]}: {_TODO}"
         )
 
 
 def _check_complete(log: Path, version: int, num_files: int) -> None:
-    """Compare with what Spark noted beside the commit: a log that was cut between two lines still parses.
+    """Compare with Spark's checksum file of the commit: a log that is cut between two lines still parses.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def _check_complete(log: Path, version: int, num_files: int) -> None:
     try:
         noted = json.loads(note.read_text(encoding="utf-8"))["numFiles"]
     except (OSError, ValueError, KeyError, TypeError):
-        # deltalake writes no such note, and Spark goes on without one.
+        # deltalake writes no checksum file, and Spark does not require one.
         _check_beginning(log)
         return
     if noted != num_files:
@@ -233,7 +233,7 @@ def _check_complete(log: Path, version: int, num_files: int) -> None:
 
 
 def _check_beginning(log: Path) -> None:
-    """A log begins with version 0 or with a checkpoint."""
+    """Check that a log begins with version 0 or with a checkpoint."""
     if (log / f"{0:020d}.json").is_file() or (log / "_last_checkpoint").is_file():
         return
     if next(log.glob("*.checkpoint*"), None) is None:

@@ -1,4 +1,4 @@
-"""Where a lake's tables are, and the lock that one writer at a time holds per table on a local folder."""
+"""Location of a lake's tables, and the lock that serializes the writers of a table on a local folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG_FOLDER: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class LakePaths:
-    """The places in one lake.
+    """The paths of one lake.
 
     Attributes
     ----------
@@ -34,17 +34,17 @@ class LakePaths:
 
     @property
     def is_local(self) -> bool:
-        """Whether the lake is a folder of this machine."""
+        """Return whether the lake is a folder of this machine."""
         return urlparse(self.root).scheme in {"", "file"}
 
     @property
     def local_root(self) -> Path:
-        """The folder of a local lake.
+        """Return the folder of a local lake.
 
         Raises
         ------
         LakeError
-            When the lake is elsewhere.
+            When the lake is not local.
         """
         if not self.is_local:
             raise LakeError(f"the lake {self.root} is not a local folder")
@@ -52,24 +52,24 @@ class LakePaths:
         return Path(unquote(parsed.path) if parsed.scheme else self.root).absolute()
 
     def table(self, table: Table) -> str:
-        """The folder of a table, in the form that Spark and deltalake both accept."""
+        """Return the folder of a table, in the form that Spark and deltalake both accept."""
         return self.folder(table.name)
 
     def folder(self, name: str) -> str:
-        """A folder under the root, in the form that Spark and deltalake both accept."""
+        """Return a folder under the root, in the form that Spark and deltalake both accept."""
         if self.is_local:
             return str(self.local_root / name)
         return f"{self.root.rstrip('/')}/{name}"
 
     def may_have_log(self, name: str) -> bool:
-        """Whether a folder under the root may be a Delta table; cheap, and certain on a local lake only."""
+        """Return whether a folder under the root may be a Delta table; only exact on a local lake."""
         return not self.is_local or (self.local_root / name / LOG_FOLDER).is_dir()
 
     @contextmanager
     def lock(self, table: Table) -> Iterator[None]:
-        """Hold a table's lock while writing to it; other lakes leave this to their log store.
+        """Hold a table's lock during a write; on other lakes the log store detects conflicts.
 
-        The lock is the kernel's (flock), so a process that is killed leaves none behind.
+        The kernel releases the lock (flock) of a process that is killed.
         """
         if not self.is_local:
             yield

@@ -1,7 +1,6 @@
-"""Light reads of the lake without a JVM, for the command, the publisher and the DAG files' tasks.
+"""Reads of the lake without a JVM, for the CLI, the publisher and the DAGs' tasks.
 
-``deltalake`` only reads what Spark wrote; the tables it writes itself go through
-:mod:`evenlag.lake.writer`.
+Tables that are written without a JVM go through :mod:`evenlag.lake.writer`.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class LakeReader:
         self.paths = LakePaths(root)
 
     def exists(self, table: Table) -> bool:
-        """Whether a table has been written yet.
+        """Return whether a table exists.
 
         Raises
         ------
         LakeError
-            When that cannot be known: there is data without a log, or the log cannot be read.
+            When there is data without a log, or the log cannot be read.
         """
         return open_log(self.paths, table) is not None
 
@@ -55,23 +54,23 @@ class LakeReader:
         Parameters
         ----------
         columns
-            The columns wanted, in order; all of the contract when not given.
+            Columns to read, in order; all of the contract when not given.
         filters
             (column, operator, value) with the operators ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``;
-            a row fulfils them all, and null fulfils none of them. Give ``cluster`` and ``day`` where they
-            are known: they prune files.
+            a row matches if all match; null matches none. Give ``cluster`` and ``day`` if known: they
+            prune files.
 
         Returns
         -------
         pyarrow.Table
-            Empty when the table has not been written yet; a column that an older file lacks is null.
+            Empty if the table does not exist; a column that a file lacks is null.
 
         Raises
         ------
         SchemaError
             When a column has another type in the lake than in the contract.
         LakeError
-            When the table is there but cannot be read, or not whole.
+            When the table exists but cannot be read completely.
         """
         schema = arrow_schema(table)
         names = list(columns or schema.names)
@@ -90,10 +89,10 @@ class LakeReader:
             return self._dataset(table, files, schema).to_table(columns=names, filter=condition)
 
     def _dataset(self, table: Table, files: pa.Table, schema: pa.Schema) -> Any:
-        """The rows of some files.
+        """Return a dataset of some files.
 
-        A file is known to Arrow by its partition values alone: Delta's statistics have been used by now, and
-        Arrow would take a missing one for a bound. Spark repeats the partition columns in its data files,
+        Arrow only gets a file's partition values: Delta's statistics were applied before, and Arrow would
+        interpret a missing one as a bound. Spark repeats the partition columns in its data files,
         deltalake does not.
         """
         import pyarrow.dataset as ds
@@ -116,10 +115,10 @@ class LakeReader:
         return ds.FileSystemDataset(fragments, schema, kind, filesystem)
 
     def _filesystem(self, table: Table, files: pa.Table) -> Any:
-        """Arrow's own file system for a local lake; deltalake's for all others.
+        """Return Arrow's own file system for a local lake; deltalake's for all others.
 
-        deltalake's is Python code that Arrow's threads call and let go of when they please: a process that
-        ends just then aborts (SIGABRT).
+        deltalake's is Python code that Arrow's threads call and release at any time: a process that exits at
+        that moment aborts (SIGABRT).
         """
         import pyarrow.fs as pa_fs
 
@@ -132,7 +131,7 @@ class LakeReader:
         return pa_fs.PyFileSystem(DeltaStorageHandler(self.paths.table(table), known_sizes=known))
 
     def latest_snapshot(self, cluster: str) -> dict[str, Any] | None:
-        """The finished snapshot with the newest slot, as a row; None when there is none."""
+        """Return the finished snapshot with the newest slot, as a row; None if there is none."""
         rows = self.read(SNAPSHOTS, filters=[("cluster", "=", cluster)])
         if rows.num_rows == 0:
             return None
@@ -140,7 +139,7 @@ class LakeReader:
         return newest
 
     def read_events(self, *, filters: Sequence[Filter] | None = None) -> pa.Table:
-        """Everything that happened to plans, whoever told it, oldest first."""
+        """Read the events of plans from both tables that contain them, oldest first."""
         import pyarrow as pa
 
         events = pa.concat_tables(
@@ -156,7 +155,7 @@ def _field(name: str) -> Any:
 
 
 def _constants(values: Mapping[str, Any]) -> Any:
-    """What holds for each row of a file: an expression of Arrow's."""
+    """Return an Arrow expression that is true for each row of a file."""
     import pyarrow.dataset as ds
 
     condition = ds.scalar(True)

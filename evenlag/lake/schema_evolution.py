@@ -1,9 +1,8 @@
-"""A table as it lies in the lake against its contract: what was added since, and what can never be.
+"""Checks of a table in the lake against its contract.
 
-Evolution adds columns only, and only ones that may be null. So an older evenlag goes on reading and writing a
-table that a newer one has added to, and a newer one reads rows without its columns as null. Everything else,
-a column that is gone or has another type, is not this table any more, and is refused before anything is
-written.
+Evolution only adds nullable columns. So an earlier version of evenlag still reads and writes a table to which
+a later one has added columns, and the later version reads rows without its columns as null. A table that
+lacks a required column or has a column of another type is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Column, Table
 
-# Least versions of a reader and a writer: what readers of any age can read.
+# Minimum reader and writer versions of Delta: all readers support them.
 PROTOCOL: Final = (1, 2)
 _OLD_LAKE: Final = (
     "a development version of evenlag wrote it. It cannot be read or migrated: set `lake` in the policy to a "
     "new, empty location (docs/upgrade.md)"
 )
-# Delta's names in its log beside Spark SQL's.
+# Names of types in Delta's log, where they differ from Spark SQL's.
 _SQL_NAMES: Final = {"integer": "int", "long": "bigint"}
 
 
 def simple_type(ddl: str) -> str:
-    """Bring a type into the form that Spark prints: lower case, no spaces.
+    """Convert a type to the form that Spark prints: lower case, no spaces.
 
     Examples
     --------
@@ -40,7 +39,7 @@ def simple_type(ddl: str) -> str:
 
 
 def type_of_log(kind: Any) -> str:
-    """Translate a type as Delta's log has it, parsed from JSON, into the form of :func:`simple_type`.
+    """Convert a type of Delta's log, parsed from JSON, to the form of :func:`simple_type`.
 
     Examples
     --------
@@ -103,21 +102,21 @@ def refuse_removed_columns(table: Table, actual: Collection[str]) -> None:
 
 
 def check_types(table: Table, actual: Mapping[str, str]) -> None:
-    """Refuse a table of which a column has another type than its contract says.
+    """Refuse a table with a column of another type than in its contract.
 
     Parameters
     ----------
     table
         The contract.
     actual
-        Types by column as they lie in the lake, in the form of :func:`simple_type`.
+        Types by column in the lake, in the form of :func:`simple_type`.
 
     Raises
     ------
     OldLakeError
         When the table has a column that development versions wrote.
     SchemaError
-        Naming table, column, both types and what to do.
+        Naming table, column, both types and the remedy.
     """
     refuse_removed_columns(table, actual)
     for column in table.columns:
@@ -125,13 +124,13 @@ def check_types(table: Table, actual: Mapping[str, str]) -> None:
         if found is not None and found != simple_type(column.type):
             raise SchemaError(
                 f"table {table.name}: column {column.name} is {found} in the lake and "
-                f"{simple_type(column.type)} to this evenlag. A column never changes its type: put the table "
-                "back as it was, or move its folder away and let it begin anew (docs/upgrade.md)"
+                f"{simple_type(column.type)} in its contract. A column never changes its type: restore the "
+                "table, or move its folder away to create it again (docs/upgrade.md)"
             )
 
 
 def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ...]:
-    """Tell which columns of the contract a table lacks, as one made by an older evenlag does.
+    """Return the columns of the contract that a table lacks, e.g. a table of an earlier version.
 
     Returns
     -------
@@ -141,28 +140,27 @@ def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ..
     Raises
     ------
     SchemaError
-        When a column has another type, or one is missing that every row must have: no version of evenlag
-        made such a table.
+        When a column has another type, or a required column is missing.
     """
     check_types(table, actual)
     missing = tuple(column for column in table.columns if column.name not in actual)
     for column in missing:
         if not column.nullable:
             raise SchemaError(
-                f"table {table.name}: column {column.name} is not in the lake, and every row has it: "
-                "somebody removed or renamed it. Put the table back as it was, or move its folder away and "
-                "let it begin anew (docs/upgrade.md)"
+                f"table {table.name}: column {column.name} is not in the lake, but required: it "
+                "was removed or renamed. Restore the table, or move its folder away to create it again "
+                "(docs/upgrade.md)"
             )
     return missing
 
 
 def unknown_columns(table: Table, columns: Collection[str]) -> list[str]:
-    """Tell which columns the contract does not know, sorted: a table that a newer evenlag wrote has some."""
+    """Return the columns that the contract does not have, sorted, e.g. those of a later version."""
     return sorted(set(columns) - set(table.column_names))
 
 
 def refuse_unknown(table: Table, columns: Collection[str]) -> None:
-    """Refuse rows with columns that the contract does not know: they would be lost.
+    """Refuse rows with columns that the contract does not have: their values would be lost.
 
     Raises
     ------
@@ -171,5 +169,5 @@ def refuse_unknown(table: Table, columns: Collection[str]) -> None:
     """
     if unknown := unknown_columns(table, columns):
         raise SchemaError(
-            f"table {table.name}: rows have columns that its contract does not know: {', '.join(unknown)}"
+            f"table {table.name}: rows have columns that its contract does not have: {', '.join(unknown)}"
         )

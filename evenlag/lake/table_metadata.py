@@ -1,4 +1,4 @@
-"""What Delta's log says of a table: files, schema, properties, protocol. No JVM, and no data is read."""
+"""Metadata of a table from Delta's log: files, schema, properties, protocol. No JVM, no data is read."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from evenlag.lake.tables import Table
 
 _SNAPSHOT: Final = "snapshot_id"
-# A longer string is cut in the statistics, and its maximum is made greater.
+# Longer strings are truncated in the statistics, and the maximum is rounded up.
 _WHOLE_BELOW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file that belongs to a table now.
+    """One current data file of a table.
 
     Attributes
     ----------
     size_bytes, num_rows
-        Of the file; -1 rows when the log does not tell.
+        Size and rows of the file; -1 rows if the log does not contain them.
     written_at
-        When it was written; a compacted one, when it was compacted.
+        When it was written; for a compacted file, when it was compacted.
     first_snapshot, last_snapshot
-        Least and greatest snapshot id in it; None when the table has none, or the log does not say for
-        certain: a missing, cut or half-known bound, or rows without a snapshot.
+        Smallest and largest snapshot id in it; None if the table has no such column, or if the bounds are not
+        exact: missing, truncated or only one known, or rows without a snapshot.
     """
 
     size_bytes: int
@@ -47,13 +47,13 @@ class DataFile:
 
     @property
     def only_snapshot(self) -> str | None:
-        """The one snapshot that all its rows are of; None when there are several or it cannot be told."""
+        """The snapshot of all its rows; None if there are several or it is unknown."""
         return self.first_snapshot if self.first_snapshot == self.last_snapshot else None
 
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """A table as its log tells it.
+    """Metadata of a table.
 
     Attributes
     ----------
@@ -62,13 +62,13 @@ class TableFiles:
     types
         Types by column, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
     properties
-        What is set on the table.
+        Delta's table properties.
     protocol
-        Least versions of a reader and a writer.
+        Minimum reader and writer versions.
     version
         Of the newest commit.
     commits_since_checkpoint, log_bytes
-        Of the log; None where it is not a folder of this machine.
+        Of the log; None if the lake is not local.
     """
 
     by_day: Mapping[tuple[str, date], tuple[DataFile, ...]]
@@ -81,12 +81,12 @@ class TableFiles:
 
     @property
     def num_files(self) -> int:
-        """How many files the table has."""
+        """Number of files."""
         return sum(len(files) for files in self.by_day.values())
 
     @property
     def num_rows(self) -> int:
-        """How many rows the table has, by its log."""
+        """Number of rows, by the log."""
         return sum(max(file.num_rows, 0) for files in self.by_day.values() for file in files)
 
     @property
@@ -96,7 +96,7 @@ class TableFiles:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that the table has rows of, sorted."""
+        """Clusters with rows in the table, sorted."""
         return tuple(sorted({cluster for cluster, _ in self.by_day}))
 
 
@@ -113,12 +113,12 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     Returns
     -------
     TableFiles or None
-        None when the table has not been written yet.
+        None if the table does not exist yet.
 
     Raises
     ------
     LakeError
-        When the table is there but its log cannot be read.
+        When the table exists but its log cannot be read.
     """
     delta = open_log(reader.paths, table)
     if delta is None:
@@ -162,7 +162,7 @@ def _files(actions: Any) -> dict[tuple[str, date], tuple[DataFile, ...]]:
 def certain_bounds(
     least: str | None, greatest: str | None, num_nulls: int | None
 ) -> tuple[str | None, str | None]:
-    """Keep a file's least and greatest string where the statistics are those of all its rows; else None.
+    """Return a file's smallest and largest string if the statistics are exact for all rows; else None.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How long a table keeps its log and the files that were replaced: as long the one as the other."""
+"""Delta properties of a table: log and replaced files have the same retention."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ DEFAULT_VACUUM_DAYS: Final = 7
 
 
 def retention(days: int) -> dict[str, str]:
-    """Properties of a table that keep its log and its replaced files for so many days."""
+    """Return the properties for a retention of the log and of replaced files.
+
+    Parameters
+    ----------
+    days
+        Retention in days.
+
+    Returns
+    -------
+    dict
+        Values by property name.
+    """
     duration = f"interval {days} days"
     return {"delta.logRetentionDuration": duration, "delta.deletedFileRetentionDuration": duration}

@@ -1,4 +1,4 @@
-"""Writing without a JVM: the tables of writer ``direct``, which ``deltalake`` writes and Spark never does."""
+"""Writes without a JVM: the tables of writer ``direct``, which only ``deltalake`` writes, never Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DeltaRsWriter:
-    """One table, held for writing; made by :func:`delta_rs_writer`.
+    """One table that is locked for writing; created by :func:`delta_rs_writer`.
 
     Attributes
     ----------
@@ -35,14 +35,14 @@ class DeltaRsWriter:
         self._table = table
 
     def rows(self, filters: Sequence[Filter], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Rows of the table as they stand while nobody else writes it."""
+        """Read rows; no other process writes the table at the same time."""
         found: list[dict[str, Any]] = self.lake.read(
             self._table, columns=columns, filters=filters
         ).to_pylist()
         return found
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write rows by the table's contract; what a row lacks is null.
+        """Append rows by the table's contract; missing values are null.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class DeltaRsWriter:
         data = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self._table))
         path = self.lake.paths.table(self._table)
         with self._as_lake_error():
-            # Its own columns are added, those of a newer evenlag stay null; other types are refused before.
+            # New columns are added, columns of a later version stay null; other types are refused before.
             delta = open_log(self.lake.paths, self._table)
             if delta is not None:
                 missing_columns(self._table, log_types(delta))
@@ -73,7 +73,7 @@ class DeltaRsWriter:
             )
 
     def compact(self, cluster: str, day: date, target_bytes: int) -> None:
-        """Bring the files of a (cluster, day) to a size; a cycle that wants to write waits meanwhile.
+        """Compact the files of a (cluster, day) to a target size; a cycle that writes the table waits.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class DeltaRsWriter:
             self._table_now().optimize.compact(partition_filters=filters, target_size=target_bytes)
 
     def vacuum(self, days: int) -> None:
-        """Delete files that were replaced longer ago, write a checkpoint and drop the log before it.
+        """Delete files replaced more than `days` ago, write a checkpoint and delete the log before it.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class DeltaRsWriter:
 
 @contextmanager
 def delta_rs_writer(root: str, table: Table) -> Iterator[DeltaRsWriter]:
-    """Hold a table for writing; on a local lake nobody else writes it meanwhile, so look and write are one.
+    """Lock a table for writing; on a local lake a read and a write in the block are atomic.
 
     Raises
     ------

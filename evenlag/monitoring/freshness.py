@@ -1,4 +1,4 @@
-"""Whether a cluster is still being watched: how old its newest finished snapshot is, and may be."""
+"""Freshness of a cluster: the age of its newest finished snapshot, and the allowed age."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
     from evenlag.lake.reader import LakeReader
 
-# The newest run may still be going on; the one before it must have left its snapshot.
+# The newest run may still be active; the run before it must have left its snapshot.
 _DUE_RUNS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How fresh a cluster's newest snapshot is.
+    """Freshness of a cluster's newest snapshot.
 
     Attributes
     ----------
     cluster
         Its name.
     snapshot_id, slot, finished_at
-        Of the newest finished snapshot; None when there is none.
+        Of the newest finished snapshot; None if there is none.
     age_s
-        Since it was finished.
+        Seconds since it was finished.
     limit_s
-        How old it may be: from the end of its reading or, by a schedule, from its slot; None: any age.
+        Allowed age in seconds: since its end or, by a schedule, since its slot; None: any age.
     is_fresh
         Whether it is within its limit.
     reason
-        In plain words.
+        Explanation.
     """
 
     cluster: str
@@ -55,26 +55,26 @@ def read_freshness(
     *,
     max_age_s: float | None = None,
 ) -> list[Freshness]:
-    """Judge the newest snapshot of clusters.
+    """Check the age of the newest snapshot of clusters.
 
-    Without `max_age_s` a schedule decides: the last run may still be going on, the one before it must have
-    left a snapshot. A cluster without a schedule is run by hand, and any snapshot of it will do.
+    Without `max_age_s` the schedule decides: the last run may still be active, the run before it must have
+    left a snapshot. A cluster without a schedule is run manually, and any snapshot is fresh.
 
     Parameters
     ----------
     reader
         The lake.
     schedules
-        Cron expression by cluster; None: by hand.
+        Cron expression by cluster; None: manual runs.
     now
-        The moment to judge at.
+        The current time.
     max_age_s
-        How old the newest snapshot may be, for all clusters; None: by the schedule.
+        Allowed age of the newest snapshot, for all clusters; None: by the schedule.
 
     Raises
     ------
     ValueError
-        When a schedule is none that is understood without Airflow; the message names the cluster.
+        When only Airflow can parse a schedule; the message names the cluster.
     LakeError
         When the snapshots cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Figures of a cluster for monitoring, from its newest snapshot; no JVM."""
+"""Metrics of a cluster for monitoring, from its newest snapshot; no JVM."""
 
 from __future__ import annotations
 
@@ -27,25 +27,34 @@ _EVENTS = (
 
 
 def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
-    """Measure a cluster.
+    """Read the metrics of a cluster.
+
+    Parameters
+    ----------
+    lake
+        Root folder of the lake.
+    cluster
+        Its name.
+    now
+        The current time.
 
     Returns
     -------
     dict
-        Metrics by name; one whose value is not known is left out.
+        Metrics by name; unknown ones are left out.
 
         ``snapshot.age_s, snapshot.completeness, snapshot.groups, snapshot.partitions``
             Of the newest snapshot.
         ``lag.records, lag.unknown_partitions``
-            The sum of the lag that the newest snapshot knows, left out when it knows none, and how many
-            partitions' lag it does not know; with any, the sum is a lower bound.
+            Sum of the known lag, left out if all lag is unknown, and the number of partitions with unknown
+            lag. If there are any, the sum is a lower bound.
         ``plans.made, plans.<event>``
             Plans made from the newest snapshot, and how many of these have the event. A plan is settled
             by a later snapshot than its own: ``plans.applied`` and ``plans.ignored`` stay 0.
         ``outcomes.<outcome>``
             Published plans of earlier snapshots that the newest snapshot settled, by outcome.
         ``approvals.open``
-            Plans that wait for a person.
+            Plans that wait for approval.
 
     Raises
     ------
@@ -75,7 +84,7 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
 
 
 def _lag(reader: LakeReader, wanted: list[Filter]) -> dict[str, Any]:
-    """Sum what is known of the lag, and count what is not; a snapshot without groups has a lag of 0."""
+    """Sum the known lag, and count partitions without; a snapshot without groups has a lag of 0."""
     import pyarrow.compute as pc
 
     lag = reader.read(LAG, columns=["lag_records"], filters=wanted)["lag_records"]

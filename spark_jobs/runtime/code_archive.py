@@ -1,7 +1,7 @@
-"""Our own code for executors: they have Spark and numpy, pyarrow, pandas and kafka-python, but no evenlag.
+"""evenlag's code for executors, which have Spark, numpy, pyarrow, pandas and kafka-python, but no evenlag.
 
-A session on a cluster sends the code along, as a zip. It is made of what this process runs, so driver and
-executors cannot differ; or it is the wheel that ``EVENLAG_WHEEL`` names, if that has the same code in it.
+A session on a cluster sends the code as a zip of this process's modules, so that driver and executors run the
+same code. Alternatively it sends the wheel in ``EVENLAG_WHEEL``, if that contains the same code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIMESTAMP: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def ship_code(context: SparkContext) -> None:
-    """Send the code to all executors of a session, those that come later included; once a session is enough.
+    """Send the code to all current and later executors of a session; call it once per session.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def ship_code(context: SparkContext) -> None:
     """
     from pyspark import SparkFiles
 
-    # Spark's own folder of this session: it goes when the session goes.
+    # Spark's folder of this session, which it deletes with the session.
     folder = Path(SparkFiles.getRootDirectory()) / "code"
     folder.mkdir(exist_ok=True)
     wheel = os.environ.get(WHEEL_VARIABLE)
@@ -67,19 +67,19 @@ def copy_wheel(wheel: Path, folder: Path) -> Path:
     Raises
     ------
     JobError
-        When it is no wheel, or holds another evenlag than runs here: two versions would make plans then.
+        When it is no wheel, or contains another version of evenlag than this process runs.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
             held = {name: archive.read(name) for name in archive.namelist() if name.startswith(PACKAGES)}
     except (OSError, zipfile.BadZipFile) as error:
-        raise JobError(f"{WHEEL_VARIABLE}={wheel} is no wheel that can be read: {error}") from error
+        raise JobError(f"{WHEEL_VARIABLE}={wheel} is not a readable wheel: {error}") from error
     different = [name for name, data in _sources() if held.get(name) != data]
     if different:
         raise JobError(
-            f"{WHEEL_VARIABLE}={wheel} holds another evenlag than runs here ({len(different)} files differ, "
-            f"first: {different[0]}): install that wheel where Spark's driver runs, or unset "
-            f"{WHEEL_VARIABLE} to send what runs here"
+            f"{WHEEL_VARIABLE}={wheel} contains another version of evenlag than this process runs "
+            f"({len(different)} files differ, first: {different[0]}): install that wheel "
+            f"where Spark's driver runs, or unset {WHEEL_VARIABLE} to send this process's code"
         )
     return Path(shutil.copyfile(wheel, folder / f"{wheel.stem}.zip"))
 

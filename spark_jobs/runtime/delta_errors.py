@@ -1,4 +1,4 @@
-"""What Spark raises while it reads or writes a table, as one error that names the table and the cause."""
+"""Spark's exceptions on table I/O, as one error that names the table and the cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenlag.errors import LakeConflictError, LakeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Causes that stand deep in a task's stack trace, in the words of the operating system.
+# Messages of the operating system that occur deep in a task's stack trace.
 _SYSTEM_CAUSES: Final = re.compile(
     r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded|File too large"
     r"|Operation not permitted|Input/output error"
@@ -20,19 +20,19 @@ _SYSTEM_CAUSES: Final = re.compile(
 _CONFLICT: Final = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 _CONFLICT_CLASS: Final = re.compile(r"\.(Concurrent\w+|MetadataChanged|ProtocolChanged)(Write)?Exception")
 _MAX_CAUSES: Final = 20
-# Others commit within a second or so; what still conflicts after that is no accident.
+# Other writers commit within about a second; repeated conflicts have another cause.
 _ATTEMPTS: Final = 5
 _FIRST_WAIT_S: Final = 0.2
 
 
 @contextmanager
 def as_lake_error(message: str) -> Iterator[None]:
-    """Turn what Spark raises into one error: the message, then the cause.
+    """Convert Spark's exceptions into one error: the message, then the cause.
 
     Raises
     ------
     LakeConflictError
-        When another writer's commit came in between; nothing was written.
+        When another writer committed at the same time; nothing was written.
     LakeError
         For any other failure.
     """
@@ -49,24 +49,23 @@ def as_lake_error(message: str) -> Iterator[None]:
         raise LakeError(told) from error
 
 
-def write_again_on_conflict(message: str, write: Callable[[], object]) -> None:
-    """Write, and again when another writer's commit came in between.
+def retry_on_conflict(message: str, write: Callable[[], object]) -> None:
+    """Write, and retry after a conflict with another writer.
 
-    Only where no lock of ours keeps writers apart, and only for writes that depend on what is in the table
-    (a MERGE, a replaced day): blind appends conflict with a change of the table's columns or properties, and
-    with nothing else.
+    Conflicts occur only on lakes without evenlag's lock, and only for writes that depend on the table's
+    content (a MERGE, a replaced day). Blind appends conflict only with a change of columns or properties.
 
     Parameters
     ----------
     message
-        What failed, should it fail.
+        Beginning of the error message.
     write
-        The whole write; it may be called several times.
+        Writes everything. Idempotent: it is retried after a conflict.
 
     Raises
     ------
     LakeConflictError
-        When it still conflicts after five attempts, about six seconds.
+        When the fifth attempt conflicts, after about six seconds.
     LakeError
         For any other failure.
     """
@@ -83,7 +82,7 @@ def write_again_on_conflict(message: str, write: Callable[[], object]) -> None:
 
 
 def _causes(error: Any) -> tuple[list[str], list[str]]:
-    """Class names and texts of a Java exception and of what caused it, the outermost first."""
+    """Return class names and messages of a Java exception and its causes, outermost first."""
     names, texts = [type(error).__name__], [str(error)]
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while cause is not None and len(names) < _MAX_CAUSES:

@@ -1,8 +1,8 @@
-"""Reads and writes of the lake by Spark: the only place where a job touches Delta.
+"""Reads and writes of Delta tables by Spark.
 
-Every append that can come twice can be repeated: it carries Delta's transaction id (application, version),
-and Delta skips a transaction that it has seen. The application id names job, cluster, snapshot and table and
-the version is constant, because one id with a growing version drops what arrives late.
+Appends that may be repeated are idempotent: they carry a Delta transaction id (application, version), and
+Delta skips a transaction that it has committed. The application id names job, cluster, snapshot and table.
+The version is constant, because an increasing version would drop late writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
 from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
 from spark_jobs.runtime.contract_columns import conform
-from spark_jobs.runtime.delta_errors import as_lake_error, write_again_on_conflict
+from spark_jobs.runtime.delta_errors import as_lake_error, retry_on_conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -61,14 +61,14 @@ class Lake:
         self._is_checked = False
 
     def exists(self, table: Table) -> bool:
-        """Whether a table has been written yet.
+        """Return whether a table exists.
 
         Raises
         ------
         OldLakeError
             When a development version wrote the lake.
         LakeError
-            When it has data and no log: a new one would hide what is there.
+            When it has data but no log: a new log would hide the data.
         """
         from delta.tables import DeltaTable
 
@@ -81,7 +81,7 @@ class Lake:
         return table.name in self._existing
 
     def read(self, table: Table) -> DataFrame:
-        """Read a table by its contract: a table not yet written is empty, a column not yet there is null.
+        """Read a table by its contract; a missing table is empty, a missing nullable column is null.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class Lake:
         )
 
     def read_snapshot(self, table: Table, cluster: str, snapshot_id: str) -> DataFrame:
-        """The rows of one snapshot."""
+        """Read the rows of one snapshot."""
         from pyspark.sql import functions as sf
 
         return self.read(table).where(
@@ -117,7 +117,7 @@ class Lake:
         )
 
     def read_events(self) -> DataFrame:
-        """Everything that happened to plans, whoever told it."""
+        """Read the events of plans from both tables that contain them."""
         return self.read(PLAN_EVENTS).unionByName(self.read(CONTROL_EVENTS))
 
     def append(
@@ -138,13 +138,13 @@ class Lake:
         frame
             The rows.
         app_id
-            What tells this write from all others, e.g. ``lag/orders/<snapshot>``; None when the rows carry
-            an id that no other attempt has. Looking for a transaction makes Delta replay the table's log,
-            which is half of a small append.
+            Identifies this write, e.g. ``lag/orders/<snapshot>``; None if the rows
+            have an id that no other attempt uses. To find a transaction, Delta replays the table's log, which
+            is half the cost of a small append.
         files
-            How many files to write at the most.
+            Maximum number of files to write.
         sort_by
-            Columns that the rows of a file stand in the order of, so that readers can skip.
+            Columns that rows are sorted by within a file, so that readers can skip row groups.
 
         Raises
         ------
@@ -161,14 +161,14 @@ class Lake:
         self.write(table, partial(self._append, table, rows, app_id))
 
     def insert_missing(self, table: Table, frame: DataFrame, key: tuple[str, ...], app_id: str) -> None:
-        """Insert the rows whose ``key`` is not there yet, atomically: of two writers one wins.
+        """Insert the rows whose ``key`` does not exist yet, atomically: one of two writers wins.
 
         Parameters
         ----------
         key
-            Columns that tell rows apart; give the partition columns too, so that the search stays small.
+            Columns that identify rows. Include the partition columns, so that the search stays small.
         app_id
-            As in :meth:`append`, for the write that makes the table.
+            As in :meth:`append`, for the write that creates the table.
         """
         refuse_unknown(table, frame.columns)
         rows = conform(frame, table).coalesce(1)
@@ -183,9 +183,9 @@ class Lake:
         *,
         sort_by: tuple[str, ...] = (),
     ) -> None:
-        """Put rows in the place of all that a table has of a cluster's days, in one commit.
+        """Replace all rows of a cluster's days in one commit.
 
-        It can be repeated, and conflicts with nothing but another replacing of the same days.
+        Idempotent. It conflicts only with another replacement of the same days.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class Lake:
         refuse_unknown(table, frame.columns)
         if not days:
             return
-        # A file a day: whole partitions are replaced, so nothing is left over to be compacted.
+        # One file per day: whole partitions are replaced, so there is nothing to compact.
         rows = conform(frame, table).repartition("day").sortWithinPartitions("day", *sort_by)
         listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
         name = cluster.replace("\\", "\\\\").replace("'", "\\'")
@@ -212,21 +212,21 @@ class Lake:
         self.write(table, partial(self._replace, table, rows, condition))
 
     def write(self, table: Table, work: Callable[[], object]) -> None:
-        """Do one piece of writing to a table: alone on a local lake, again after a conflict on others.
+        """Write to a table: under its lock on a local lake, with retries after conflicts elsewhere.
 
-        A table that an older evenlag made is first given the columns that it lacks.
+        Columns that an earlier version did not have are added first.
 
         Parameters
         ----------
         work
-            The whole of it; it may be called several times.
+            Writes everything. Idempotent: it is retried after a conflict.
 
         Raises
         ------
         SchemaError
-            When the table in the lake is not what its contract says.
+            When the table does not match its contract.
         LakeConflictError
-            When other writers' commits kept coming in between.
+            When all retries conflict with other writers.
         LakeError
             When the table belongs to another kind of writer, or the write failed.
         """
@@ -239,18 +239,18 @@ class Lake:
             work()
 
         if table.name not in self._existing:
-            # Before the lock: who holds it is taken for the one that writes the log.
+            # Before the lock is acquired: its holder counts as the writer of a missing log.
             check_log_is_there(self.paths, table)
         with self.paths.lock(table):
-            write_again_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
+            retry_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
 
     def sql_name(self, table: Table) -> str:
-        """A table as Spark SQL names it."""
+        """Return the table's name in Spark SQL."""
         path = self.paths.table(table).replace("`", "``")
         return f"delta.`{path}`"
 
     def find_snapshot(self, cluster: str, slot_ms: int) -> str | None:
-        """The id of the finished snapshot of a slot, None when there is none."""
+        """Return the id of the finished snapshot of a slot; None if there is none."""
         from pyspark.sql import functions as sf
 
         rows = (
@@ -280,7 +280,7 @@ class Lake:
         return None
 
     def _evolve(self, table: Table) -> None:
-        """Add the columns that a table of an older evenlag lacks; looked at once per table and lake."""
+        """Add nullable columns of the contract that a table lacks; checked once per table and lake."""
         if table.name in self._checked or not self.exists(table):
             return
         actual = dict(self.spark.read.format("delta").load(self.paths.table(table)).dtypes)
@@ -297,7 +297,7 @@ class Lake:
             self._append(table, rows, app_id)
             return
         match = " AND ".join(f"old.{name} <=> new.{name}" for name in key)
-        # By name: the table may have columns of a newer evenlag, which stay null.
+        # By name: the table may have columns of a later version, which stay null.
         values: dict[str, str | Column] = {f"`{name}`": f"new.`{name}`" for name in table.column_names}
         (
             DeltaTable.forPath(self.spark, self.paths.table(table))
@@ -315,7 +315,7 @@ class Lake:
         writer.save(self.paths.table(table))
 
     def _append(self, table: Table, rows: DataFrame, app_id: str | None) -> None:
-        """Append; the first write makes the table, with its properties, in the same commit."""
+        """Append; the first write creates the table and its properties in the same commit."""
         writer = rows.write.format("delta").mode("append").partitionBy(*CLUSTER_AND_DAY)
         if app_id is not None:
             writer = writer.option("txnAppId", f"{app_id}/{table.name}").option("txnVersion", _TXN_VERSION)
@@ -325,7 +325,7 @@ class Lake:
 
 
 def timestamp_of_ms(epoch_ms: int) -> Column:
-    """A moment in milliseconds since the epoch, as a column."""
+    """Return a moment in milliseconds since the epoch as a column."""
     from pyspark.sql import functions as sf
 
     return sf.timestamp_millis(sf.lit(epoch_ms))

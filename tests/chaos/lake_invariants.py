@@ -37,7 +37,7 @@ def find_violations(lake: LakeReader, hints: Mapping[str, tuple[str, int]]) -> l
     lake
         Every table is read completely.
     hints
-        (plan id, sequence) by group, as they stand on the hint topic.
+        (plan id, sequence) by group, as they are on the hint topic.
     """
     snapshots = lake.read(SNAPSHOTS).to_pylist()
     plans = lake.read(PLANS).to_pylist()

@@ -46,7 +46,7 @@ def test_an_added_column_is_told_and_rows_with_unknown_ones_are_refused() -> Non
     added = Column("note", "STRUCT<a: STRING, b: ARRAY<INT>>", "new")
     newer = Table(COMMITS.name, COMMITS.doc, COMMITS.key, (*COMMITS.columns, added))
     assert missing_columns(newer, types) == (added,)
-    with pytest.raises(SchemaError, match="commits: rows have columns that its contract does not know: note"):
+    with pytest.raises(SchemaError, match="commits: rows have columns that its contract does not have: note"):
         refuse_unknown(COMMITS, newer.column_names)
 
 

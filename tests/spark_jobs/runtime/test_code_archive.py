@@ -71,7 +71,7 @@ def test_what_is_no_wheel_is_named(content: bytes | None, tmp_path: Path) -> Non
     path = tmp_path / "evenlag.whl"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(JobError, match=r"EVENLAG_WHEEL=.*is no wheel that can be read"):
+    with pytest.raises(JobError, match=r"EVENLAG_WHEEL=.*is not a readable wheel"):
         copy_wheel(path, tmp_path)
 
 
