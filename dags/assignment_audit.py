@@ -1,21 +1,21 @@
-"""Tell from the readings who held what: once an hour, or as the policy's `audit_schedule` says.
+"""Build the audit of partition ownership from the snapshots: hourly, or as `audit_schedule` in the policy.
 
-**What it makes.** For each cluster of the policy the tables `memberships`, `ownership` and
-`audited_snapshots`: who was in each group and who held each partition, from which reading to which.
-`evenlag audit` answers from them.
+**What it makes.** For each cluster of the policy, the tables `memberships`, `ownership` and
+`audited_snapshots`: the members of each group and the owner of each partition over time. `evenlag audit`
+queries them.
 
-**Inputs.** The policy file named by `EVENLAG_CONFIG` (only the clusters' names and the lake), the tables
-`snapshots`, `members` and `offsets`, and the Spark connection `spark_default`. Kafka is not asked.
+**Inputs.** The policy file named by `EVENLAG_CONFIG` (only the names of the clusters and the lake), the
+tables `snapshots`, `members` and `offsets`, and the Spark connection `spark_default`. It does not connect to
+Kafka.
 
-**Running it again.** At any time. A day is made anew when its readings are not those that it was made from:
-readings that came late, or that a failed run left out, are taken up by the next run by itself. There is
-nothing to backfill: one run takes up all days there are.
+**Running it again.** At any time. A run rebuilds the days whose snapshots have changed since they were built:
+late snapshots, and those that a failed run left out. A backfill is not needed: one run processes all days.
 
 **First things to check when it fails.**
 
 1. It fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH.
-2. Exit code 3: a table cannot be read or written; its log names which. The next run goes on from there.
-3. It is green and `evenlag audit` knows nothing: `lag_rebalance__<cluster>` has not read the cluster yet.
+2. Exit code 3: a table cannot be read or written; the log names it. The next run continues from there.
+3. It succeeds but `evenlag audit` finds no data: `lag_rebalance__<cluster>` has not taken a snapshot yet.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
     """Make the DAG."""
     with DAG(
         dag_id="assignment_audit",
-        description="Who held which partition from when to when, from the readings",
+        description="Builds the history of partition owners from the snapshots",
         schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
-        # Two at once would write the same days.
+        # Two concurrent runs would write the same days.
         max_active_runs=1,
-        # A JVM each: one after another leaves room for the cycles.
+        # Each task needs a JVM: running them one at a time leaves memory for the cycles.
         max_active_tasks=1,
-        # One run takes up all days there are.
+        # One run processes all days.
         allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
         dagrun_timeout=RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,

@@ -1,25 +1,27 @@
-"""Keep the consumer groups of one Kafka cluster even.
+"""Balance lag within the consumer groups of one Kafka cluster.
 
-**What it makes.** One run is one cycle: `observe` reads offsets, commits and members of the cluster into the
-lake, works out lag, and settles what became of earlier hints; `decide` plans every group and puts each plan
-through the gates; `publish` writes the approved plans of groups in mode `auto` to the hint topic. For each
-plan of a group in mode `approve`, `find_waiting` and `ask` start a run of `plan_approval`, and wait for none.
-A group that the policy does not name is in mode `shadow`: planned and scored, never touched. `report` tells
-the notifier named by `EVENLAG_NOTIFIER` what is newly wrong, and hands figures to Airflow's metrics.
+**What it makes.** One run is one cycle: `observe` takes a snapshot of the offsets, commits and members of the
+cluster, computes lag, and determines the outcomes of earlier hints; `decide` plans every group and checks
+each plan with the gates; `publish` writes the approved plans of groups in mode `auto` to the hint topic. For
+each plan of a group in mode `approve`, `find_waiting` and `ask` start a run of `plan_approval` without
+waiting for it. A group without a rule in the policy is in mode `shadow`: it is planned but never gets a hint.
+`report` sends new and resolved alerts to the notifier named by `EVENLAG_NOTIFIER`, and metrics to Airflow's
+backend.
 
-**Inputs.** The policy file named by `EVENLAG_CONFIG` (this DAG is made from it, one per cluster), the Spark
-connection `spark_default`, and the cluster's secrets in the workers' environment.
+**Inputs.** The policy file named by `EVENLAG_CONFIG` (it defines one DAG per cluster), the Spark connection
+`spark_default`, and the secrets of the cluster in the environment of the workers.
 
-**Running it again.** Clear a failed task: each is safe to repeat. A slot that was read is not read twice, the
-same snapshot gives the same plan, and a repeated publish carries the same sequence. A run by hand is a new
-slot. Past slots cannot be read: Kafka keeps no history of lag, so there is no backfill.
+**Running it again.** Clear a failed task: all tasks are idempotent. A slot has one snapshot, the same
+snapshot gives the same plans, and a repeated publish writes the same sequence number. A manual run is a new
+slot. There is no backfill: Kafka keeps no history of lag.
 
 **First things to check when it fails.**
 
 1. `observe` ends with exit code 3: the brokers do not answer or refuse the credentials; its log names which.
 2. Any Spark task fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH.
-3. `decide` is green and nothing is published: `evenlag plans --group GROUP` shows which gate said no.
-4. `publish` says *another publisher has taken over*: it is tried again, and reads everything anew.
+3. `decide` succeeds but nothing is published: `evenlag plans --group GROUP` shows which gate rejected the
+   plan.
+4. `publish` reports *another publisher has taken over*: Airflow retries it, and it reads the current state.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _LOG = logging.getLogger(__name__)
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def publish(config: str, cluster: str) -> dict[str, Any]:
-    """Write the approved plans of this run's snapshot to the cluster's hint topic; no JVM."""
+    """Write the approved plans of this run's snapshot to the hint topic; needs no JVM."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.publish import publish_hints
 
@@ -60,7 +62,7 @@ def publish(config: str, cluster: str) -> dict[str, Any]:
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
-    """Find this run's plans that wait for a person, one a group: a run of `plan_approval` asks about each."""
+    """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_requests import set_aside_shadowed
     from evenlag.publishing.waiting_plans import find_waiting as find
@@ -86,7 +88,7 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 
 @task(execution_timeout=PUBLISH_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
 def report(config: str, cluster: str) -> dict[str, int]:
-    """Tell the notifier what is newly wrong or over, and hand figures to Airflow's metrics."""
+    """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
     from evenlag.monitoring.alerts import find_changes, record_changes
     from evenlag.monitoring.metrics import read_metrics
     from evenlag.policy.loader import load_policy
@@ -101,7 +103,7 @@ def report(config: str, cluster: str) -> dict[str, int]:
             _LOG.warning("%s", changes.text)
             if (notifier := load_notifier()) is not None:
                 notify(notifier, changes, cluster, get_current_context())
-            # Only now: what could not be told is told by the next try.
+            # After the notification: if it fails, the retry sends it again.
             record_changes(loaded, cluster, changes, run_id=run_id, now=now)
     return {
         "raised": len(changes.raised),
@@ -116,7 +118,7 @@ def _run_and_slot() -> tuple[str, datetime]:
 
 
 def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: bool) -> DAG:
-    """Make the DAG of one cluster; `asks`: whether a rule lets a person approve plans there."""
+    """Make the DAG of one cluster; `asks`: whether a rule of the policy needs manual approval there."""
     schedule = settings.schedule
     with DAG(
         dag_id=f"lag_rebalance__{cluster}",
@@ -124,9 +126,9 @@ def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: boo
         schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
-        # The outcome of a hint is read by the next run: two at once would judge each other's half-done work.
+        # The next run determines the outcomes of hints: concurrent runs would see partial results.
         max_active_runs=1,
-        # A backfill would read today's Kafka for yesterday's slot.
+        # A backfill would write the current state of Kafka into past slots.
         allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
         dagrun_timeout=RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,
@@ -135,7 +137,7 @@ def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: boo
     ) as made:
         observe = spark_step("observe", config=config, cluster=cluster)
         decide = spark_step("decide", config=config, cluster=cluster)
-        # publish and report are both last, so that a run that failed stays one whatever could be reported.
+        # publish and report are both leaf tasks: a failed run stays failed even if report succeeds.
         published = publish(str(config), cluster)
         with_lineage(published, "publish", str(config), cluster)
         observe >> decide >> [published, report(str(config), cluster)]
@@ -145,7 +147,7 @@ def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: boo
                 task_id="ask",
                 trigger_dag_id="plan_approval",
                 logical_date=None,
-                # A repeat of this run, or of the cycle, finds the plan's run and asks nobody twice.
+                # A retry of this task or of the cycle finds the existing run of the plan.
                 skip_when_already_exists=True,
                 openlineage_inject_parent_info=False,
                 execution_timeout=PUBLISH_TIMEOUT,

@@ -1,24 +1,25 @@
-"""Ask a person about one plan, and publish it when the answer is yes.
+"""Request manual approval of one plan, and publish the plan if it is approved.
 
 **What it makes.** One run is one plan of a group in mode `approve` that passed its gates. `prepare` opens the
-request and writes what the person reads; `approve_plan` waits on Airflow's page (*Required Actions*), without
-a worker, until somebody answers or the group's `approval_timeout_s` is over, which means no; `publish` writes
-the plan to the hint topic at once, if the group is still as it was planned. The answer, who gave it and why
-are events of the plan, APPROVED or REJECTED. The cycles of `lag_rebalance` go on meanwhile.
+request and writes its text; `approve_plan` waits on Airflow's page *Required Actions*, without occupying a
+worker, until a user answers or the group's `approval_timeout_s` ends, which rejects the plan; `publish`
+writes the plan to the hint topic, if the group has not changed since it was planned. The answer is an event
+of the plan, APPROVED or REJECTED, with user and reason. The cycles of `lag_rebalance` continue in the
+meantime.
 
 **Inputs.** Triggered by `lag_rebalance__<cluster>`, with `cluster` and `plan_id`. The policy file named by
-`EVENLAG_CONFIG`, and the cluster's secrets in the workers' environment.
+`EVENLAG_CONFIG`, and the secrets of the cluster in the environment of the workers.
 
-**Running it again.** Clear a failed task: an answer that is recorded stands, and a repeated publish carries
-the same sequence. The same plan is never asked for twice: a run by hand for a plan that has a request is
-skipped. A plan may also be answered by `evenlag plans approve|reject`: the first answer stands, and the other
-is told.
+**Running it again.** Clear a failed task: a recorded answer is final, and a repeated publish writes the same
+sequence number. A plan has one request only: a manual run for a plan that has one is skipped. A plan may also
+be answered with `evenlag plans approve|reject`: the first answer is final, and the other user is informed.
 
 **First things to check when it fails.**
 
-1. `prepare` is skipped: the plan does not wait (any more); its log says why, as does `evenlag plans PLAN`.
-2. `approve_plan` is skipped though somebody approved: the command was first; its log says who.
-3. `publish` is green and nothing is on the topic: the plan has EXPIRED; `evenlag plans PLAN` says why.
+1. `prepare` is skipped: the plan does not wait for approval; its log and `evenlag plans PLAN` contain the
+   reason.
+2. `approve_plan` is skipped although a user approved: the command was first; its log names the user.
+3. `publish` succeeds but there is no hint: the plan has EXPIRED; `evenlag plans PLAN` shows the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from dags.dag_support.policy import read_dag_policy
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def prepare(config: str) -> dict[str, Any]:
-    """Open the request, and write what the person reads."""
+    """Open the request, and write its text."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_page import read_page
     from evenlag.publishing.approval_requests import request_approval
@@ -72,7 +73,7 @@ def prepare(config: str) -> dict[str, Any]:
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def publish(config: str, slot: str) -> dict[str, Any]:
-    """Write this one plan to the hint topic, through the publisher that all hints go through; no JVM."""
+    """Write this plan to the hint topic, with the same checks as in a cycle; needs no JVM."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.publish import publish_hints
     from evenlag.publishing.revocation import try_again_when_fenced
@@ -95,13 +96,13 @@ def make_dag(config: str) -> DAG:
     """Make the DAG."""
     with DAG(
         dag_id="plan_approval",
-        description="Ask a person about one plan, and publish it when the answer is yes",
+        description="Requests manual approval of one plan, and publishes it if it is approved",
         schedule=None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
-        # A run that waits for a person must not keep another group's question from being put.
+        # A run that waits for an answer must not delay the requests of other groups.
         max_active_runs=MAX_OPEN_APPROVALS,
-        # The cycle's, and by hand.
+        # Triggered by a cycle, or manually.
         allowed_run_types=["operator_triggered", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
         dagrun_timeout=APPROVAL_RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,

@@ -1,20 +1,20 @@
-"""Once a day, what other policies would have done with the day's readings.
+"""Simulate other policies with the snapshots of a day, once a day.
 
-**What it makes.** For each cluster the rows of `comparisons` (each reading scored under each policy) and
-`replays` (the day replayed under each policy) of the run's day, from what `lag_rebalance__<cluster>` left in
-the lake. It connects to no broker and publishes nothing: a comparison has no hint in it. `evenlag compare`
-shows the result. This DAG is there only when the policy has a section `comparison`, if only `comparison: {}`.
+**What it makes.** For each cluster and the day of the run, the rows of `comparisons` (each snapshot scored
+under each policy) and `replays` (the day replayed under each policy), from the snapshots that
+`lag_rebalance__<cluster>` took. It does not connect to Kafka and publishes nothing. `evenlag compare` shows
+the result. This DAG exists only if the policy has a section `comparison`; `comparison: {}` is enough.
 
 **Inputs.** The policy file named by `EVENLAG_CONFIG`, the lake, and the Spark connection `spark_default`.
 
-**Running it again.** At any time: a day is replaced whole, and one that was compared in the same way
-before is left as it is. Days are independent of each other. For past days:
-`airflow backfill create --dag-id plan_comparison --from-date 2026-03-01 --to-date 2026-03-31` makes a run for
-each day of March up to the 30th (both are midnights); `--reprocess-behavior failed` takes up what failed.
+**Running it again.** At any time: a run replaces the day as a whole, and skips it if its inputs are the same
+as before. Days are independent of each other. For past days:
+`airflow backfill create --dag-id plan_comparison --from-date 2026-03-01 --to-date 2026-03-31` creates a run
+for each day of March up to the 30th (both are midnights); `--reprocess-behavior failed` repeats failed runs.
 
 **First things to check when it fails.**
 
-1. Exit code 4: the day has no reading. Nothing was collected then.
+1. Exit code 4: the day has no snapshot.
 2. It fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH.
 """
 
@@ -37,14 +37,14 @@ def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
     """Make the DAG."""
     with DAG(
         dag_id="plan_comparison",
-        description="Score and replay a day's readings under other policies",
-        # The interval, not the moment, says which day: a backfill gives past ones.
+        description="Scores and replays the snapshots of a day under other policies",
+        # The data interval selects the day, so that a backfill can process past days.
         schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        # Past days are compared when somebody asks for it, not all at once on the first day.
+        # Past days are compared by a backfill only, not all at once when the DAG is first enabled.
         catchup=False,
         max_active_runs=1,
-        # A JVM each: one after another leaves room for the cycles.
+        # Each task needs a JVM: running them one at a time leaves memory for the cycles.
         max_active_tasks=1,
         dagrun_timeout=COMPARE_RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,

@@ -1,26 +1,26 @@
-"""Once a day, or as the policy's `maintenance.schedule` says: the upkeep of the lake.
+"""Maintain the tables of the lake: once a day, or as `maintenance.schedule` in the policy.
 
-**What it makes.** One Spark task, `maintain_tables`, goes over all tables of all clusters:
+**What it makes.** One Spark task, `maintain_tables`, processes all tables of all clusters:
 
-1. old days are thinned to one lag an hour (`raw_days`), after the audit has what it needs of them,
-2. rows of readings and plans that were never finished are removed (`orphan_days`),
-3. closed days are compacted, rows sorted by group (`target_file_mb`); the open day is left alone,
-4. files that were replaced are deleted (`vacuum_days`),
-5. every table is checked; the verdicts are rows of `table_health`, and alerts go by them.
+1. it downsamples old days to one snapshot of lag per hour (`raw_days`), after the audit has processed them,
+2. it removes rows of unfinished snapshots and plans (`orphan_days`),
+3. it compacts past days, sorted by group (`target_file_mb`), but not the current day,
+4. it deletes replaced files (`vacuum_days`),
+5. it checks every table; the results are rows of `table_health`, which alerts use.
 
-Then, where the policy names a folder, `data_docs`, for each cluster Great Expectations' Data Docs of the
-last 50 runs that decided, from the verdicts in `gate_results`: `<data_docs>/<cluster>/index.html`. The pages
-load their styles from the web; without a network they are plain.
+Then, if the policy sets the folder `data_docs`, it builds Great Expectations' Data Docs for each cluster: the
+last 50 planning runs, from `gate_results`, in `<data_docs>/<cluster>/index.html`. The pages load their styles
+from the web; without a network they are not styled.
 
 **Inputs.** The policy file named by `EVENLAG_CONFIG`, the lake, and the Spark connection `spark_default`. The
-folder of the Data Docs is one of the machine that the Spark driver runs on.
+folder of the Data Docs is on the machine of the Spark driver.
 
-**Running it again.** At any time, beside cycles too: what is done already is not done again, and what others
-write to at that moment is left for the next run. It may be killed anywhere.
+**Running it again.** At any time, also while cycles run: a run skips finished work, and leaves days that
+others are writing to the next run. It may be killed at any point.
 
 **First things to check when it fails.**
 
-1. Exit code 3, *pieces failed*: the log names each with its table, day and cause; the rest was done.
+1. Exit code 3, *pieces failed*: the log names each with its table, day and cause; the others were finished.
 2. `evenlag lake status` shows what the checks find now.
 3. `data_docs__…`, exit code 1, *holds no Data Docs*: the folder is something else's; name another one in
    the policy.
@@ -46,15 +46,15 @@ def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
     """Make the DAG."""
     with DAG(
         dag_id="table_maintenance",
-        description="Compacts, thins, vacuums and checks the lake's tables",
+        description="Downsamples, compacts, vacuums and checks the tables of the lake",
         schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
-        # Two at once would compact the same days.
+        # Two concurrent runs would compact the same days.
         max_active_runs=1,
-        # A JVM each: one after another leaves room for the cycles.
+        # Each task needs a JVM: running them one at a time leaves memory for the cycles.
         max_active_tasks=1,
-        # One run does all that is to be done.
+        # One run does all pending work.
         allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
         dagrun_timeout=MAINTENANCE_RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,
@@ -64,7 +64,7 @@ def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
         maintained = maintain_step(config=policy.path)
         for cluster in policy.clusters if policy.data_docs is not None else ():
             pages = data_docs_step(config=policy.path, cluster=cluster)
-            # A table that could not be compacted is no reason to show old verdicts.
+            # Build the pages even if a part of the maintenance failed.
             pages.trigger_rule = TriggerRule.ALL_DONE
             maintained >> pages
     return made

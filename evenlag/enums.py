@@ -16,7 +16,7 @@ EVENLAG_ASSIGNOR: Final = "evenlag"
 
 
 class Mode(StrEnum):
-    """What evenlag may do for a group."""
+    """What evenlag may do for a group, from least to most."""
 
     OBSERVE = "observe"
     SHADOW = "shadow"
@@ -25,26 +25,26 @@ class Mode(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How much may be done: 0 for observe, up to 3 for auto."""
+        """Position of the mode, from 0 for observe to 3 for auto."""
         return list(Mode).index(self)
 
 
 class ResetPolicy(StrEnum):
-    """``auto.offset.reset`` of a group's clients, which nobody can see from outside."""
+    """``auto.offset.reset`` of a group's clients; Kafka does not report it."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class IsolationLevel(StrEnum):
-    """``isolation.level`` of a group's clients, which nobody can see from outside."""
+    """``isolation.level`` of a group's clients; Kafka does not report it."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class Disclosure(StrEnum):
-    """What becomes of a value that may tell of a person, before it is written."""
+    """How a value that may identify a person is written: as it is, as a keyed hash, or not at all."""
 
     KEEP = "keep"
     HASH = "hash"
@@ -135,9 +135,9 @@ class PlanEvent(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Position in a plan's life, 0 to 4.
+        """Position in the life of a plan, 0 to 4.
 
-        Events cannot be ordered by time alone: all that is decided from one snapshot carries its end time.
+        Time alone does not order events: all decisions from one snapshot have its end time.
         """
         return _EVENT_RANK[self]
 
@@ -204,19 +204,42 @@ class OwnershipState(StrEnum):
 
 
 def matches_pattern(pattern: str, name: str) -> bool:
-    """Tell whether a name fits: an exact name, a glob, or ``/expression/`` that fits the whole name."""
+    """Check whether a name matches a pattern.
+
+    Parameters
+    ----------
+    pattern
+        An exact name, a glob (case-sensitive), or a regular expression between slashes.
+    name
+        Name to match as a whole.
+
+    Returns
+    -------
+    bool
+        Whether it matches.
+    """
     if is_expression(pattern):
         return re.fullmatch(pattern[1:-1], name) is not None
     return fnmatch.fnmatchcase(name, pattern)
 
 
 def check_pattern(pattern: str) -> str:
-    """Return a pattern when it is one.
+    """Check that a pattern is valid.
+
+    Parameters
+    ----------
+    pattern
+        See :func:`matches_pattern`.
+
+    Returns
+    -------
+    str
+        The pattern.
 
     Raises
     ------
     ValueError
-        When it is a regular expression that cannot be read.
+        When it is an invalid regular expression.
     """
     if is_expression(pattern):
         try:

@@ -1,4 +1,4 @@
-"""Telling people and monitoring: the notifier that is named in the environment, and Airflow's own metrics."""
+"""Notifications and metrics: the notifier named in the environment, and Airflow's metrics backend."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ METRIC_PREFIX: Final = "evenlag"
 
 
 def load_notifier() -> BaseNotifier | None:
-    """Make the notifier that ``EVENLAG_NOTIFIER`` names as ``package.module:name``; None when it is not set.
+    """Load the notifier that ``EVENLAG_NOTIFIER`` names as ``package.module:name``.
 
-    The name stands for a notifier, or for what makes one when it is called without arguments: a class, a
-    function. It is read in the task: neither the scheduler nor the DAG processor imports it.
+    The name is a notifier, or a class or function that returns one without arguments. Only tasks import it,
+    not the scheduler or the DAG processor.
+
+    Returns
+    -------
+    BaseNotifier or None
+        None if the variable is not set.
 
     Raises
     ------
     AirflowFailException
-        When it cannot be imported, or is no notifier; the message says what was found.
+        When it cannot be imported, or is not a notifier.
     """
     named = os.environ.get(NOTIFIER_VARIABLE, "").strip()
     if not named:
@@ -49,10 +54,21 @@ def load_notifier() -> BaseNotifier | None:
 
 
 def notify(notifier: BaseNotifier, changes: AlertChanges, cluster: str, context: Mapping[str, Any]) -> None:
-    """Call a notifier as Airflow does, with what is new in its context.
+    """Call a notifier as Airflow does, with the changes of alerts in its context.
 
-    Its templated fields may use ``evenlag_cluster``, ``evenlag_text`` (a line a change), ``evenlag_raised``
-    and ``evenlag_cleared`` (each with ``kind``, ``subject`` and ``message``).
+    Its templated fields may use ``evenlag_cluster``, ``evenlag_text`` (one line per change), and
+    ``evenlag_raised`` and ``evenlag_cleared`` (lists of ``kind``, ``subject`` and ``message``).
+
+    Parameters
+    ----------
+    notifier
+        The notifier.
+    changes
+        New and resolved alerts.
+    cluster
+        Name of the cluster in the policy.
+    context
+        Context of the task.
     """
     about = {
         "evenlag_cluster": cluster,
@@ -64,9 +80,16 @@ def notify(notifier: BaseNotifier, changes: AlertChanges, cluster: str, context:
 
 
 def emit_metrics(figures: Mapping[str, float], cluster: str) -> None:
-    """Hand figures to the metrics backend that Airflow is set up with; without one, nothing happens.
+    """Send metrics to Airflow's metrics backend, if one is configured.
 
-    The cluster is a tag where the backend knows tags, and part of the name for StatsD, which does not.
+    The cluster is a tag; for StatsD, which has no tags, it is a part of the name.
+
+    Parameters
+    ----------
+    figures
+        Value by metric name, without prefix.
+    cluster
+        Name of the cluster in the policy.
     """
     from airflow.sdk.observability import stats
 

@@ -1,4 +1,4 @@
-"""Asking a person about a plan: Airflow's approval, with the answer recorded before anything follows."""
+"""Operator for manual approval of a plan; it records the answer before any later task runs."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
     from evenlag.publishing.waiting_plans import AlreadyDecidedError
 
-# Overruled by each plan's own limit; the operator must be made with one.
+# Airflow requires a timeout; execute replaces it by the limit of the plan.
 _ANY_TIMEOUT: Final = timedelta(hours=1)
 _NO_TIME_LEFT: Final = timedelta(seconds=1)
 REASON: Final = "reason"
 
 
 class PlanApprovalOperator(ApprovalOperator):
-    """Airflow's approval, made to keep a record that the first answer wins in.
+    """Airflow's approval operator with a recorded answer. The first recorded answer is final.
 
-    It waits until the plan's own limit, however often it is begun anew. An answer is written to the lake
-    before anything follows; where the plan has one already, given by the command, that one stands and this
-    one is told so. No answer in time is a no.
+    It waits until the time limit of the plan, however often it is retried. It writes the answer to the lake
+    before later tasks run. If the plan was already answered with the command, it follows that answer and
+    reports it. No answer within the limit rejects the plan.
 
     Parameters
     ----------
     config
-        The policy file.
+        Path of the policy file.
     answer_by
-        ISO 8601; from then on no answer means no. Templated, as subject and body are.
+        Time limit, ISO 8601. Templated, like subject and body.
     **kwargs
-        As for Airflow's operator; a parameter ``reason`` is the person's, and recorded.
+        Arguments of Airflow's operator; its parameter ``reason`` is recorded.
     """
 
     template_fields: ClassVar[Sequence[str]] = (*ApprovalOperator.template_fields, "answer_by")  # type: ignore[misc]  # the base says so without ClassVar
@@ -52,7 +52,7 @@ class PlanApprovalOperator(ApprovalOperator):
         self.answer_by = answer_by
 
     def execute(self, context: Context) -> Any:
-        """Put the question, or go on when it has its answer: an earlier try was killed after recording it."""
+        """Open the request, or follow an answer that an earlier, killed attempt has recorded."""
         from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError, check_waiting
 
         cluster, plan_id = _plan_of(context)
@@ -68,7 +68,7 @@ class PlanApprovalOperator(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Record the answer; go on after a yes that stands, skip what follows else."""
+        """Record the answer; continue if the recorded answer is an approval, else skip later tasks."""
         from evenlag.publishing.approvals import decide
         from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
 
@@ -100,7 +100,7 @@ class PlanApprovalOperator(ApprovalOperator):
         return super().execute_complete(context, event)
 
     def _go_by(self, error: AlreadyDecidedError) -> dict[str, Any]:
-        """Go on when the answer that stands is a yes: publishing it twice changes nothing."""
+        """Continue if the recorded answer is an approval: publishing is idempotent."""
         from evenlag.enums import PlanEvent
 
         if error.event["event"] != PlanEvent.APPROVED:
@@ -115,7 +115,7 @@ class PlanApprovalOperator(ApprovalOperator):
         if event.get("timedout") or user is None:
             return TIME_LIMIT_ACTOR, f"nobody answered until {self.answer_by}"
         why = str((event["params_input"] or {}).get(REASON) or "").strip()
-        # A response that came over the execution API is a dictionary, one from the database an object.
+        # A response is a dictionary over the execution API, and an object from the database.
         name = user.get("name") if isinstance(user, dict) else user.name
         return person(str(name)), why or "answered on Airflow's page"
 
@@ -131,5 +131,5 @@ def _plan_of(context: Context) -> tuple[str, str]:
 
 
 def approval_run_id(plan_id: str) -> str:
-    """Name the run that asks about a plan: one plan, one run, however often it is triggered."""
+    """Return the id of the run for a plan: one run per plan, however often it is triggered."""
     return f"approval__{plan_id}"

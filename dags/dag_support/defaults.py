@@ -1,4 +1,4 @@
-"""Who owns the DAGs, how they are tagged, how often and how long their tasks are tried."""
+"""Owner, tags, timeouts and retries of the DAGs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OWNER: Final = "evenlag"
 
 
 class Tag(StrEnum):
-    """The tags a DAG of ours may carry; a test refuses others."""
+    """Tags of evenlag's DAGs; a test rejects others."""
 
     EVENLAG = "evenlag"
     KAFKA = "kafka"
@@ -20,20 +20,19 @@ class Tag(StrEnum):
     AUDIT = "audit"
 
 
-# A cycle of 2,000 groups takes minutes; what takes longer hangs.
+# A cycle of 2,000 groups takes minutes.
 SPARK_TIMEOUT: Final = timedelta(minutes=20)
 # A day of 2,000 groups under four policies.
 COMPARE_TIMEOUT: Final = timedelta(hours=2)
 COMPARE_RUN_TIMEOUT: Final = timedelta(hours=12)
-# The first run on a lake that was never looked after goes over every day of it; what it does not get to, the
-# next one does.
+# The first run on a lake without maintenance so far processes all of its days; the next run continues.
 MAINTENANCE_TIMEOUT: Final = timedelta(hours=6)
 MAINTENANCE_RUN_TIMEOUT: Final = timedelta(hours=8)
 PUBLISH_TIMEOUT: Final = timedelta(minutes=3)
 RUN_TIMEOUT: Final = timedelta(hours=1)
-# Longer than the longest approval_timeout_s, so that the plan's own limit is what ends the waiting.
+# Longer than the largest approval_timeout_s: the limit of the plan must end the waiting.
 APPROVAL_RUN_TIMEOUT: Final = timedelta(days=8)
-# Runs that wait for a person cost no worker; a cycle asks about this many plans at the most.
+# Runs that wait for an answer occupy no worker. A cycle opens at most MAX_NEW_APPROVALS requests.
 MAX_OPEN_APPROVALS: Final = 1_000
 MAX_NEW_APPROVALS: Final = 100
 

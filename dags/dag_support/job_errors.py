@@ -1,4 +1,4 @@
-"""The work of a task without a JVM: errors as Airflow takes them, records that say what they are about."""
+"""Error handling and logging of tasks without a JVM."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 @contextmanager
 def fail_or_try_again(**about: str | None) -> Iterator[None]:
-    """Let an error that may pass be tried again; make any other one final.
+    """Let Airflow retry retriable errors, and fail the task without retries for all others.
+
+    Registers secrets with Airflow's masker.
 
     Parameters
     ----------
     **about
-        What the log's records are about within (``evenlag.logging_setup``). Airflow's own masker is told each
-        secret that is read.
+        Context fields of log records in this scope (:func:`evenlag.logging_setup.log_fields`).
 
     Raises
     ------
     AirflowFailException
-        For what no repeat can help.
+        For an error that a retry cannot fix.
     """
     from airflow.sdk.log import mask_secret
 
@@ -37,7 +38,7 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
         with log_fields(**about):
             yield
     except FencedPublisherError:
-        # Another publishing came in between, an approved plan's or a command's: a repeat reads all anew.
+        # Another publisher was active, for an approved plan or a command: a retry reads the current state.
         raise
     except JobError as error:
         if error.retriable:

@@ -1,7 +1,7 @@
-"""What each step reads and writes, as OpenLineage names it; Airflow's provider asks where it is set up.
+"""Lineage of each step for Airflow's OpenLineage provider.
 
-Nothing of OpenLineage is imported before the provider asks, and nobody asks where it is not installed. What
-is told are names: of tables in the lake, of topics, and the columns of the contracts.
+OpenLineage is imported only when the provider requests lineage. The lineage contains names only: of tables,
+topics and the columns of the table contracts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from evenlag.lake.tables import Table
     from evenlag.policy.cluster_settings import ClusterSettings
 
-# Where Kafka keeps what a reading asks for: the groups' commits.
+# Kafka stores the committed offsets in this topic.
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-# Names of topics stand between slashes here, all others are tables of the lake.
+# Names between slashes are placeholders of topics, all others are tables of the lake.
 _COMMITS: Final = "/commits/"
 _HINTS: Final = "/hints/"
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a step reads and writes: names of tables, and of topics in their form above."""
+    """Inputs and outputs of a step: names of tables, and placeholders of topics."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -57,14 +57,14 @@ STEPS: Final = {
     "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
     "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
     "data_docs": Reads(("gate_results", "plans", "runs"), ()),
-    # All clusters' at once; it looks after what Spark writes, and says of each table how it is.
+    # For all clusters at once: the tables that Spark writes.
     "maintain": Reads(_OF_SPARK, (*_OF_SPARK, "table_health")),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset by OpenLineage's naming: https://openlineage.io/docs/spec/naming."""
+    """A dataset with a name by OpenLineage's conventions: https://openlineage.io/docs/spec/naming."""
 
     namespace: str
     name: str
@@ -101,16 +101,21 @@ def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
 
 
 def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dataset], list[Dataset]]:
-    """What a step of a cluster reads and writes.
+    """Return the inputs and outputs of a step.
 
     Parameters
     ----------
     step
         A key of :data:`STEPS`.
     config
-        The policy file. Of it only the lake, the brokers and the hint topic's name are told.
+        Path of the policy file. The result contains its lake, brokers and hint topic only.
     cluster
-        The cluster's name in the policy; None for a step of the whole lake, which has no topics.
+        Name of the cluster in the policy; None for a step of the whole lake, which has no topics.
+
+    Returns
+    -------
+    tuple of list
+        Input and output datasets.
     """
     policy = load_policy(config).policy
 
@@ -125,7 +130,7 @@ def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dat
 
 
 def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
-    """The same as the provider's ``OperatorLineage``, with the tables' columns."""
+    """Return :func:`step_datasets` as the provider's ``OperatorLineage``, with the columns of the tables."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     inputs, outputs = step_datasets(step, config, cluster)
@@ -133,12 +138,12 @@ def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
 
 
 def with_lineage(task: Any, step: str, config: str, cluster: str | None) -> None:
-    """Have a task, an operator's or a function's, answer the provider's question."""
+    """Add lineage to a task, of an operator or a decorated function."""
     _answer_by(task, lambda _task_instance: operator_lineage(step, config, cluster))
 
 
 def with_lineage_of_run(task: Any, step: str, config: str) -> None:
-    """The same where the run says of which cluster it is, by its parameter ``cluster``."""
+    """Add lineage to a task of a DAG whose run has the parameter ``cluster``."""
 
     def of_run(task_instance: Any) -> Any:
         return operator_lineage(step, config, task_instance.get_template_context()["params"]["cluster"])
@@ -147,7 +152,7 @@ def with_lineage_of_run(task: Any, step: str, config: str) -> None:
 
 
 def _answer_by(task: Any, answer: Callable[[Any], Any]) -> None:
-    # A decorated function gives what it will return; its operator stands behind that.
+    # Calling a decorated function returns its future result; the operator is an attribute of it.
     operator = getattr(task, "operator", task)
     vars(operator)["get_openlineage_facets_on_complete"] = answer
 

@@ -1,4 +1,4 @@
-"""The policy that the DAGs are made from, read when Airflow parses them."""
+"""The policy that defines the DAGs, read when Airflow parses them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ class DagPolicyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DagPolicy:
-    """Where the policy file is, and the clusters in it.
+    """Path of the policy file, and the settings that the DAGs need.
 
     Attributes
     ----------
     path
-        Absolute: a Spark driver does not start in the folder where Airflow parsed the DAG.
+        Absolute path: a Spark driver has another working directory than the DAG processor.
+    clusters
+        Settings of the clusters by name.
     asking_clusters
-        Those where a rule may put a group into mode ``approve``.
+        Clusters for which a rule of mode ``approve`` applies.
     data_docs
-        Folder of Great Expectations' pages, None when there shall be none.
+        Folder of Great Expectations' Data Docs; None for none.
     audit_schedule, maintenance_schedule
-        Cron expressions of the audit and of the lake's upkeep, None for runs by hand only.
+        Cron expressions of the audit and of maintenance; None for manual runs only.
     comparison
-        What is compared day by day, None when nothing shall be.
+        Settings of the daily comparison; None for none.
     """
 
     path: Path
@@ -61,7 +63,7 @@ def read_dag_policy() -> DagPolicy:
         policy = load_policy(path).policy
     except PolicyError as error:
         raise DagPolicyError(
-            f"{error}\nThere are no DAGs of evenlag until this is put right: the policy file is the one that "
+            f"{error}\nThere are no DAGs of evenlag until this is fixed. The policy file is the one that "
             f"{POLICY_VARIABLE} names in the environment of Airflow's scheduler, DAG processor and workers "
             f"(now {path}). Check it with: evenlag policy check {path}"
         ) from None

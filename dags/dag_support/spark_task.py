@@ -1,4 +1,4 @@
-"""Spark steps of a DAG: one submit per step, on whatever master the Airflow connection names."""
+"""Spark tasks of a DAG: one spark-submit per step, to the master that the Airflow connection names."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 SPARK_CONNECTION: Final = "spark_default"
-# A run made by hand has no data interval: the moment it became due stands for it. Both stay the same when a
-# task is tried again, so that a repeat finds what the first attempt wrote.
+# A manual run has no data interval: use the time at which it became due. Both are the same in a retry, which
+# then finds what the first attempt wrote.
 SLOT: Final = "{{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"
-# The day that a daily run stands for; by hand, the one before it became due.
+# The day of a daily run; of a manual run, the day before it became due.
 DAY: Final = (
     "{{ (dag_run.data_interval_start or dag_run.run_after - macros.timedelta(days=1)).strftime('%Y-%m-%d') }}"
 )
 RUN_ID: Final = "{{ run_id }}"
 
-# Exit codes of the jobs that no repeat can help: a mistake in the settings, data that is not there.
+# Exit codes that a retry cannot fix: wrong configuration, missing data.
 _HOPELESS_EXIT_CODES: Final = frozenset({2, 4})
 _CONNECTION_EXAMPLE: Final = (
     """AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[*]", """
@@ -38,11 +38,11 @@ _CONNECTION_EXAMPLE: Final = (
 
 
 class SparkJobOperator(SparkSubmitOperator):
-    """The provider's operator, made to fail clearly.
+    """The provider's operator with clear failures.
 
-    Two things are added. Without a readable connection the provider falls back to ``--master yarn`` in
-    silence, and the task would wait for a YARN that is not there: here it fails and says what to set. And a
-    job that ended with an exit code that no repeat can help is not tried again.
+    If the connection cannot be read, the provider silently uses ``--master yarn``, and the task waits for a
+    YARN cluster that does not exist; this operator fails and names the missing setting. It does not retry a
+    job whose exit code means that a retry cannot help.
     """
 
     def pre_execute(self, context: Context) -> None:
@@ -57,7 +57,7 @@ class SparkJobOperator(SparkSubmitOperator):
         try:
             connection = BaseHook.get_connection(SPARK_CONNECTION)
         except Exception as error:
-            # Not found, not valid JSON, a URI that does not parse: whatever it is, the provider would go on.
+            # Not found, invalid JSON, an invalid URI: the provider ignores any of them.
             raise AirflowFailException(
                 f"the Airflow connection {SPARK_CONNECTION!r} cannot be read ({type(error).__name__}). "
                 f"Make it (type Spark, host = the master), or set {_CONNECTION_EXAMPLE}"
@@ -74,7 +74,7 @@ class SparkJobOperator(SparkSubmitOperator):
         Raises
         ------
         AirflowFailException
-            When trying again is no use.
+            When a retry cannot help.
         AirflowException
             When the job failed otherwise.
         """

@@ -28,7 +28,7 @@ def hint_finder(hints: Iterable[Hint]) -> FindHint:
     Parameters
     ----------
     hints
-        Hints of one or more groups (:func:`read_hints`), oldest first.
+        Hints of one or more groups (:func:`evenlag.audit.published_hints.read_hints`), oldest first.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def judge_hints(
     period
         The audited period.
     hints
-        Hints of the period (:func:`read_hints`).
+        Hints of the period (:func:`evenlag.audit.published_hints.read_hints`).
     rebalances
         Rebalances of the period (:func:`evenlag.audit.rebalances.find_rebalances`). Their causes explain
         why a group stopped following a hint.

@@ -1,4 +1,4 @@
-"""Whether the audit knows what was asked for: a topic, a partition."""
+"""Filters by topic and partition, with an error for names that the audit does not contain."""
 
 from __future__ import annotations
 
@@ -14,12 +14,26 @@ if TYPE_CHECKING:
 def check_partitions(
     group: str, rows: Sequence[dict[str, Any]], topic: str | None, partition: int | None
 ) -> list[dict[str, Any]]:
-    """Narrow the partitions of a group down to a topic and a number.
+    """Filter the partitions of a group by topic and number.
+
+    Parameters
+    ----------
+    group
+        Group id, for messages.
+    rows
+        Rows with ``topic`` and ``partition``.
+    topic, partition
+        Requested topic and partition number; None for all.
+
+    Returns
+    -------
+    list of dict
+        The matching rows, in their order.
 
     Raises
     ------
     NothingThereError
-        When the group has no such topic, or that no such partition.
+        When the group has no such topic, or the topic has no such partition.
     """
     topics = {row["topic"] for row in rows}
     if topic is not None and topic not in topics:

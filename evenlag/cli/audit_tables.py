@@ -1,4 +1,4 @@
-"""The audit's answers as tables for people."""
+"""Terminal tables of the audit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORT_ID: Final = 12
 _CERTAINTY: Final = {
     Certainty.SEEN: "seen before and after",
     Certainty.CHANGING: "changed around then",
-    Certainty.GAP: "nobody looked for too long",
+    Certainty.GAP: "the snapshots are too far apart",
     Certainty.LAST_SEEN: "last seen; no later snapshot in the audit",
     Certainty.FIRST_SEEN: "first seen later",
 }
@@ -29,7 +29,7 @@ _CERTAINTY: Final = {
 def owner_table(
     period: AuditedPeriod, around: dict[str, Any], rows: Sequence[dict[str, Any]], limit: int
 ) -> Table:
-    """Who held what at a moment."""
+    """Build the table of the owners at a moment."""
     title = f"{period.group_id} on {period.cluster} at {moment(period.until)}"
     columns = ("topic", "partition", "held by", "client", "held since", "until", "how sure")
     shown = table(title, columns, right=("partition",), caption=_caption(around, len(rows), limit))
@@ -53,7 +53,7 @@ def diff_table(
     compared: int,
     limit: int,
 ) -> Group:
-    """What two moments show differently, and below it the snapshots that this rests on."""
+    """Build the table of the differences between two moments, followed by the snapshots used."""
     from rich.console import Group
     from rich.text import Text
 
@@ -62,11 +62,13 @@ def diff_table(
     found = f"{len(rows)} of {compared} partitions" if rows else f"all {compared} the same"
     lines = [_left(found, len(rows), limit)]
     lines += [
-        f"{moment(at)} rests on {_snapshots(around)}"
+        f"{moment(at)} is based on {_snapshots(around)}"
         for at, around in zip((period.since, period.until), ends, strict=True)
     ]
     if any(row["change"] == OwnerChange.CHANGING for row in rows):
-        lines.append("CHANGING: the snapshots around the moment show different owners; it may have been any")
+        lines.append(
+            "CHANGING: the snapshots around the moment show different owners; each of them is possible"
+        )
     shown = table(title, columns, right=("partition",))
     for row in rows[:limit]:
         shown.add_row(
@@ -82,9 +84,9 @@ def diff_table(
 
 
 def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: int) -> Table:
-    """How often groups rebalanced, and why."""
+    """Build the table of rebalances and their causes by group."""
     columns = ("group", "rebalances", "moved", "returned", "placed", "freed", "causes")
-    caption = _left("" if groups else "no reading shows a rebalance", len(groups), limit)
+    caption = _left("" if groups else "no snapshot shows a rebalance", len(groups), limit)
     shown = table(f"Churn on {_title(period)}", columns, right=columns[1:6], caption=caption)
     for row in groups[:limit]:
         shown.add_row(
@@ -100,12 +102,12 @@ def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: 
 
 
 def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Each rebalance of a group."""
+    """Build the table of the rebalances of a group."""
     columns = ("between", "causes", "joined", "left", "came back", "moved", "returned", "placed", "freed")
     shown = table("Rebalances", columns, right=columns[5:], caption=_left("", len(rebalances), limit))
     for row in rebalances[:limit]:
         plan = f" ({row['plan_id'][:_SHORT_ID]})" if row["plan_id"] else ""
-        gap = " (readings are missing: at least one)" if row["across_gap"] else ""
+        gap = " (snapshots are missing: at least one)" if row["across_gap"] else ""
         shown.add_row(
             _between(row["after_seen_at"], row["seen_at"]) + gap,
             ", ".join(row["causes"]) + plan,
@@ -118,7 +120,7 @@ def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
 
 
 def moves_table(moves: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Each partition that changed hands."""
+    """Build the table of the partitions that changed owner."""
     columns = ("group", "topic", "partition", "kind", "from", "to", "between", "causes")
     shown = table("Moves", columns, right=("partition",), caption=_left("", len(moves), limit))
     for row in moves[:limit]:
@@ -136,7 +138,7 @@ def moves_table(moves: Sequence[dict[str, Any]], limit: int) -> Table:
 
 
 def adherence_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Whether hints were followed."""
+    """Build the table of hints and whether groups applied them."""
     columns = (
         "group",
         "plan",
@@ -166,10 +168,10 @@ def adherence_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit
 
 
 def anomalies_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
-    """What should not be."""
-    columns = ("what", "group", "partition", "member", "lag", "readings", "from", "until", "detail")
+    """Build the table of anomalies."""
+    columns = ("what", "group", "partition", "member", "lag", "snapshots", "from", "until", "detail")
     caption = _left("" if rows else "nothing found", len(rows), limit)
-    shown = table(f"Anomalies on {_title(period)}", columns, right=("lag", "readings"), caption=caption)
+    shown = table(f"Anomalies on {_title(period)}", columns, right=("lag", "snapshots"), caption=caption)
     for row in rows[:limit]:
         shown.add_row(
             row["kind"],
@@ -197,7 +199,7 @@ def _caption(around: dict[str, Any], count: int, limit: int) -> str:
 
 
 def _snapshots(around: dict[str, Any]) -> str:
-    """Name the snapshots around a moment, each with the time in which it was taken."""
+    """Text of the snapshots around a moment, each with its start and end."""
     parts = [_snapshot(around["before"]) if around["before"] else "none before"]
     parts += [f"{_snapshot(each)}, which was being taken" for each in around["during"]]
     after = around["after"]
@@ -232,7 +234,7 @@ def _holders(names: Sequence[str], state: str | None, certainty: str) -> str:
 
 
 def _between(early: Any, late: Any) -> str:
-    """A moment that is known to lie between two readings; without one of them it is open on that side."""
+    """Text of a moment between two snapshots; open on a side without a snapshot."""
     if early is None or late is None:
         known, side = (late, "before") if early is None else (early, "later")
         return f"{moment(known)} or {side}" if known else "-"

@@ -1,4 +1,4 @@
-"""Which Kafka cluster a command talks to: one of the policy, or one given on the command line."""
+"""The Kafka cluster of a command: one of the policy, or one given on the command line."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ BootstrapOption = Annotated[
         "-b",
         parser=option_types.servers,
         metavar="TEXT",
-        help="Brokers as host:port,host:port: no policy file is read. Other settings of the connection come "
-        "from variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
+        help="Brokers as host:port,host:port, instead of a policy file. Set other connection settings with "
+        "variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
     ),
 ]
 HintTopicOption = Annotated[
@@ -40,7 +40,7 @@ HintTopicOption = Annotated[
         "--hint-topic",
         parser=option_types.name,
         metavar="TEXT",
-        help="With --bootstrap-servers: another hint topic.",
+        help="With --bootstrap-servers: name of the hint topic.",
     ),
 ]
 
@@ -69,13 +69,15 @@ class Target:
         return self.loaded.policy.clusters[self.name]
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
-        """The same cluster with another hint topic, when one is given."""
+        """Return the target with another hint topic; unchanged for None."""
         from evenlag.policy.cluster_settings import HINT_TOPIC_PATTERN
 
         if hint_topic is None:
             return self
         if re.fullmatch(HINT_TOPIC_PATTERN, hint_topic) is None:
-            raise UsageError(f"--hint-topic: {hint_topic!r} is no name of a topic: letters, digits, . _ -")
+            raise UsageError(
+                f"--hint-topic: {hint_topic!r} is not a valid topic name: use letters, digits, . _ -"
+            )
         settings = self.settings.model_copy(update={"hint_topic": hint_topic})
         policy = self.loaded.policy.model_copy(
             update={"clusters": {**self.loaded.policy.clusters, self.name: settings}}
@@ -168,10 +170,10 @@ def policy_text(
 
     if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
         raise UsageError(
-            f"--cluster: {name!r} is no name of a cluster: letters, digits and . _ - (at most 100)"
+            f"--cluster: {name!r} is not a valid cluster name: use at most 100 letters, digits and . _ -"
         )
     if publish and not groups:
-        raise UsageError("whom to publish for? Name the groups with --group, or write a policy file")
+        raise UsageError("--publish needs groups: name them with --group, or write a policy file")
     mode = Mode.AUTO.value if publish else Mode.SHADOW.value
     rules: list[dict[str, Any]] = [
         {"match": pattern, "mode": mode, "reset_policy": reset_policy} for pattern in groups or ("*",)

@@ -1,4 +1,4 @@
-"""Policies side by side, for people: a row each, and one of what was measured."""
+"""Terminal table of simulated policies: one row per policy, and one of the measured values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS: Final = (
 
 
 def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:
-    """Lay out the rows of `comparisons.sum_up`, best first; what was measured comes last."""
+    """Build the table of the rows of `comparisons.sum_up`, best first, with the measured values last."""
     caption = (
         f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
         f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound."
@@ -77,7 +77,7 @@ def _measured_cells(row: dict[str, Any]) -> list[str]:
 
 
 def notes(rows: Sequence[dict[str, Any]], num_left_out: int) -> list[str]:
-    """Say what no figure has, and which figures are lower bounds."""
+    """Return notes on data that the numbers do not include, and on lower bounds."""
     first, told = rows[0], []
     if num_left_out:
         told.append(

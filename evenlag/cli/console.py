@@ -1,4 +1,4 @@
-"""How the command speaks: tables for people, JSON for scripts, one plain line for an error."""
+"""Output of the command: tables, JSON for scripts, and one line for an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.table import Column
 
-# Into a file or a pipe there is no width to fit: nothing is cut.
+# Width of output that does not go to a terminal.
 _PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)
 
 # A text in fewer cells would be a tower of letters.
@@ -48,33 +48,33 @@ _STYLE_BY_STATUS: Final[dict[str, str]] = {
 }
 
 
-# What could move the cursor, forge a line or turn text around: names come from whoever may join a group.
+# Control characters and text direction marks: names come from any client that may join a group.
 _UNPRINTABLE: Final = re.compile(
     "[\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
 )
 
 
 def printable(text: str) -> str:
-    """Write what a terminal would obey rather than show as Python writes it, e.g. an escape character."""
+    """Replace control characters by their Python escapes, so that a terminal shows them as text."""
     return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 class _PlainConsole(Console):
-    """Takes every text as it is: no markup, no emoji codes, nothing that a terminal obeys."""
+    """Prints text literally: without markup, emoji codes and control characters."""
 
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(printable(text), **(settings | {"markup": False, "emoji": False}))
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Make a console for standard output or standard error as it is now (tests replace both)."""
+    """Create a console for the current standard output or standard error."""
     stream = sys.stderr if stderr else sys.stdout
     return _PlainConsole(file=stream, width=None if stream.isatty() else _PIPE_WIDTH.get(), highlight=False)
 
 
 @contextmanager
 def wide_output(width: int) -> Iterator[None]:
-    """Make tables that do not go to a terminal this wide, so that no cell is broken into lines."""
+    """Set the width of output that does not go to a terminal, so that no cell is wrapped."""
     token = _PIPE_WIDTH.set(width)
     try:
         yield
@@ -83,18 +83,18 @@ def wide_output(width: int) -> Iterator[None]:
 
 
 def print_error(message: str, *more: str) -> None:
-    """Say on standard error what went wrong, without markup; a name in it adds no line."""
+    """Print an error on standard error, without markup; line breaks within a line are escaped."""
     lines = "\n".join(printable(line) for line in (message, *more))
     sys.stderr.write(f"error: {lines}\n")
 
 
 def print_json(value: Any) -> None:
-    """Write JSON to standard output: moments as ISO 8601 in UTC, null for a number that is not finite."""
+    """Print JSON on standard output: times as ISO 8601 in UTC, null for numbers that are not finite."""
     sys.stdout.write(json.dumps(_finite(value), default=_plain, indent=2, allow_nan=False) + "\n")
 
 
 def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), caption: str = "") -> RichTable:
-    """Make an empty table; the columns in `right` hold numbers."""
+    """Create an empty table; the columns in `right` contain numbers."""
     made = RichTable(title=title, title_justify="left", caption=caption or None, caption_justify="left")
     numbers = set(right)
     for column in columns:
@@ -143,12 +143,12 @@ def fit(console: Console, shown: RichTable, optional: Sequence[str]) -> RichTabl
 
 
 def status_text(status: str | None) -> Text:
-    """Colour a status; it stays readable without colours."""
+    """Color a status; the text itself is unchanged."""
     return Text(status or NOTHING, style=_STYLE_BY_STATUS.get(status or "", ""))
 
 
 def _finite(value: Any) -> Any:
-    """Replace each float that JSON has no number for (an infinity, NaN) by None."""
+    """Replace floats that JSON cannot represent (infinity, NaN) by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What a command answers, as a file for other programs: CSV, Parquet or JSON, by the file's suffix."""
+"""Export of a command's result to CSV, Parquet or JSON, by the suffix of the file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
 
 SUFFIXES: Final = (".csv", ".parquet", ".json")
-# A spreadsheet takes a text that begins so for a formula, and names come from whoever may join a group.
+# Spreadsheets run text that begins with these as a formula, and names come from any client.
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -42,7 +42,7 @@ ExportOption = Annotated[
     Path | None,
     typer.Option(
         "--export",
-        help="Write all rows of the answer to this file as well: .csv, .parquet or .json.",
+        help="Also write all rows of the result to this file: .csv, .parquet or .json.",
         parser=_export_path,
         metavar="FILE",
         show_default=False,
@@ -51,41 +51,40 @@ ExportOption = Annotated[
 
 
 def export_rows(rows: Rows, path: Path) -> int:
-    """Write rows to a file, whole or not at all.
+    """Write rows to a file atomically.
 
     Parameters
     ----------
     rows
-        An Arrow table, whose schema is kept, or rows as mappings: columns are then all their keys, in the
-        order in which they first come, and what a row lacks is null. No rows as mappings make a file
-        without columns; an empty Arrow table keeps its own.
+        An Arrow table, whose schema is kept, or rows as mappings: the columns are all of their keys, in the
+        order of their first occurrence; missing values are null. No mappings give a file without columns.
     path
-        Where to; its suffix, in any case, says the format. A file that is there is replaced in one step:
-        who reads it sees the old one or the new one.
+        The file; its suffix, in upper or lower case, selects the format. An existing file is replaced
+        atomically.
 
         ``.csv``
-            UTF-8, a header, comma; moments as ISO 8601 in UTC, null as nothing, lists and structs as JSON.
-            A text that a spreadsheet would take for a formula has an apostrophe before it.
+            UTF-8, with a header, separated by commas; times as ISO 8601 in UTC, null as an empty cell, lists
+            and structs as JSON. Text that a spreadsheet would run as a formula gets an apostrophe in front.
         ``.parquet``
-            Types as they are; moments in UTC.
+            Types unchanged; times in UTC.
         ``.json``
-            One array of objects; moments as ISO 8601 in UTC. What is not a finite number is null.
+            One array of objects; times as ISO 8601 in UTC. Numbers that are not finite are null.
 
     Returns
     -------
     int
-        How many rows were written.
+        Number of rows written.
 
     Raises
     ------
     UsageError
-        When the suffix is none of these, or the file cannot be written there.
+        When the suffix is not supported, or the file cannot be written.
     """
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise UsageError(f"{path.name} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     table = _as_table(rows)
-    # Beside the target: a rename within a folder is one step.
+    # In the same folder as the target, so that the rename is atomic.
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         write(table, fresh)
@@ -108,7 +107,7 @@ def _as_table(rows: Rows) -> pa.Table:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """One column; where rows disagree on its type, its values as text of JSON."""
+    """Build a column; if its values have different types, as JSON text."""
     import pyarrow as pa
 
     try:
@@ -153,7 +152,7 @@ def _write_json(table: pa.Table, path: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value in JSON's types."""
+    """Convert a value to JSON types."""
     if isinstance(value, datetime):
         return (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, date):

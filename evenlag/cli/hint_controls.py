@@ -1,4 +1,4 @@
-"""`evenlag hints withdraw | stop-all | resume`: take hints back; each is recorded with who and why."""
+"""`evenlag hints withdraw | stop-all | resume`: withdraw hints; actions are recorded with user and reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RecordLakeOption = Annotated[
         "--lake",
         parser=option_types.lake_root,
         metavar="TEXT",
-        help="With --bootstrap-servers: the lake that it is recorded in.",
+        help="With --bootstrap-servers: the lake in which the action is recorded.",
     ),
 ]
 
@@ -33,7 +33,7 @@ _RecordLakeOption = Annotated[
 def withdraw(
     group: Annotated[
         str,
-        typer.Argument(parser=option_types.name, metavar="GROUP", help="The group whose hint is taken back."),
+        typer.Argument(parser=option_types.name, metavar="GROUP", help="The group whose hint is withdrawn."),
     ],
     *,
     reason: ReasonOption,
@@ -45,10 +45,10 @@ def withdraw(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a group's hint back. Its consumers forget it within seconds; that starts no rebalance.
+    """Withdraw the hint of a group. Its consumers drop it within seconds; this starts no rebalance.
 
-    Plans of the group that are approved and not published yet will not be. A later plan may be: to prevent
-    that, put the group into mode shadow, or stop all hints.
+    Approved plans of the group that are not published yet will not be published. Later plans may be: to
+    prevent this, put the group into mode shadow, or stop all hints.
     """
     from evenlag.publishing.revocation import withdraw_hint
 
@@ -76,9 +76,9 @@ def withdraw(
             soft_wrap=True,
         )
     elif done.was_standing:
-        out.print(f"{group}: what stood there could not be read as a hint; it is taken away.")
+        out.print(f"{group}: the record on the topic was not a valid hint; it is removed.")
     else:
-        out.print(f"{group}: no hint stands; the last one was withdrawn before.")
+        out.print(f"{group}: there is no current hint; the last one was already withdrawn.")
     for plan_id in done.unpublished:
         out.print(f"{group}: plan {plan_id[:SHORT_ID]} was approved and will not be published.")
 
@@ -94,7 +94,7 @@ def stop_all(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop all hints of a cluster: no consumer follows any, and nothing is published, until `resume`."""
+    """Stop all hints of a cluster: no consumer applies one, and none is published, until `resume`."""
     from evenlag.publishing import revocation
 
     target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
@@ -115,7 +115,7 @@ def resume(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let the hints of a cluster be followed and published again after `stop-all`."""
+    """Resume the hints of a cluster after `stop-all`: they are published and applied again."""
     from evenlag.publishing import revocation
 
     target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
@@ -152,7 +152,7 @@ def _tell(
         )
         return
     console().print(
-        f"{what} on {target.name}: control/stop {'stands in' if stopped else 'is gone from'} all "
+        f"{what} on {target.name}: control/stop {'is in' if stopped else 'is removed from'} all "
         f"{done.num_partitions} partitions of {done.hint_topic}.",
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""`evenlag hints`: what stands on the hint topic now, and taking it back."""
+"""`evenlag hints`: the current hints on the hint topic, and their withdrawal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=ShowByDefault,
-    help="Show the hints that stand on the hint topic; withdraw one, or stop all. "
+    help="Show the current hints on the hint topic; withdraw one, or stop all. "
     "Without a subcommand: show [GROUP].",
 )
 
@@ -33,7 +33,7 @@ def hints(
     group: Annotated[
         str | None,
         typer.Argument(
-            parser=option_types.name, metavar="GROUP", help="A group, to see who shall hold what."
+            parser=option_types.name, metavar="GROUP", help="A group, to show its target assignment."
         ),
     ] = None,
     *,
@@ -43,7 +43,7 @@ def hints(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the hints that stand on the hint topic now, decoded and checked; needs Kafka, no lake."""
+    """Show the current hints on the hint topic, decoded and verified; needs Kafka, but no lake."""
     from evenlag.publishing.hint_topic import read_hint_topic
 
     target = find_target(bootstrap_servers, config, cluster).with_hint_topic(hint_topic)
@@ -72,12 +72,10 @@ def hints(
 def _tell_stop(state: TopicState) -> None:
     stopped, everything = len(state.stopped_partitions), state.num_partitions
     if stopped == everything:
-        print_error(
-            "control/stop stands on the topic: no consumer follows any hint until: evenlag hints resume"
-        )
+        print_error("control/stop is on the topic: no consumer applies any hint until: evenlag hints resume")
     else:
         print_error(
-            f"control/stop stands in {stopped} of {everything} partitions: groups of the others still follow "
+            f"control/stop is in {stopped} of {everything} partitions: groups of the others still apply "
             "hints. evenlag hints stop-all stops them all, resume none"
         )
 
@@ -158,7 +156,7 @@ def _as_json(cluster: str, topic: str, state: TopicState, hints_by_group: Any) -
 
 
 def _follower(hint: Hint) -> str:
-    """Who follows it: only what is for brokers, which assign groups of KIP-848, names member ids."""
+    """Who applies the hint: only hints for brokers, which assign KIP-848 groups, contain member ids."""
     return "consumers" if hint.payload.member_ids is None else "brokers"
 
 

@@ -1,4 +1,4 @@
-"""`evenlag lag`: how far the groups are behind, as the last snapshot saw it."""
+"""`evenlag lag`: lag of the groups in the last snapshot."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lag(
         typer.Argument(
             parser=option_types.name,
             metavar="GROUP",
-            help="A group, to see its members and partitions.",
+            help="A group, to show its members and partitions.",
         ),
     ] = None,
     *,
@@ -55,7 +55,7 @@ def lag(
     lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far groups are behind, as the last snapshot saw it; the most loaded first."""
+    """Show the lag of the groups in the last snapshot, largest first; or of one group by partition."""
     from evenlag.lake.tables import LAG, MEMBERS
 
     reader = find_lake(lake, config)
@@ -71,7 +71,7 @@ def lag(
     rows = reader.read(LAG, filters=of_snapshot)
     members = reader.read(MEMBERS, columns=["group_id", "member_id"], filters=of_snapshot)
     head = {key: snapshot[key] for key in ("cluster", "snapshot_id", "slot")}
-    # The slot is when the snapshot was due; its end offsets were read some seconds later.
+    # The slot is the scheduled time; the end offsets were read some seconds later.
     head["read_at"] = snapshot["end_read_at"]
     if group is None:
         _show_groups(head, group_rows(rows, members), limit=limit, as_json=as_json)

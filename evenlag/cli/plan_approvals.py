@@ -1,4 +1,4 @@
-"""`evenlag plans approve | reject`: a person's answer, recorded as one given on Airflow's page is."""
+"""`evenlag plans approve | reject`: manual approval, recorded like an answer in Airflow."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 
 PlanArgument = Annotated[
     str,
-    typer.Argument(
-        parser=option_types.plan_id, metavar="PLAN", help="The plan (its first characters will do)."
-    ),
+    typer.Argument(parser=option_types.plan_id, metavar="PLAN", help="The plan id, or its first characters."),
 ]
 
 
 class NotPublishedError(JobError):
-    """Raised when a plan is approved and cannot be published any more."""
+    """Raised when a plan is approved but can no longer be published."""
 
 
 def approve(
@@ -40,15 +38,13 @@ def approve(
     actor: ActorOption = None,
     publish: Annotated[
         bool,
-        typer.Option(
-            "--publish/--no-publish", help="Publish at once (default), or leave it to the next cycle."
-        ),
+        typer.Option("--publish/--no-publish", help="Publish immediately (default), or in the next cycle."),
     ] = True,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Approve a plan that waits for a person, and publish it at once if its group is still as planned."""
+    """Approve a plan that waits for approval, and publish it if its group has not changed since."""
     from evenlag.publishing.publish import publish_hints
     from evenlag.publishing.revocation import try_again_when_fenced
 
@@ -83,7 +79,7 @@ def reject(
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reject a plan that waits for a person; needs the lake, not Kafka."""
+    """Reject a plan that waits for approval; needs the lake, but not Kafka."""
     _, answer = _decide(find_target(None, config, cluster), plan, approve=False, reason=reason, actor=actor)
     _tell(answer, as_json=as_json)
 
@@ -91,8 +87,7 @@ def reject(
 def _decide(
     target: Target, prefix: str, *, approve: bool, reason: str, actor: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Record the answer; the plan's head, and what to tell of it."""
-    from evenlag.enums import PlanEvent
+    """Record the answer; returns the row of the plan, and the answer to print."""
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing import approvals
 
@@ -121,7 +116,7 @@ def _decide(
 
 
 def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dict[str, Any]:
-    """What became of the plan: by this publishing, or by another run's that came first."""
+    """Result of publishing the plan, by this command or by another run that was first."""
     from evenlag.lake.reader import LakeReader
 
     if report.held:
@@ -138,7 +133,7 @@ def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dic
 def _tell_published(answer: dict[str, Any], outcome: dict[str, Any], *, as_json: bool) -> None:
     if "expired" in outcome:
         raise NotPublishedError(
-            f"the plan is approved, but will not be published: {outcome['expired']}. A later cycle plans anew"
+            f"the plan is approved, but will not be published: {outcome['expired']}. Later cycles plan again"
         )
     _tell(answer | {"published": False, "sequence": None, "held": None} | outcome, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""`evenlag plans`: what was proposed, what the gates said, what became of it; and a person's answer."""
+"""`evenlag plans`: plans with their gates and outcomes; manual approval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEFAULT_LIMIT = 20
 
 app = typer.Typer(
     cls=ShowByDefault,
-    help="Show plans with their status and reasons; approve or reject one that waits for a person. "
+    help="Show plans with their status and reasons; approve or reject a plan that waits for approval. "
     "Without a subcommand: show [PLAN].",
 )
 
@@ -36,7 +36,7 @@ def plans(
     plan_id: Annotated[
         str | None,
         typer.Argument(
-            parser=option_types.plan_id, metavar="PLAN", help="A plan (its first characters will do)."
+            parser=option_types.plan_id, metavar="PLAN", help="A plan id, or its first characters."
         ),
     ] = None,
     *,
@@ -52,7 +52,7 @@ def plans(
             "--days",
             parser=option_types.whole(0, option_types.MAX_DAYS),
             metavar="INTEGER",
-            help=f"How many days to look back; else {_DEFAULT_DAYS}.",
+            help=f"Number of days to look back; default {_DEFAULT_DAYS}.",
         ),
     ] = None,
     limit: Annotated[
@@ -61,7 +61,7 @@ def plans(
             "--limit",
             parser=option_types.whole(1, option_types.MAX_ROWS),
             metavar="INTEGER",
-            help=f"How many plans to show; else {_DEFAULT_LIMIT}.",
+            help=f"Number of plans to show; default {_DEFAULT_LIMIT}.",
         ),
     ] = None,
     config: ConfigOption = None,
@@ -108,7 +108,7 @@ def _left(found: int, limit: int) -> str:
 
 
 def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> Table:
-    """Lay plans out, one a row."""
+    """Build the table of plans."""
     columns = (
         "plan",
         "slot",
@@ -140,7 +140,7 @@ def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> 
 
 
 def _unknown_lags(row: dict[str, Any]) -> tuple[str, str]:
-    """How many partitions' lag was not known when it was planned, and when it was settled."""
+    """Texts on the number of partitions with unknown lag, when planned and at the outcome."""
     counts = (
         ("when planned", row["num_unknown_lags"], row["num_partitions"]),
         ("actual", row["num_unknown_partitions_actual"], row["num_partitions_actual"]),
@@ -153,7 +153,21 @@ def _unknown_lags(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
-    """The one plan whose id begins with a prefix.
+    """Find the only plan whose id begins with a prefix.
+
+    Parameters
+    ----------
+    reader
+        Reader of the lake.
+    cluster
+        Name of the cluster in the policy.
+    prefix
+        First characters of the plan id.
+
+    Returns
+    -------
+    dict
+        Row of :func:`evenlag.queries.plans.plan_rows`.
 
     Raises
     ------
@@ -185,7 +199,7 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     from evenlag.enums import GroupType
     from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
 
-    # An outcome comes with a later snapshot, maybe of another day.
+    # The outcome is based on a later snapshot, possibly of another day.
     wanted: list[Filter] = [
         ("cluster", "=", plan["cluster"]),
         ("day", ">=", plan["day"]),

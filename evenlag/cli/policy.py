@@ -1,4 +1,4 @@
-"""`evenlag policy`: look at the policy file before anything else does."""
+"""`evenlag policy`: validate and explain the policy file."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def check(
         typer.Argument(
             parser=option_types.path,
             metavar="PATH",
-            help="The file; else $EVENLAG_CONFIG, else ./evenlag.yaml.",
+            help="The policy file; default: $EVENLAG_CONFIG, then ./evenlag.yaml.",
         ),
     ] = None,
     *,
     secrets: Annotated[
-        bool, typer.Option("--secrets", help="Also see whether every secret it refers to is there.")
+        bool, typer.Option("--secrets", help="Also check that every secret that it refers to exists.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Validate a policy file and show what it says; nothing is connected to."""
+    """Validate a policy file and show its content, without connecting to anything."""
     from evenlag.policy.loader import find_policy_path, load_policy
 
     loaded = load_policy(path)
@@ -56,12 +56,12 @@ def check(
             name,
             ", ".join(cluster.bootstrap_servers),
             str(cluster.kafka.get("security_protocol", "PLAINTEXT")),
-            cluster.schedule or "by hand",
+            cluster.schedule or "manual",
             cluster.hint_topic + (" (signed)" if cluster.hint_signing_key else ""),
         )
     out.print(clusters)
     columns = ("groups", "clusters", "mode", "assignor", "max moves", "count slack", "min gain")
-    rules = table("Groups: the first rule that matches holds", columns, right=columns[4:])
+    rules = table("Groups: the first matching rule applies", columns, right=columns[4:])
     for rule in (*policy.groups, None):
         settings: Any = rule or policy.group_settings("", "")
         rules.add_row(
@@ -80,14 +80,14 @@ def check(
 def explain(
     group: Annotated[
         str,
-        typer.Argument(parser=option_types.name, metavar="GROUP", help="A group's name; it need not exist."),
+        typer.Argument(parser=option_types.name, metavar="GROUP", help="Name of a group; it need not exist."),
     ],
     *,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which rule holds for a group and why, and where each of its settings comes from."""
+    """Show which rule applies to a group and why, and where each of its settings comes from."""
     from dataclasses import asdict
 
     from evenlag.policy.explain import explain_group
@@ -105,16 +105,16 @@ def explain(
         return
     out = console()
     for number, match, why in found.passed_over:
-        out.print(f"Rule {number} ({match}) does not hold: {why}.", highlight=False)
+        out.print(f"Rule {number} ({match}) does not apply: {why}.", highlight=False)
     if found.rule_number is None:
-        out.print(f"No rule matches {group} on {name}: the defaults hold.", highlight=False)
+        out.print(f"No rule matches {group} on {name}: the defaults apply.", highlight=False)
     else:
         out.print(
             f"Rule {found.rule_number} ({found.match}), line {found.rule_line}, is the first that matches "
-            f"{group} on {name}: it holds, whole.",
+            f"{group} on {name}: all of its settings apply.",
             highlight=False,
         )
-    shown = table(f"What holds for {group}", ("setting", "value", "from"))
+    shown = table(f"Settings of {group}", ("setting", "value", "from"))
     for setting in found.settings:
         shown.add_row(setting.name, _value_text(setting.value), setting.source)
     out.print(shown)
@@ -122,7 +122,7 @@ def explain(
 
 @app.command("schema")
 def schema() -> None:
-    """Print the JSON schema of the policy file, for editors and checks of your own."""
+    """Print the JSON schema of the policy file, for editors and validators."""
     from evenlag.policy.json_schema import render_schema
 
     typer.echo(render_schema(), nl=False)

@@ -1,4 +1,4 @@
-"""`evenlag report`: a group's period on one HTML page that asks nobody for anything."""
+"""`evenlag report`: a group and period on one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def report(
         typer.Argument(
             parser=option_types.name,
             metavar="GROUP",
-            help="The group; else the one that is furthest behind.",
+            help="The group; default: the one with the largest lag.",
         ),
     ] = None,
     *,
@@ -46,7 +46,7 @@ def report(
             "--hours",
             parser=option_types.real(0.01, option_types.MAX_HOURS),
             metavar="NUMBER",
-            help="How many hours to look back.",
+            help="Number of hours to look back.",
         ),
     ] = 24.0,
     until: UntilOption = None,
@@ -55,7 +55,7 @@ def report(
     lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a group's period as one HTML page: lag, who held what when, policies, plans; needs no network."""
+    """Write a report on a group as one HTML page: lag, owners, policies and plans; needs no network."""
     from evenlag.report.page import report_page
     from evenlag.report.read_report import read_report
 
@@ -72,7 +72,7 @@ def report(
         print_json(_summary(output, told))
         return
     out = console()
-    period = f"{moment(told.since)} to {moment(told.until)}, {told.num_snapshots} readings"
+    period = f"{moment(told.since)} to {moment(told.until)}, {told.num_snapshots} snapshots"
     out.print(f"{told.group_id} on {name}, {period}", markup=False)
     for missing in _missing(told):
         out.print(f"  {missing}", markup=False)
@@ -90,12 +90,12 @@ def _write(output: Path, page: str) -> None:
 
 
 def _missing(told: Report) -> list[str]:
-    """What the page cannot show yet, and what to run for it."""
+    """Missing sections of the page, each with the command that creates its data."""
     from evenlag.report.sections import AUDIT, COMPARE
 
     parts = []
     if told.timeline is None:
-        parts.append(f"who held what is missing: {AUDIT}")
+        parts.append(f"the owners over time are missing: {AUDIT}")
     if not told.policies:
         parts.append(f"other policies are missing: {COMPARE}")
     return parts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, ok, skipped, warning
-from evenlag.enums import EVENLAG_ASSIGNOR, GroupType, Mode
+from evenlag.enums import EVENLAG_ASSIGNOR, GroupType, LagStatus, Mode
 from evenlag.lake.tables import LAG
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _check_commits(view: KafkaView) -> list[Finding]:
             ("cluster", "=", view.name),
             ("day", "=", snapshot["day"]),
             ("snapshot_id", "=", snapshot["snapshot_id"]),
-            ("status", "in", ["NO_COMMIT", "DATA_LOSS"]),
+            ("status", "in", [LagStatus.NO_COMMIT, LagStatus.DATA_LOSS]),
         ],
     )
     return check_commits(view.policy, view.name, Counter(rows["group_id"].to_pylist()))

@@ -107,12 +107,38 @@ def numbers(pairs: Iterable[tuple[str, str]]) -> Html:
 
 
 def figure(plot: str, caption: str) -> Html:
-    """Build a figure of a chart (HTML) and its caption (plain text)."""
+    """Build a figure.
+
+    Parameters
+    ----------
+    plot
+        Chart, as HTML.
+    caption
+        Caption, as plain text.
+
+    Returns
+    -------
+    Html
+        The figure.
+    """
     return Html(f"<figure>{plot}<figcaption>{escape(caption)}</figcaption></figure>")
 
 
 def details(summary: str, body: str) -> Html:
-    """Build a collapsed section of a summary (plain text) and a body (HTML)."""
+    """Build a collapsed section.
+
+    Parameters
+    ----------
+    summary
+        Visible line, as plain text.
+    body
+        Content, as HTML.
+
+    Returns
+    -------
+    Html
+        The section.
+    """
     return Html(f"<details><summary>{escape(summary)}</summary>{body}</details>")
 
 
@@ -123,5 +149,18 @@ def when(value: datetime) -> Html:
 
 
 def badge(word: str, kind: str) -> Html:
-    """Build a badge of kind ``good``, ``bad``, ``warn`` or ``plain``; the kind sets its color only."""
+    """Build a badge.
+
+    Parameters
+    ----------
+    word
+        Text of the badge, as plain text.
+    kind
+        ``good``, ``bad``, ``warn`` or ``plain``; sets the color only.
+
+    Returns
+    -------
+    Html
+        The badge.
+    """
     return Html(f'<span class="badge {kind}">{escape(word)}</span>')

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import AlertState, PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
 from evenlag.lake.writer import delta_rs_writer
@@ -45,13 +46,13 @@ KINDS: Final = (
     UNHEALTHY_TABLE,
 )
 
-RAISED: Final = "RAISED"
-CLEARED: Final = "CLEARED"
+RAISED: Final = AlertState.RAISED
+CLEARED: Final = AlertState.CLEARED
 
 MIN_COMPLETENESS: Final = 0.995
 # A hint that was not followed for so long has been told, and its group has had newer ones or none.
 _LOOK_BACK: Final = timedelta(days=2)
-_SETTLED: Final = frozenset({"APPLIED", "IGNORED", "EXPIRED"})
+_SETTLED: Final = frozenset({PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,26 +215,28 @@ def _not_followed(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[st
         filters=[
             ("cluster", "=", snapshot["cluster"]),
             ("day", ">=", snapshot["day"] - _LOOK_BACK),
-            ("event", "in", ["PUBLISHED", *sorted(_SETTLED)]),
+            ("event", "in", [PlanEvent.PUBLISHED, *sorted(_SETTLED)]),
         ]
     ).to_pylist()
     ends = {row["plan_id"]: row for row in events if row["event"] in _SETTLED}
     published = sorted(
-        (row for row in events if row["event"] == "PUBLISHED"), key=lambda row: row["sequence"] or 0
+        (row for row in events if row["event"] == PlanEvent.PUBLISHED), key=lambda row: row["sequence"] or 0
     )
     newest = {row["group_id"]: row["plan_id"] for row in published}
     last: dict[str, dict[str, Any]] = {}
     for row in published:
         end = ends.get(row["plan_id"])
         is_replaced = (
-            end is not None and end["event"] == "IGNORED" and newest[row["group_id"]] != row["plan_id"]
+            end is not None
+            and end["event"] == PlanEvent.IGNORED
+            and newest[row["group_id"]] != row["plan_id"]
         )
         if end is not None and not is_replaced:
             last[row["group_id"]] = end
     return [
         Fault(HINT_NOT_FOLLOWED, group_id, f"plan {end['plan_id'][:12]} is {end['event']}: {end['reason']}")
         for group_id, end in sorted(last.items())
-        if end["event"] != "APPLIED" and _is_published(loaded, snapshot["cluster"], group_id)
+        if end["event"] != PlanEvent.APPLIED and _is_published(loaded, snapshot["cluster"], group_id)
     ]
 
 

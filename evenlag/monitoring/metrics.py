@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from evenlag.enums import PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, OUTCOMES, PLANS
 from evenlag.publishing.approval_requests import count_open_requests
@@ -14,8 +15,15 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
 
-_OUTCOMES = ("APPLIED", "IGNORED", "EXPIRED")
-_EVENTS = ("PROPOSED", "REJECTED", "APPROVED", "PUBLISHED", *_OUTCOMES, "WITHDRAWN")
+_OUTCOMES = (PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED)
+_EVENTS = (
+    PlanEvent.PROPOSED,
+    PlanEvent.REJECTED,
+    PlanEvent.APPROVED,
+    PlanEvent.PUBLISHED,
+    *_OUTCOMES,
+    PlanEvent.WITHDRAWN,
+)
 
 
 def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:

@@ -1,5 +1,5 @@
-"""The report: one group's period on one page that asks nobody for anything.
+"""The report: one group and period on one self-contained HTML page.
 
-`read` brings the period together from the lake without a JVM, `page` lays it out. Typer has no part in it:
-Airflow's page shows the same report.
+:mod:`~evenlag.report.read_report` reads the period from the lake without a JVM, :mod:`~evenlag.report.page`
+builds the page. Both the command and the Airflow plugin use them.
 """

@@ -1,4 +1,4 @@
-"""The report's pictures, each for a phone and for a desk."""
+"""Charts of the report, each for narrow and for wide pages."""
 
 from __future__ import annotations
 
@@ -26,24 +26,35 @@ if TYPE_CHECKING:
 
 NARROW, WIDE = 4.3, 9.9
 MAX_MEMBERS: Final = 16
-# Colours alone don't tell lines apart for everybody.
 _MINUTE_S, _DAY_S = 60, 86_400
 _STEPS_S: Final = (
     1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, _DAY_S,
 )  # fmt: skip
 _MARGIN: Final = 0.01
+# Lines must be distinguishable without colors, too.
 LINE_STYLES: Final[tuple[Any, ...]] = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 
 
 def change_plot(change: LagChange) -> str:
-    """Draw the lag of each member before, as predicted, and after, the furthest behind on top."""
+    """Draw a bar chart of the lag of each member before a plan, as predicted, and after it.
+
+    Parameters
+    ----------
+    change
+        Members by lag, largest first; only the first :data:`MAX_MEMBERS` are drawn.
+
+    Returns
+    -------
+    str
+        HTML of the chart.
+    """
     members = change.members[:MAX_MEMBERS]
     height = 0.8 + len(members) * (0.55 if change.plan_id else 0.36)
     parts = [("before", BEFORE)]
     if change.plan_id is not None:
         parts += [("predicted", PREDICTED), ("after", AFTER)]
 
-    # Without an outcome there is no lag after the plan that could be known or not.
+    # Without an outcome there is no lag after the plan: do not mark it as unknown.
     without = {name for name, _ in parts if all(getattr(each, name) is None for each in change.members)}
     without -= {"before"}
 
@@ -56,7 +67,7 @@ def change_plot(change: LagChange) -> str:
             values = [getattr(member, name) for member in members]
             places = [row + (number - (len(parts) - 1) / 2) * bar for row in range(len(members))]
             axes.barh(places, [value or 0 for value in values], height=bar * 0.9, color=colour)
-            # Without a bar is no lag; what is not known says so.
+            # A missing bar means a lag of 0; an unknown lag has a label.
             for place, value in zip(places, values, strict=True):
                 if value is None and name not in without:
                     axes.annotate(
@@ -95,7 +106,20 @@ def _change_label(change: LagChange) -> str:
 
 
 def lag_plot(observed: Series, replayed: Sequence[Series]) -> str:
-    """Draw the lag of the group over time: as seen, and as each policy would have had it."""
+    """Draw a line chart of the lag of the group over time: observed, and simulated for each policy.
+
+    Parameters
+    ----------
+    observed
+        Observed lag.
+    replayed
+        Simulated lag, one series per policy.
+
+    Returns
+    -------
+    str
+        HTML of the chart.
+    """
 
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
@@ -146,7 +170,7 @@ def _lag_label(observed: Series, replayed: Sequence[Series]) -> str:
 
 
 def _lone_places(points: Sequence[int | None]) -> list[int]:
-    """Where a point has no neighbour that is known: a line needs two."""
+    """Positions of known points without a known neighbor: no line can be drawn there."""
     known = [False, *(point is not None for point in points), False]
     return [
         place
@@ -160,7 +184,17 @@ def _values(points: Sequence[int | None]) -> list[float]:
 
 
 def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
-    """Mark round times, as many as there is room for; midnight by its date."""
+    """Set ticks at round times, as many as fit; midnight is labeled with its date.
+
+    Parameters
+    ----------
+    axes
+        Matplotlib axes.
+    since, until
+        First and last time on the axis.
+    size
+        Size of the chart.
+    """
     span_s = max(1.0, (until - since).total_seconds())
     most = 9 if size.is_wide else 4
     step_s = next((step for step in _STEPS_S if span_s / step <= most), ceil(span_s / most / _DAY_S) * _DAY_S)
@@ -179,6 +213,19 @@ def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
 
 
 def short(name: str, size: Size) -> str:
-    """A name that leaves room for what is drawn: its end tells members and partitions apart."""
+    """Shorten a name to fit into a chart.
+
+    Parameters
+    ----------
+    name
+        Name of a member or partition.
+    size
+        Size of the chart.
+
+    Returns
+    -------
+    str
+        The name, or its end after an ellipsis: names differ at the end.
+    """
     longest = 32 if size.is_wide else 14
     return name if len(name) <= longest else f"…{name[1 - longest :]}"

@@ -1,4 +1,4 @@
-"""Names for members: ids are long and change with each restart."""
+"""Display names of members: member ids are long and change with each restart."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NOBODY = "nobody"
 
 
 class Names:
-    """What to call a member: its instance id, else its client id, else its member id.
+    """Display names: instance id, else client id, else member id.
 
-    A client id that several members of the period have gets the end of the member id beside it.
+    If several members of the period share a client id, the end of the member id is appended.
 
     Parameters
     ----------
@@ -35,7 +35,18 @@ class Names:
         }
 
     def of(self, member_id: str | None) -> str:
-        """Name a member; `NOBODY` for none."""
+        """Return the display name of a member.
+
+        Parameters
+        ----------
+        member_id
+            Member id, or None.
+
+        Returns
+        -------
+        str
+            The name; `NOBODY` for None, the member id for an unknown member.
+        """
         if member_id is None:
             return NOBODY
         return self._names.get(member_id, member_id)
@@ -50,7 +61,23 @@ def _name(member_id: str, instance: str | None, client: str | None, shared: Mapp
 
 
 def read_names(scope: Scope) -> Names:
-    """Read the names of all members of the period."""
+    """Read the display names of all members of a period.
+
+    Parameters
+    ----------
+    scope
+        Period and group of the report.
+
+    Returns
+    -------
+    Names
+        Names by member id.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
     import pyarrow.compute as pc
 
     from evenlag.lake.tables import MEMBERS

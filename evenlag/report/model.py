@@ -1,4 +1,4 @@
-"""What a report tells, as plain values: read once, then laid out."""
+"""Content of a report as plain values, independent of its layout."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-# What may happen to a published hint, in this order.
+# Events of a published hint, in this order.
 HINT_EVENTS: Final = ("published", "followed", "not followed", "ran out", "withdrawn")
 
 
 @dataclass(frozen=True, slots=True)
 class MemberLag:
-    """A member's lag in records: before a plan, as the plan predicted it, as seen after; None: not known.
+    """Lag of a member in records: before a plan, as predicted by it, and observed after it; None: unknown.
 
     Attributes
     ----------
     unknown
-        For each of the three, how many of its partitions' lag is not known: with any, it is a lower bound.
+        For each of the three, the number of partitions with unknown lag. If there are any, the lag is a lower
+        bound.
     """
 
     name: str
@@ -33,18 +34,18 @@ class MemberLag:
 
 @dataclass(frozen=True, slots=True)
 class LagChange:
-    """The lag of each member around a plan; without a plan, `before` is the newest reading.
+    """Lag of each member before and after a plan; without a plan, `before` is the newest snapshot.
 
     Attributes
     ----------
-    plan_id, status, moves
-        The plan, how it stands and the partitions it moves; None without a plan.
-    before_at, after_at
-        When the lag was read.
     members
-        The furthest behind first.
+        By lag, largest first.
+    before_at, after_at
+        Read times of the lag.
+    plan_id, status, moves
+        Id and status of the plan, and the number of partitions that it moves; None without a plan.
     unknown_before, unknown_after
-        How many of how many partitions' lag was not known in the two snapshots.
+        Number of partitions with unknown lag, and of all partitions, in the two snapshots.
     """
 
     members: tuple[MemberLag, ...]
@@ -59,18 +60,21 @@ class LagChange:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A partition was with one owner from a snapshot to the snapshot that no longer showed it.
+    """Time during which a partition had one owner: up to the first snapshot that shows another one.
 
     Attributes
     ----------
     partition
         ``topic-number``.
     owner
-        Name of the member; None: `what` says why (nobody, not known).
-    end
-        When the snapshot was read that no longer showed it; where `is_open`, when the last one ended.
+        Name of the member; None if there is no known owner.
+    what
+        Why there is no known owner; empty if there is one.
+    start, end
+        Read time of the first snapshot with this owner, and of the first one without it; if `is_open`, the
+        end of the last snapshot.
     is_open
-        It was still so in the period's last snapshot.
+        Whether the last snapshot of the period shows this owner.
     """
 
     partition: str
@@ -83,14 +87,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened, at the time at which it was seen.
+    """An event of the timeline, at the time at which it was observed.
 
     Attributes
     ----------
     kind
         ``rebalance`` or ``hint``.
     event
-        What happened to a published hint: one of `HINT_EVENTS`; empty for a rebalance.
+        Event of a published hint, one of `HINT_EVENTS`; empty for a rebalance.
     """
 
     at: datetime
@@ -101,18 +105,18 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Who held what when.
+    """Owners of the partitions over time.
 
     Attributes
     ----------
     partitions
-        Those shown, in order; those that changed hands most often come in first when there are too many.
+        Names of the partitions shown, in order. If there are too many, those with the most changes of owner.
     owners
-        Names in order of their first appearance.
+        Names of the owners by first appearance.
     num_left_out
-        Partitions that are not shown.
+        Number of partitions that are not shown.
     num_unaudited
-        Readings of the period that the audit does not have yet.
+        Number of snapshots of the period that are not in the audit yet.
     """
 
     partitions: tuple[str, ...]
@@ -125,16 +129,17 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Lag over time: of the group and of its furthest member, at the moments at which lag was read.
+    """Lag of the group and of its most loaded member over time, at the read times of the lag.
 
-    Between the days of a replay is a None, so that nothing is drawn there.
+    The days of a replay are separated by None, so that no line connects them.
 
     Attributes
     ----------
     num_unknown
-        At each moment: partitions whose lag was not known, which makes the sum a lower bound; empty: none.
+        Number of partitions with unknown lag at each time: if there are any, the lag is a lower bound. Empty
+        if there are none at any time.
     unknown
-        What status these partitions had: (status, in how many snapshots, of how many partitions at most).
+        Statuses of these partitions: (status, number of snapshots, largest number of partitions).
     """
 
     name: str
@@ -146,18 +151,18 @@ class Series:
 
     @property
     def peak(self) -> int | None:
-        """The largest lag of the group; None: never known."""
+        """Largest lag of the group; None if it is never known."""
         return max((value for value in self.lag_records if value is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredResult:
-    """What was measured of the lag on the days compared; None: not known.
+    """Measured lag on the days that were simulated; None: unknown.
 
     Attributes
     ----------
     unknown_lags, unknown_share, unknown_time_lags
-        Lags, parts of the time and time lags that are not known: with any, the largest lag, the mean lag and
+        Unknown lags, share of the time, and time lags: if there are any, the largest lag, the mean lag and
         the largest time lag are lower bounds.
     """
 
@@ -171,26 +176,26 @@ class MeasuredResult:
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """What a policy would have come to over the days that all policies were compared on.
+    """Simulated result of a policy over the days that all policies have.
 
     Attributes
     ----------
     name
-        As it was compared; ``observed`` is what really ran, replayed too.
+        Name of the policy; ``observed`` is the real assignment, simulated like the others.
     num_days
-        Days counted: those that every policy has.
+        Number of days.
     p95_time_lag_ms, drain_time_ms, num_not_drained
-        Mean of the days' 95th percentiles; median over the days, None when on the median day not all was
-        drained; on how many days it was not.
+        Mean of the 95th percentiles of the days; median over the days, None if the median day did not drain;
+        number of days that did not drain.
     optimality_gap
-        How far the most loaded member is above the bound on average; None: not known.
+        Mean relative distance of the most loaded member from the lower bound; None: unknown.
     is_best
-        As `evenlag compare` says: the least time lag, then the least lag on average, then the fewest moves;
-        several when they are equal.
+        As in `evenlag compare`: the least time lag, then the least mean lag, then the fewest moves; several
+        policies may be equal.
     unknown_ages
-        Partitions whose first backlog has no known age: time lags are lower bounds when there are any.
+        Partitions whose initial lag has no known age: if there are any, time lags are lower bounds.
     measured
-        Of ``observed`` only: what was measured, without the model; None: not known.
+        For ``observed`` only: measured lag, without the model; None: unknown.
     """
 
     name: str
@@ -211,7 +216,7 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class GateSummary:
-    """A gate over the period: how many plans it judged and refused, and what it said last when it refused."""
+    """Results of a gate over the period: plans checked, plans rejected, and the last rejection."""
 
     gate: str
     num_judged: int
@@ -221,7 +226,7 @@ class GateSummary:
 
 @dataclass(frozen=True, slots=True)
 class DecisionSummary:
-    """What planning made of the group's readings: how often, and the reason given last."""
+    """Number of snapshots of the group with a planning decision, and its last reason."""
 
     decision: str
     count: int
@@ -231,14 +236,14 @@ class DecisionSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group of the cluster in the newest reading; a lag of None is not known.
+    """A group of the cluster in the newest snapshot; a lag of None is unknown.
 
     Attributes
     ----------
     num_unknown
-        Partitions whose lag is not known: with any, a lag is a lower bound.
+        Number of partitions with unknown lag: if there are any, the lags are lower bounds.
     unknown
-        Status → partitions of these.
+        Number of these partitions by lag status.
     """
 
     group_id: str
@@ -252,34 +257,34 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A group's period; a part that the lake does not have is None or empty.
+    """Report on a group and period; parts without data in the lake are None or empty.
 
     Attributes
     ----------
     since, until
-        The period: slots of its first and last reading.
+        The period: slots of its first and last snapshot.
     finished_at
-        When the last one ended; what is known of a later time is left out where an end was asked for.
+        End of the last snapshot. If an end was requested, later data is left out.
     num_snapshots
-        Readings with the group in them.
+        Number of snapshots that list the group.
     now
-        The group in the newest reading of the period.
+        The group in the newest snapshot of the period.
     groups
-        All groups of that reading, the furthest behind first.
+        All groups of that snapshot, by lag, largest first.
     change
-        Lag of each member; None when no reading shows a member.
+        Lag of each member; None if no snapshot shows a member.
     timeline
-        None: the period has not been audited.
+        Owners over time; None if the period has not been audited.
     observed, replayed
-        Lag as seen, and as each policy would have had it.
+        Observed lag, and simulated lag of each policy.
     policies, reasons
-        In the order of the table; empty: nothing compared. What could not be replayed, and why.
+        Simulated results in the order of the table, and why some could not be simulated.
     model_error
-        Median relative error of the replay of what really ran; None: not known.
+        Median relative error of the simulation of the real assignment; None: unknown.
     plans
-        Rows of `evenlag.queries.plans.plan_rows`, newest first, as they were at the period's end.
+        Rows of `evenlag.queries.plans.plan_rows`, newest first, as of the end of the period.
     num_by_event
-        What happened to plans in the period: event → how often.
+        Number of plan events in the period, by event.
     """
 
     cluster: str

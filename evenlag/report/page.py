@@ -1,4 +1,4 @@
-"""Lay a report out as one HTML page that asks nobody for anything."""
+"""Layout of a report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
-from evenlag.formatting import duration, number
+from evenlag.formatting import at_least, duration, number
 from evenlag.html.markup import Html, numbers, page, text, when
 from evenlag.queries.comparisons import OBSERVED
+from evenlag.report.plans_section import plans_section
 from evenlag.report.policies_section import policies_section
 from evenlag.report.sections import (
-    at_least,
     change_section,
     lag_section,
-    plans_section,
     timeline_section,
 )
 
@@ -30,21 +29,21 @@ def report_page(
     link_of: Callable[[str], str] | None = None,
     clusters: Mapping[str, str] | None = None,
 ) -> str:
-    """Lay a report out.
+    """Build the page of a report.
 
     Parameters
     ----------
     report
-        What it tells.
+        Content of the report.
     link_of
-        Address of another group's report by group, where there is one (Airflow's page); a file has none.
+        Returns the URL of the report of another group; None if there is none, as for a file.
     clusters
-        Addresses of the clusters' reports, in the same way.
+        URLs of the reports of the clusters, by name.
 
     Returns
     -------
     str
-        The page: no script, nothing loaded; all text from the lake is escaped.
+        The page: without scripts and external resources; all text from the lake is escaped.
     """
     sections = (
         ("change", "Lag of each member", change_section(report)),
@@ -91,7 +90,7 @@ def _headline(report: Report) -> Html:
         )
     )
     best = next((each for each in report.policies if each.is_best), None)
-    # Where no lag was ever known, there is nothing to be the best at.
+    # Without any known lag there is no best policy.
     if best is not None and report.observed.peak is not None:
         whose = "what really ran, replayed," if best.name == OBSERVED else best.name
         facts.append((duration(best.p95_time_lag_ms), f"behind at the 95th percentile by {whose}, the best"))

@@ -17,15 +17,26 @@ if TYPE_CHECKING:
 
 _ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
 days the mean of the days'), then the least lag on average over time, then the fewest moves;
-<em>observed (replayed)</em> is what really ran, by the model; <em>measured</em> is what Kafka reported,
-without the model. <em>Drained in</em>: from the largest lag that was measured until all that had arrived by
-then was processed. <em>Above the bound</em>: how far the most loaded member is above what any assignment
-could reach, on average over the snapshots, by lag alone. ≥: a lower bound, since some of it is not
-known.</p>"""
+<em>observed (replayed)</em> is the real assignment in the model; <em>measured</em> is what Kafka reported,
+without the model. <em>Drained in</em>: time from the largest measured lag until all records that had arrived
+by then were processed. <em>Above the bound</em>: how far the lag of the most loaded member is above the
+minimum over all assignments, on average over the snapshots. ≥: a lower bound, because some values are
+unknown.</p>"""
 
 
 def policies_section(report: Report) -> Html:
-    """What each policy would have come to, the best marked."""
+    """Build the section on simulated policies.
+
+    Parameters
+    ----------
+    report
+        Content of the report.
+
+    Returns
+    -------
+    Html
+        The section without its heading.
+    """
     if not report.policies and not report.reasons:
         return note("Nothing was compared on these days. Run: ", COMPARE)
     columns = (
@@ -70,7 +81,7 @@ def _measured_row(each: MeasuredResult) -> Sequence[object]:
 
 
 def _bound(value: str, unknown: float | None) -> str:
-    """Mark a figure as a lower bound where something is not known."""
+    """Mark a number as a lower bound if a part of it is unknown."""
     return f"≥ {value}" if unknown and value != NOTHING else value
 
 

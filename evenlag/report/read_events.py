@@ -43,8 +43,19 @@ def read_group_events(
 
 
 def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Ids of the plans whose hint was on the topic: the rest expired or was withdrawn before."""
-    # A publisher that was killed leaves no PUBLISHED, but what took the hint back names its number.
+    """Return the ids of the plans whose hint was on the hint topic.
+
+    Parameters
+    ----------
+    events
+        Plan events.
+
+    Returns
+    -------
+    set of str
+        Plan ids. Plans that expired or were withdrawn before publishing are not among them.
+    """
+    # A publisher that was killed writes no PUBLISHED event, but the withdrawal contains the sequence number.
     return {
         str(event["plan_id"])
         for event in events
@@ -53,7 +64,20 @@ def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def count_events(events: Iterable[Mapping[str, Any]], since: datetime) -> dict[str, int]:
-    """Count what happened from a moment on, by event."""
+    """Count events from a moment on.
+
+    Parameters
+    ----------
+    events
+        Plan events.
+    since
+        Ignore earlier events.
+
+    Returns
+    -------
+    dict
+        Number of events by name.
+    """
     counts: dict[str, int] = {}
     for event in events:
         if event["at"] >= since:

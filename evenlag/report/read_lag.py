@@ -1,4 +1,4 @@
-"""The lag that was seen: of all groups in one snapshot, and of one group over time."""
+"""Observed lag: of all groups in one snapshot, and of one group over time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
-    """Sum up the groups of a snapshot, the furthest behind first.
+    """Aggregate the lag of the groups of a snapshot.
 
     Parameters
     ----------
     lag, members
-        Rows of the snapshot, as :func:`evenlag.queries.lag.group_rows` takes them.
+        Rows of the snapshot, as in :func:`evenlag.queries.lag.group_rows`.
+
+    Returns
+    -------
+    list of GroupLag
+        By lag, largest first.
     """
     unknown: dict[str, dict[str, int]] = {}
     for row in _unknown_by_status(lag, "group_id"):
@@ -40,12 +45,19 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
 
 
 def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
-    """Sum up a group's lag, snapshot by snapshot, at the times at which it was read.
+    """Aggregate the lag of a group by snapshot.
 
     Parameters
     ----------
+    lag
+        Rows of ``lag`` of the group.
     read_at
-        When the ends of the partitions had been read, by snapshot: the clock of the replays too.
+        Time at which the end offsets had been read, by snapshot id; simulations use it, too.
+
+    Returns
+    -------
+    Series
+        Lag by time.
     """
     keys = ["snapshot_id"]
     rows = lag.group_by(keys).aggregate([("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")])
@@ -66,7 +78,20 @@ def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
 
 
 def cut(series: Series, since: datetime, until: datetime) -> Series:
-    """What lies within a period of a replayed series."""
+    """Cut a simulated series to a period.
+
+    Parameters
+    ----------
+    series
+        The series.
+    since, until
+        The period, inclusive.
+
+    Returns
+    -------
+    Series
+        Its points within the period.
+    """
     places = [place for place, at in enumerate(series.at) if since <= at <= until]
     while places and series.lag_records[places[0]] is None:
         places.pop(0)
@@ -79,7 +104,7 @@ def cut(series: Series, since: datetime, until: datetime) -> Series:
 
 
 def _member_sums(lag: pa.Table, *keys: str) -> pa.Table:
-    """Lag by the keys and member, live ones only; a sum is null where nothing of it is known."""
+    """Lag by the keys and owner; null where all of it is unknown."""
     import pyarrow.compute as pc
 
     owned = lag.filter(pc.is_valid(lag["owner_member_id"]))

@@ -1,4 +1,4 @@
-"""What a plan did to the lag of each member: before, as predicted, as seen after."""
+"""Effect of a plan on the lag of each member: before, as predicted, and observed after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evenlag.report.member_names import Names
     from evenlag.report.scope import Scope
 
-# The plan that tells most is one that was followed; then one that was published, then any.
+# The plan to show: preferably one that was applied, then one that was published, then any.
 _RANK_BY_STATUS: Final[dict[str, int]] = {
     PlanEvent.APPLIED: 0,
     PlanEvent.IGNORED: 1,
@@ -28,7 +28,7 @@ _RANK_OF_OTHERS = 4
 
 
 class _Lag(NamedTuple):
-    """The lag of a member: of the partitions known, None when there is none."""
+    """Lag of a member: sum over the known partitions, None if there are none."""
 
     records: int | None
     num_partitions: int
@@ -41,19 +41,28 @@ _NONE = _Lag(None, 0, 0)
 def read_change(
     scope: Scope, lag: pa.Table, plans: Sequence[Mapping[str, Any]], names: Names
 ) -> LagChange | None:
-    """Read the lag of the members around the newest plan that was followed, or the next best.
+    """Read the lag of the members before and after the newest plan that was applied, or the next best.
 
     Parameters
     ----------
+    scope
+        Period and group of the report.
     lag
-        The group's rows of ``lag`` over the period.
+        Rows of ``lag`` of the group and period.
     plans
-        The group's plans, newest first.
+        Plans of the group, newest first.
+    names
+        Names of the members.
 
     Returns
     -------
     LagChange or None
-        Without a plan, the members of the newest reading; None when it has none.
+        Without a plan, the members of the newest snapshot; None if it has none.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
     """
     import pyarrow.compute as pc
 
@@ -96,7 +105,7 @@ def read_change(
 
 
 def _alive(scope: Scope, rows: pa.Table) -> list[str]:
-    """The members that the snapshot of some rows of ``lag`` shows."""
+    """Members in the snapshot of the given rows of ``lag``."""
     from evenlag.lake.tables import MEMBERS
 
     of_snapshot = [*scope.filters(), ("snapshot_id", "in", rows["snapshot_id"].unique().to_pylist())]
@@ -105,9 +114,9 @@ def _alive(scope: Scope, rows: pa.Table) -> list[str]:
 
 
 def _lag_by_member(rows: pa.Table, alive: Iterable[str], names: Names) -> dict[str | None, _Lag]:
-    """Sum up the lag of each member; under None that of partitions without an owner.
+    """Lag by member name; the key None has the partitions without an owner.
 
-    A live member that owns nothing is behind by nothing, if the owner of no unknown partition is unknown.
+    A live member without partitions has a lag of 0, unless it may own a partition with unknown lag.
     """
     sums = rows.group_by("owner_member_id").aggregate(
         [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
@@ -123,7 +132,7 @@ def _lag_by_member(rows: pa.Table, alive: Iterable[str], names: Names) -> dict[s
 
 
 def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
-    """Give each partition the owner that a plan gives it; the table may hold only those that change owner."""
+    """Replace the owners by those of a plan; the plan may contain only the partitions that it moves."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Bring a group's period together from the lake, without a JVM."""
+"""Read the report of a group and period from the lake, without a JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LAG_COLUMNS: Final = (
 
 
 class NothingToReportError(JobError):
-    """Raised when the lake has no reading of what was asked for."""
+    """Raised when the lake has no snapshot of the cluster, the group or the period."""
 
     exit_code = 4
 
@@ -46,23 +46,32 @@ def read_report(
     hours: float = DEFAULT_HOURS,
     until: datetime | None = None,
 ) -> Report:
-    """Read a group's period.
+    """Read the report of a group and period.
 
     Parameters
     ----------
-    reader, cluster
-        The lake, and a cluster that it knows.
+    reader
+        Reader of the lake.
+    cluster
+        Name of the cluster in the policy.
     group_id
-        The group; the one that is furthest behind in the last snapshot when not given.
+        The group; default: the one with the largest lag in the last snapshot.
     hours
-        Length of the period.
+        Length of the period in hours.
     until
-        Its end: the report is as it would have been then. All that is known when not given.
+        End of the period; the report contains only data that was known then. Default: the newest snapshot.
+
+    Returns
+    -------
+    Report
+        Content of the report.
 
     Raises
     ------
     NothingToReportError
-        When the period has no snapshot, or no snapshot has the group.
+        When the period has no snapshot, or no snapshot lists the group.
+    LakeError
+        When a table cannot be read.
     """
     import pyarrow.compute as pc
 
@@ -123,7 +132,7 @@ def read_report(
 
 
 def _snapshots(reader: LakeReader, cluster: str, until: datetime | None) -> pa.Table:
-    """All finished snapshots of slots up to a moment, oldest first."""
+    """Finished snapshots with slots up to a moment, oldest first."""
     from evenlag.lake.tables import SNAPSHOTS
 
     filters: list[Filter] = [("cluster", "=", cluster)]
@@ -140,11 +149,11 @@ def _snapshots(reader: LakeReader, cluster: str, until: datetime | None) -> pa.T
 
 
 def _of_period(known: pa.Table, cluster: str, hours: float, until: datetime | None) -> pa.Table:
-    """The snapshots of a period: with an end, those that had ended by then, as nobody knew of others."""
+    """Snapshots of a period; with a requested end, only those that had ended by then."""
     import pyarrow.compute as pc
 
     end = pc.max(known["slot"]).as_py() if until is None else until
-    # A period that begins before all time begins with the first snapshot.
+    # A timedelta cannot reach back further than the calendar: limit it to the first snapshot.
     first = pc.min(known["slot"]).as_py()
     length = timedelta(hours=min(hours, (max(end, first) - first) / timedelta(hours=1)))
     found = known.filter(pc.greater_equal(known["slot"], end - length))
@@ -155,12 +164,12 @@ def _of_period(known: pa.Table, cluster: str, hours: float, until: datetime | No
     newest = pc.max(known["finished_at"]).as_py()
     raise NothingToReportError(
         f"no snapshot of {cluster} was taken in the {hours:g} hours up to {moment(end)}: the last one before "
-        f"ended at {moment(newest)}. A longer period may have it: --hours"
+        f"ended at {moment(newest)}. Use a longer period: --hours"
     )
 
 
 def _read_newest(reader: LakeReader, cluster: str, snapshot: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
-    """The lag and the members of all groups in one snapshot."""
+    """Lag and members of all groups in one snapshot."""
     from evenlag.lake.tables import LAG, MEMBERS
 
     wanted: list[Filter] = [
@@ -173,7 +182,7 @@ def _read_newest(reader: LakeReader, cluster: str, snapshot: Mapping[str, Any]) 
 
 
 def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
-    """The group's rows of the period."""
+    """Rows of ``lag`` of the group and period."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -186,13 +195,13 @@ def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
     names = ", ".join(group.group_id for group in groups[:5]) or "none"
     raise NothingToReportError(
         f"no snapshot of {scope.cluster} from {moment(scope.since)} to {moment(scope.until)} has the group "
-        f"{scope.group_id!r}; groups there: {names}. A longer period may have it: --hours"
+        f"{scope.group_id!r}; groups there: {names}. Use a longer period: --hours"
     )
 
 
 def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Plans made from the period's snapshots, as they were at its end."""
-    # Days are counted back from the newest snapshot, which a period that ends earlier does not know.
+    """Plans from the snapshots of the period, as of its end."""
+    # plan_rows counts days back from the newest snapshot, which may be later than a requested end.
     days = (scope.until.date() - scope.since.date()).days if scope.end is None else None
     plans = plan_rows(
         scope.reader, scope.cluster, group=scope.group_id, days=days, until=scope.end, events=events

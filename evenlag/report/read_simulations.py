@@ -1,4 +1,4 @@
-"""What other policies would have come to, from the comparisons and replays of the period's days."""
+"""Simulated results of other policies on the days of a period."""
 
 from __future__ import annotations
 
@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All of it: lag over time by policy, the table, how far the model was off, what could not be done."""
+    """Simulations of a period.
+
+    Attributes
+    ----------
+    series
+        Simulated lag over time, by policy.
+    results
+        Result of each policy, the best first.
+    model_error
+        Median relative error of the simulation of the real assignment; None: unknown.
+    reasons
+        Why policies or days are missing.
+    """
 
     series: tuple[Series, ...] = ()
     results: tuple[PolicyResult, ...] = ()
@@ -33,9 +45,24 @@ class Comparison:
 
 
 def read_policies(scope: Scope) -> Comparison:
-    """Read the replays whose days lie in the period, day after day; empty when nothing was compared.
+    """Read the simulations of the days of a period.
 
-    The table is summed up as `evenlag compare` does it, so that both name the same policy the best.
+    The results are aggregated as in `evenlag compare`, so that both report the same best policy.
+
+    Parameters
+    ----------
+    scope
+        Period and group of the report.
+
+    Returns
+    -------
+    Comparison
+        Empty if nothing was simulated.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
     """
     from evenlag.lake.tables import REPLAYS
 
@@ -46,12 +73,10 @@ def read_policies(scope: Scope) -> Comparison:
     for row in rows:
         by_policy.setdefault(row["policy"], []).append(row)
     series = tuple(_series(name, days) for name, days in sorted(by_policy.items(), key=_place))
-    # A day is compared as a whole: one that goes on after the period's end would tell what came later.
+    # Days are simulated as a whole: leave out a day with data from after the requested end.
     whole = [row for row in rows if scope.end is None or row["period_end"] <= scope.end]
     goes_on = sorted({row["day"] for row in rows} - {row["day"] for row in whole})
-    later = [
-        f"{day} is not counted: what was compared of it goes on after the period's end" for day in goes_on
-    ]
+    later = [f"{day} is left out: its simulation continues after the end of the period" for day in goes_on]
     if not whole:
         return Comparison(series=series, reasons=tuple(later))
     days = [row["day"] for row in whole]
@@ -110,7 +135,7 @@ def _measured(row: Mapping[str, Any]) -> MeasuredResult | None:
 
 
 def _series(name: str, days: Sequence[Mapping[str, Any]]) -> Series:
-    """A policy's days one after another; each begins from what was seen, so nothing joins them."""
+    """Concatenate the days of a policy, separated by None: each day starts from the observed state."""
     at: list[Any] = []
     lag: list[int | None] = []
     most: list[int | None] = []

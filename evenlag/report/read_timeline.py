@@ -1,4 +1,4 @@
-"""Who held what when, from the audit, with the rebalances and hints between."""
+"""Owners of the partitions over time, from the audit, with rebalances and hints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evenlag.report.scope import Scope
 
 MAX_PARTITIONS: Final = 40
-# More bars than that are a page of many megabytes in which nothing can be made out.
+# A chart with more bars has many megabytes and is not readable.
 MAX_INTERVALS: Final = 3_000
 _HINT_EVENTS: Final = dict(
     zip(
@@ -36,13 +36,13 @@ _HINT_EVENTS: Final = dict(
 _CAUSES: Final = {
     RebalanceCause.MEMBER_JOINED: "a member joined",
     RebalanceCause.MEMBER_LEFT: "a member left",
-    RebalanceCause.MEMBER_BOUNCED: "a member went and came back",
+    RebalanceCause.MEMBER_BOUNCED: "a member left and joined again",
     RebalanceCause.SUBSCRIPTION_CHANGED: "a subscription changed",
     RebalanceCause.PARTITIONS_ADDED: "partitions were added",
-    RebalanceCause.TOPIC_RECREATED: "a topic was created anew",
+    RebalanceCause.TOPIC_RECREATED: "a topic was created again",
     RebalanceCause.ASSIGNOR_CHANGED: "the assignor changed",
     RebalanceCause.HINT_APPLIED: "a hint was followed",
-    RebalanceCause.UNKNOWN: "the readings do not show why",
+    RebalanceCause.UNKNOWN: "the snapshots do not show why",
 }
 _COUNTS: Final = {
     "num_moved": "moved",
@@ -57,17 +57,26 @@ _NOT_OWNED: Final = {
 
 
 def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Names) -> Timeline | None:
-    """Read the period's intervals and what lies between them; None when the group was not audited then.
+    """Read the timeline of a period.
 
     Parameters
     ----------
+    scope
+        Period and group of the report.
     events
-        What happened to the group's plans until the period's end.
+        Plan events of the group up to the end of the period.
+    names
+        Names of the members.
+
+    Returns
+    -------
+    Timeline or None
+        None if the group was not audited in the period.
 
     Raises
     ------
     LakeError
-        When the audit is being made anew at this moment.
+        When a table cannot be read, or the audit is being rebuilt.
     """
     try:
         period = read_period(
@@ -143,7 +152,7 @@ def _interval(
 
 
 def _choose(intervals: Sequence[Interval]) -> set[str]:
-    """The partitions to show: all, or those that changed hands most often."""
+    """Partitions to show: all, or those with the most changes of owner."""
     counts: dict[str, int] = {}
     for each in intervals:
         counts[each.partition] = counts.get(each.partition, 0) + 1
@@ -168,7 +177,7 @@ def _rebalance(row: Mapping[str, Any], names: Names) -> Mark:
 
 
 def _hints(events: Sequence[Mapping[str, Any]], since: datetime) -> Iterable[Mark]:
-    """What happened to hints; a plan that expired or was withdrawn unpublished had none."""
+    """Events of published hints. Plans that expired or were withdrawn before publishing had no hint."""
     published = published_plans(events)
     for event in events:
         what = _HINT_EVENTS.get(event["event"])

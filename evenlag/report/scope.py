@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a report is about: filters by cluster, day and group prune files.
+    """Cluster, group and period of a report.
 
     Attributes
     ----------
     since, until
         Slots of the first and the last snapshot.
     started_at, finished_at
-        When the first one began and the last one ended.
+        Start of the first and end of the last snapshot.
     snapshot_ids
         Finished snapshots of the period, oldest first.
     read_at
-        When each of them had read the ends of the partitions: the moment that its lag is of.
+        Time of the lag of each snapshot: when the end offsets had been read.
     end
-        The moment that was asked for as the end: what is known of later is left out. None: all is told.
+        Requested end of the period; later data is left out. None: no end was requested.
     """
 
     reader: LakeReader
@@ -44,7 +44,18 @@ class Scope:
     end: datetime | None = None
 
     def filters(self, *, days_after: int = 0) -> list[Filter]:
-        """Rows of the group on the days of the period, and so many days after it."""
+        """Return filters on the cluster, the days of the period and the group; they prune files.
+
+        Parameters
+        ----------
+        days_after
+            Number of days after the period to include.
+
+        Returns
+        -------
+        list of tuple
+            Column, operator and value.
+        """
         return [
             ("cluster", "=", self.cluster),
             ("day", ">=", self.since.date()),

@@ -1,13 +1,11 @@
-"""The report's sections as HTML: a picture, its caption, and the same numbers as a table."""
+"""Sections of the report with a chart: the chart, its caption, and the same numbers as a table."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from evenlag import formatting
-from evenlag.enums import PlanEvent
-from evenlag.formatting import moment, number, percent
+from evenlag.formatting import at_least, moment, number, percent
 from evenlag.html.markup import Html, badge, details, figure, table, when
 from evenlag.html.svg_charts import series_variable
 from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
@@ -15,32 +13,33 @@ from evenlag.report.model import HINT_EVENTS
 from evenlag.report.timeline_chart import count_marks, timeline_plot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterable, Sequence
 
     from evenlag.report.model import LagChange, Report, Series
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
-_MAX_ROWS: Final = 400
-_KIND_BY_STATUS: Final[dict[str, str]] = {
-    PlanEvent.APPLIED: "good",
-    PlanEvent.APPROVED: "good",
-    PlanEvent.PUBLISHED: "plain",
-    PlanEvent.REJECTED: "warn",
-    PlanEvent.IGNORED: "warn",
-    PlanEvent.EXPIRED: "warn",
-    PlanEvent.WITHDRAWN: "warn",
-}
+MAX_ROWS: Final = 400
 
-# Shapes of the legend, the same as the picture's.
+# The legend uses the same shapes as the chart.
 _HINT_SHAPES: Final = dict(zip(HINT_EVENTS, ("down", "round", "cross", "square", "diamond"), strict=True))
 
 
 def change_section(report: Report) -> Html:
-    """Lag of each member around the plan that tells most."""
+    """Build the section on the lag of each member before and after a plan.
+
+    Parameters
+    ----------
+    report
+        Content of the report.
+
+    Returns
+    -------
+    Html
+        The section without its heading.
+    """
     change = report.change
     if change is None:
-        return note("No reading of the period shows a live member.")
+        return note("No snapshot of the period shows a live member.")
     legend = _legend(
         [("before" if change.plan_id else "lag", "--before", "")]
         + ([("predicted", "--predicted", ""), ("after", "--after", "")] if change.plan_id else [])
@@ -49,7 +48,7 @@ def change_section(report: Report) -> Html:
     rows = [
         (
             member.name,
-            *map(formatting.at_least, (member.before, member.predicted, member.after), member.unknown),
+            *map(at_least, (member.before, member.predicted, member.after), member.unknown),
         )[: len(columns)]
         for member in change.members
     ]
@@ -58,22 +57,22 @@ def change_section(report: Report) -> Html:
 
 
 def _change_caption(change: LagChange) -> str:
-    left_out = len(change.members) - MAX_MEMBERS
-    rest = f" {left_out} more members are in the table." if left_out > 0 else ""
+    num_left_out = len(change.members) - MAX_MEMBERS
+    rest = f" {num_left_out} more members are in the table." if num_left_out > 0 else ""
     rest += _unknown_in_change(change)
     if change.plan_id is None:
-        return f"As read at {moment(change.before_at)}; the period has no plan to compare with.{rest}"
+        return f"Read at {moment(change.before_at)}. The period has no plan to compare with.{rest}"
     told = (
         f"Plan {change.plan_id[:12]} ({change.status or 'without an event'}) moves {number(change.moves)} "
-        f"partitions. Before: as read at {moment(change.before_at)}, which it was made from."
+        f"partitions. Before: read at {moment(change.before_at)}; the plan is based on it."
     )
     if change.after_at is not None:
         told += (
-            f" After: as read at {moment(change.after_at)}. Consumers and producers went on meanwhile, so "
-            "after is not quite what was predicted."
+            f" After: read at {moment(change.after_at)}. Consumers and producers continued in between, so it "
+            "differs from the prediction."
         )
     else:
-        told += " It has no outcome in the period, so nothing stands after."
+        told += " It has no outcome in the period, so there is no lag after it."
     return told + rest
 
 
@@ -92,7 +91,18 @@ def _unknown_in_change(change: LagChange) -> str:
 
 
 def timeline_section(report: Report) -> Html:
-    """Who held what when."""
+    """Build the section on the owners of the partitions over time.
+
+    Parameters
+    ----------
+    report
+        Content of the report.
+
+    Returns
+    -------
+    Html
+        The section without its heading.
+    """
     timeline = report.timeline
     if timeline is None:
         return note("The period has not been audited yet. Run: ", AUDIT)
@@ -103,15 +113,15 @@ def timeline_section(report: Report) -> Html:
     legend = _legend([*entries, ("a rebalance", "--ink", "up")])
     last = max(each.end for each in timeline.intervals)
     caption = (
-        "A bar begins at the snapshot that first showed the owner and ends at the one that no longer did: "
-        "the change lies between the two. Pale at the end: still so in the last snapshot, which ended at "
-        f"{moment(last)}. Hatched: owned by nobody, or not shown by the group."
+        "A bar begins at the first snapshot with the owner and ends at the first one with another owner; "
+        "the change happened before that snapshot. Pale at the end: unchanged in the last snapshot, which "
+        f"ended at {moment(last)}. Hatched: no owner, or the owner is unknown."
     )
     if timeline.num_left_out:
-        caption += f" {timeline.num_left_out:,} partitions that changed hands less often are not drawn."
+        caption += f" {timeline.num_left_out:,} partitions with fewer changes of owner are not drawn."
     if timeline.num_unaudited:
         caption += (
-            f" {timeline.num_unaudited:,} readings of the period are not audited yet: evenlag audit build."
+            f" {timeline.num_unaudited:,} snapshots of the period are not audited yet: evenlag audit build."
         )
     intervals = [
         (
@@ -131,13 +141,24 @@ def timeline_section(report: Report) -> Html:
     return Html(
         figure(timeline_plot(timeline, numbers), caption)
         + legend
-        + (details(f"Rebalances and hints ({len(marks):,})", happened + _left_out(marks)) if marks else "")
-        + details(f"Who held what ({len(intervals):,})", held + _left_out(intervals))
+        + (details(f"Rebalances and hints ({len(marks):,})", happened + left_out(marks)) if marks else "")
+        + details(f"Who held what ({len(intervals):,})", held + left_out(intervals))
     )
 
 
 def lag_section(report: Report) -> Html:
-    """Lag over time, as seen and by policy."""
+    """Build the section on the lag over time, observed and simulated.
+
+    Parameters
+    ----------
+    report
+        Content of the report.
+
+    Returns
+    -------
+    Html
+        The section without its heading.
+    """
     lines = [
         (each.name, series_variable(place), f"line style-{place % len(LINE_STYLES)}")
         for place, each in enumerate(report.replayed)
@@ -146,15 +167,16 @@ def lag_section(report: Report) -> Html:
     caption = "Lag of the group in records, at the times at which it was read." + _unknown(report)
     if report.replayed:
         caption += (
-            " The other lines are replays: each policy carried forward from the state that was seen at the "
-            "day's first reading, with the arrivals and the members' speeds that were seen."
+            " The other lines are replays: each policy is simulated from the observed state of the day's "
+            "first snapshot, with the observed arrival rates and processing rates of the members."
         )
     if report.model_error is not None:
         caption += (
-            f" Replaying what really ran misses the lag that was seen by {percent(report.model_error)} at "
-            "the median: read differences between policies with that in mind."
+            f" The replay of the real assignment differs from the observed lag by "
+            f"{percent(report.model_error)} at the median: smaller differences between policies are not "
+            "significant."
         )
-    hint = "" if report.replayed else note("No other policy was replayed yet. Run: ", COMPARE)
+    hint = "" if report.replayed else note("No other policy has been replayed yet. Run: ", COMPARE)
     observed = report.observed
     unknown = observed.num_unknown or (0,) * len(observed.at)
     rows = [
@@ -169,13 +191,13 @@ def lag_section(report: Report) -> Html:
         figure(lag_plot(report.observed, report.replayed), caption)
         + legend
         + hint
-        + details("The numbers as seen", seen + _left_out(rows))
+        + details("The numbers as seen", seen + left_out(rows))
         + (details("Lag by policy", _peaks(report.replayed)) if report.replayed else "")
     )
 
 
 def _unknown(report: Report) -> str:
-    """What of the lag was not known, and which status these partitions had."""
+    """Sentence on the unknown lag, and the status of these partitions; empty if all lag is known."""
     observed = report.observed
     if not any(observed.num_unknown):
         return ""
@@ -196,11 +218,6 @@ def _unknown(report: Report) -> str:
     return f" {' '.join(told)} Status of the partitions whose lag was not known: {statuses}."
 
 
-def at_least(value: int | None, num_unknown: int) -> str:
-    """Write a sum of which some parts are not known as a lower bound."""
-    return f"≥ {number(value)}" if num_unknown and value is not None else number(value)
-
-
 def _peaks(replayed: Iterable[Series]) -> Html:
     rows = []
     for each in replayed:
@@ -215,72 +232,19 @@ def _peaks(replayed: Iterable[Series]) -> Html:
     )
 
 
-def plans_section(report: Report) -> Html:
-    """What was planned, what the gates said, what became of it."""
-    parts: list[str] = []
-    if report.plans:
-        parts += ["<h3>Plans</h3>", _plan_table(report.plans), _left_out(report.plans)]
-    else:
-        parts.append(note("No plan was proposed in the period."))
-    if report.gates:
-        gates = [
-            (
-                gate.gate,
-                badge("passed", "good") if not gate.num_failed else badge("refused", "warn"),
-                number(gate.num_judged),
-                number(gate.num_failed),
-                gate.last_refusal or "",
-            )
-            for gate in report.gates
-        ]
-        columns = ("gate", "verdict", "judged#", "refused#", "last refusal")
-        parts += ["<h3>Gates</h3>", table(columns, gates, caption="Plans that each gate judged")]
-    if report.decisions:
-        decisions = [
-            (each.decision, number(each.count), when(each.last_at), each.reason or "")
-            for each in report.decisions
-        ]
-        heads = ("decision", "readings#", "last at", "why, the last time")
-        parts += [
-            "<h3>Decisions</h3>",
-            table(heads, decisions, caption="What planning made of each reading"),
-        ]
-    return Html("".join(parts))
-
-
-def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
-    columns = (
-        "plan", "slot", "status", "assignor", "mode", "moves#", "most loaded#", "predicted#", "actual#",
-        "why",
-    )  # fmt: skip
-    rows = [
-        (
-            Html(f"<code>{escape(plan['plan_id'][:12])}</code>"),
-            when(plan["slot"]),
-            badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
-            Html(f'<span class="whole">{escape(plan["assignor"])}</span>'),
-            plan["mode"],
-            number(plan["moves"]),
-            formatting.at_least_of(
-                plan["max_member_lag_before_records"], plan["num_unknown_lags"], plan["num_partitions"]
-            ),
-            formatting.at_least_of(
-                plan["max_member_lag_predicted_records"], plan["num_unknown_lags"], plan["num_partitions"]
-            ),
-            formatting.at_least_of(
-                plan["max_member_lag_actual_records"],
-                plan["num_unknown_partitions_actual"],
-                plan["num_partitions_actual"],
-            ),
-            plan["reason"] or "",
-        )
-        for plan in plans[:_MAX_ROWS]
-    ]
-    return table(columns, rows, caption="Plans, newest first; lag of the most loaded member in records")
-
-
 def _legend(entries: Iterable[tuple[str, str, str]]) -> Html:
-    """Name colours: (name, the page's variable, shape)."""
+    """Build a legend.
+
+    Parameters
+    ----------
+    entries
+        Name, CSS variable of the color, and CSS class of the shape.
+
+    Returns
+    -------
+    Html
+        The legend.
+    """
     items = "".join(
         f'<li><i class="{shape}" style="--of:var({variable})" aria-hidden="true"></i>{escape(name)}</li>'
         for name, variable, shape in entries
@@ -288,16 +252,30 @@ def _legend(entries: Iterable[tuple[str, str, str]]) -> Html:
     return Html(f'<ul class="legend">{items}</ul>')
 
 
-def note(said: str, command: str = "") -> Html:
-    """Write a soft remark, with a command that helps where there is one."""
-    told = f"<code>{escape(command)}</code>" if command else ""
-    return Html(f'<p class="note">{escape(said)}{told}</p>')
+def note(message: str, command: str = "") -> Html:
+    """Build a note.
+
+    Parameters
+    ----------
+    message
+        Plain text.
+    command
+        Command to show after the message, as plain text; none if empty.
+
+    Returns
+    -------
+    Html
+        The note.
+    """
+    code = f"<code>{escape(command)}</code>" if command else ""
+    return Html(f'<p class="note">{escape(message)}{code}</p>')
 
 
 def _most(rows: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
-    return rows[:_MAX_ROWS]
+    return rows[:MAX_ROWS]
 
 
-def _left_out(rows: Sequence[object]) -> str:
-    rest = len(rows) - _MAX_ROWS
+def left_out(rows: Sequence[object]) -> str:
+    """Build a note on the rows beyond :data:`MAX_ROWS`; empty if there are none."""
+    rest = len(rows) - MAX_ROWS
     return f'<p class="soft">{rest:,} more rows are left out.</p>' if rest > 0 else ""

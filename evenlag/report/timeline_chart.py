@@ -1,4 +1,4 @@
-"""The picture of who owned what when, with what happened in between."""
+"""Chart of the owners of the partitions over time, with rebalances and hints."""
 
 from __future__ import annotations
 
@@ -16,22 +16,46 @@ if TYPE_CHECKING:
 
     from evenlag.report.model import Mark, Timeline
 
-# With more lines than that the bars cannot be made out: the changes of owners show where they are.
+# More lines would hide the bars, which show the rebalances by their changes of owner.
 MAX_REBALANCES: Final = 120
-# By shape, not by colour alone: the legend's are the same.
+# Distinguishable without colors; the legend uses the same shapes.
 _HINT_MARKERS: Final = dict(zip(HINT_EVENTS, ("v", "o", "X", "s", "D"), strict=True))
-# What is still so in the last snapshot goes on beyond it, so that it is seen also where it was new there.
+# Open intervals extend beyond the last snapshot, so that one that begins there is visible, too.
 _BEYOND: Final = 1 / 50
 _PALE: Final = 0.5
 
 
 def count_marks(marks: Iterable[Mark]) -> Counter[str]:
-    """Count what is marked: by event of hints, and under ``rebalance``."""
+    """Count marks.
+
+    Parameters
+    ----------
+    marks
+        Marks of a timeline.
+
+    Returns
+    -------
+    Counter
+        Number of marks by event of a hint, and under ``rebalance``.
+    """
     return Counter(mark.event or mark.kind for mark in marks)
 
 
 def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
-    """Draw who owned each partition when, one row a partition, with marks of rebalances and hints."""
+    """Draw the owners of each partition over time, one row per partition, with rebalances and hints.
+
+    Parameters
+    ----------
+    timeline
+        The timeline.
+    owner_numbers
+        Number of each owner, from 0, by name; it selects the color.
+
+    Returns
+    -------
+    str
+        HTML of the chart.
+    """
     rows = {name: number for number, name in enumerate(timeline.partitions)}
     since = min(each.start for each in timeline.intervals)
     until = max(each.end for each in timeline.intervals)
@@ -46,7 +70,7 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
             _draw_bar(axes, rows[each.partition], each.start, each.end, number)
             if each.is_open:
                 _draw_bar(axes, rows[each.partition], each.end, beyond, number, alpha=_PALE)
-            # A number needs this much time's width.
+            # Shorter bars have no room for a number.
             room = (until - since) / (45 if size.is_wide else 16)
             if number is not None and (each.end - each.start) > room:
                 axes.annotate(
@@ -57,7 +81,7 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
         axes.set_ylim(len(rows) - 0.3, -0.7)
         axes.set_yticks(range(len(rows)), [short(name, size) for name in timeline.partitions])
         axes.tick_params(axis="y", labelsize=8)
-        # Below the marks of rebalances.
+        # Leaves room for the marks of rebalances above the labels.
         axes.tick_params(axis="x", pad=8)
         time_axis(axes, min(moments), max(moments), size)
         return figure
@@ -97,7 +121,7 @@ def _draw_marks(axes: Any, marks: Iterable[Mark]) -> None:
             linewidth=1.4 if is_hint else 0.9,
             linestyle="-" if is_hint else (0, (2, 2)),
         )
-        # Of two at one moment both are seen: one is above, the other below.
+        # Hints are marked at the top, rebalances at the bottom, so that both are visible at one time.
         axes.plot(
             [mark.at], [1 if is_hint else 0], marker=_HINT_MARKERS.get(mark.event, "^"), markersize=7,
             clip_on=False, color=colour, transform=axes.get_xaxis_transform(),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from evenlag.enums import GroupType
 from spark_jobs.simulation.history import GroupSnapshots, SnapshotMembers
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-_CLASSIC: Final = "classic"
+_CLASSIC: Final = GroupType.CLASSIC
 
 
 def read_snapshots(

@@ -85,7 +85,7 @@ def test_hints_shows_what_stands_and_what_cannot_be_read(
     shown = evenlag(*call)
     assert re.search(r"1 min \d+ s ago", shown.stdout)
     assert "cannot be read" in shown.stdout
-    assert "control/stop stands in 1 of 3 partitions" in shown.stderr
+    assert "control/stop is in 1 of 3 partitions" in shown.stderr
 
     one = evenlag(*call, "payments")
     assert "0, 1, 2" in one.stdout

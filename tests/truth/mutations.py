@@ -231,6 +231,13 @@ MUTATIONS: Final = (
         'row["drain_time_ms"] or 0',
     ),
     Mutation(
+        "events after the end of a report's period are in it",
+        CLOCK,
+        _REPORT_EVENTS,
+        'row["at"] is not None and (until is None or row["at"] <= until)',
+        'row["at"] is not None',
+    ),
+    Mutation(
         "plans that expired unpublished are marked as hints",
         FILTER,
         _TIMELINE,

@@ -17,6 +17,7 @@ _LAG_INTERVALS: Final = "evenlag/audit/lag_intervals.py"
 _JOINING: Final = "evenlag/audit/interval_merge.py"
 _REPORT: Final = "evenlag/report/read_report.py"
 _CHANGE: Final = "evenlag/report/read_lag_change.py"
+_PLANS_SECTION: Final = "evenlag/report/plans_section.py"
 _SECTIONS: Final = "evenlag/report/sections.py"
 
 MUTATIONS_OF_AUDIT: Final = (
@@ -137,7 +138,7 @@ MUTATIONS_OF_AUDIT: Final = (
     Mutation(
         "the report's actual lag of a plan is the predicted one",
         JOIN,
-        _SECTIONS,
+        _PLANS_SECTION,
         'plan["max_member_lag_actual_records"],',
         'plan["max_member_lag_predicted_records"],',
     ),

@@ -282,7 +282,7 @@ def _group_cells(row: Row) -> list[str]:
 
 
 def _rebalance_cells(row: Row) -> list[str]:
-    gap = " (readings are missing: at least one)" if row["across_gap"] else ""
+    gap = " (snapshots are missing: at least one)" if row["across_gap"] else ""
     plan = f" ({row['plan_id'][:SHORT_ID]})" if row["plan_id"] else ""
     return [
         between(row["after_seen_at"], row["seen_at"]) + gap,

@@ -23,7 +23,7 @@ OWNER: Final = "audit owner"
 DIFF: Final = "audit diff"
 _CERTAINTY: Final = {
     "SEEN": "seen before and after",
-    "GAP": "nobody looked for too long",
+    "GAP": "the snapshots are too far apart",
     "LAST_SEEN": "last seen; no later snapshot",
     "FIRST_SEEN": "first seen later",
 }

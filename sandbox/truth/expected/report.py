@@ -179,7 +179,7 @@ class _Comparison:
             cells = [decision, number(len(rows)), page_moment(last["slot"]), last["reason"] or ""]
             found.append((-len(rows), decision, cells))
         expected = [cells for _, _, cells in sorted(found)]
-        self._same("decisions", self._table("What planning made of each"), expected)
+        self._same("decisions", self._table("Planning decisions by"), expected)
 
     def lag_over_time(self) -> None:
         """Lag of the group and of its most loaded member, when it was read."""
@@ -242,7 +242,7 @@ class _Comparison:
         self._same("change", shown, change.cells())
         caption = self._page.captions[0]
         for at in change.read_at:
-            self._same("read at", f"as read at {moment(at)}" in caption.replace("As read", "as read"), True)
+            self._same("read at", f"read at {moment(at)}" in caption.replace("Read", "read"), True)
         if change.plan is not None:
             plan = change.plan
             told = f"Plan {plan['plan_id'][:SHORT_ID]} ({plan['status']}) moves {number(plan['moves'])} "

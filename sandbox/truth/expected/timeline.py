@@ -29,13 +29,13 @@ _HINTS: Final = {
 _CAUSES: Final = {
     "MEMBER_JOINED": "a member joined",
     "MEMBER_LEFT": "a member left",
-    "MEMBER_BOUNCED": "a member went and came back",
+    "MEMBER_BOUNCED": "a member left and joined again",
     "SUBSCRIPTION_CHANGED": "a subscription changed",
     "PARTITIONS_ADDED": "partitions were added",
-    "TOPIC_RECREATED": "a topic was created anew",
+    "TOPIC_RECREATED": "a topic was created again",
     "ASSIGNOR_CHANGED": "the assignor changed",
     "HINT_APPLIED": "a hint was followed",
-    "UNKNOWN": "the readings do not show why",
+    "UNKNOWN": "the snapshots do not show why",
 }
 _COUNTS: Final = ("moved", "returned", "placed", "freed")
 

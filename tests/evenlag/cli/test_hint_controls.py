@@ -108,7 +108,7 @@ def test_stop_all_reaches_every_partition_and_holds_publishing_until_resume(
     call = ("--config", live.config, "--actor", "ada", "--reason")
     stopped = evenlag("hints", "stop-all", *call, "incident 7")
     assert stopped.exit_code == 0, stopped.output
-    assert "All hints are stopped on sandbox: control/stop stands in all 3 partitions" in stopped.stdout
+    assert "All hints are stopped on sandbox: control/stop is in all 3 partitions" in stopped.stdout
     wait_until(lambda: all(cache.view.is_stopped for cache in caches))
     assert live.topic_state.stopped_partitions == {0, 1, 2}
     held = live.plan(mode="auto", approved=True, age_s=0)
@@ -135,7 +135,7 @@ def test_a_stop_in_some_partitions_only_is_told_and_holds_publishing(
     live.plan(mode="auto", approved=True)
     assert publish(live) == []
     shown = evenlag("hints", "--config", live.config)
-    assert "control/stop stands in 2 of 3 partitions" in shown.stderr
+    assert "control/stop is in 2 of 3 partitions" in shown.stderr
     assert evenlag("hints", "resume", "--config", live.config, "--reason", "over").exit_code == 0
     assert len(publish(live)) == 1
 

@@ -259,4 +259,4 @@ def test_a_plan_without_an_outcome_has_nothing_after(
     assert told.change is not None
     assert told.change.plan_id == PLAN
     assert all(member.after is None for member in told.change.members)
-    assert "nothing stands after" in report_page(told)
+    assert "there is no lag after it" in report_page(told)

@@ -1,0 +1,133 @@
+"""Public functions document their parameters, results and errors in numpy sections.
+
+ruff checks that docstrings exist and how they are formatted; it does not check their content.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+# The help texts of commands are their docstrings: they describe options, not parameters.
+COMMANDS: Final = "evenlag/cli/"
+# Packages that do not follow the rules in full yet; a package that does is removed from the list.
+NOT_YET: Final = (
+    "evenlag/consumer/",
+    "evenlag/doctor/",
+    "evenlag/kafka/",
+    "evenlag/lake/",
+    "evenlag/monitoring/",
+    "evenlag/planning/",
+    "evenlag/policy/",
+    "evenlag/publishing/",
+)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+    """Functions of a module and methods of its classes, without private, special and nested ones."""
+    for node in tree.body:
+        if isinstance(node, Function) and not node.name.startswith("_"):
+            yield node.name, node
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for each in node.body:
+                if isinstance(each, Function) and not each.name.startswith("_"):
+                    yield f"{node.name}.{each.name}", each
+
+
+def section(docstring: str, name: str) -> str:
+    """The text of a numpy section; empty if there is none."""
+    found = re.search(rf"^{name}\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", docstring, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def is_property(function: Function) -> bool:
+    return any(
+        ast.unparse(each).split(".")[-1] in {"property", "cached_property"}
+        for each in function.decorator_list
+    )
+
+
+def faults(function: Function) -> list[str]:
+    """What the docstring of a function lacks."""
+    docstring = ast.get_docstring(function)
+    if docstring is None:
+        return ["no docstring"]
+    arguments = function.args
+    positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    names = [name for name in positional if name not in {"self", "cls"}]
+    names += [each.arg for each in arguments.kwonlyargs]
+    listed = set(
+        re.findall(
+            r"[A-Za-z_]\w*", " ".join(re.findall(r"^\S.*$", section(docstring, "Parameters"), re.MULTILINE))
+        )
+    )
+    found = [f"parameter {name}" for name in names if len(names) > 1 and name not in listed]
+    returns = None if function.returns is None else ast.unparse(function.returns)
+    # One line that begins with its result, as "Return the ...", documents it.
+    tells = (
+        section(docstring, "Returns")
+        or section(docstring, "Yields")
+        or docstring.startswith(("Return", "Build"))
+    )
+    if returns not in {None, "None"} and len(names) > 1 and not tells and not is_property(function):
+        found.append("its result")
+    raised = {
+        node.exc.func.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Raise)
+        and isinstance(node.exc, ast.Call)
+        and isinstance(node.exc.func, ast.Name)
+    }
+    errors = section(docstring, "Raises")
+    return found + [f"error {name}" for name in sorted(raised - {"AssertionError"}) if name not in errors]
+
+
+def modules() -> list[str]:
+    paths = sorted((ROOT / "evenlag").rglob("*.py"))
+    names = [path.relative_to(ROOT).as_posix() for path in paths if not path.name.startswith("_")]
+    return [name for name in names if not name.startswith((COMMANDS, *NOT_YET))]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_public_functions_document_parameters_results_and_errors(module: str) -> None:
+    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+
+    lacking = {name: lacks for name, function in public_functions(tree) if (lacks := faults(function))}
+
+    assert lacking == {}
+
+
+def test_what_a_docstring_lacks_is_found() -> None:
+    source = '''
+def good(one, two):
+    """Return a sum.
+
+    Parameters
+    ----------
+    one, two
+        Numbers.
+
+    Raises
+    ------
+    ValueError
+        Always.
+    """
+    raise ValueError(one)
+
+def bad(one, two) -> int:
+    """Do it."""
+    raise ValueError(one)
+'''
+    good, bad = (function for _, function in public_functions(ast.parse(source)))
+
+    assert faults(good) == []
+    assert faults(bad) == ["parameter one", "parameter two", "its result", "error ValueError"]
