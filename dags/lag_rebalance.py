@@ -62,8 +62,8 @@ def publish(config: str, cluster: str) -> dict[str, Any]:
 def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     """Find this run's plans that wait for a person, one a group: a run of `plan_approval` asks about each."""
     from evenlag.policy.loader import load_policy
-    from evenlag.publishing.approvals import find_waiting as find
-    from evenlag.publishing.approvals import set_aside_shadowed
+    from evenlag.publishing.approval_requests import set_aside_shadowed
+    from evenlag.publishing.waiting_plans import find_waiting as find
 
     run_id, slot = _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):
@@ -88,14 +88,14 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 def report(config: str, cluster: str) -> dict[str, int]:
     """Tell the notifier what is newly wrong or over, and hand figures to Airflow's metrics."""
     from evenlag.monitoring.alerts import find_changes, record_changes
-    from evenlag.monitoring.metrics import read_figures
+    from evenlag.monitoring.metrics import read_metrics
     from evenlag.policy.loader import load_policy
 
     now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()):
         loaded = load_policy(config)
         changes = find_changes(loaded, cluster, now)
-        figures = read_figures(loaded.policy.lake, cluster, now)
+        figures = read_metrics(loaded.policy.lake, cluster, now)
         emit_metrics(figures | {"alerts.standing": changes.num_standing}, cluster)
         if changes:
             _LOG.warning("%s", changes.text)

@@ -47,7 +47,8 @@ def prepare(config: str) -> dict[str, Any]:
     """Open the request, and write what the person reads."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_page import read_page
-    from evenlag.publishing.approvals import NotWaitingError, ask
+    from evenlag.publishing.approval_requests import request_approval
+    from evenlag.publishing.waiting_plans import NotWaitingError
 
     context = get_current_context()
     cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
@@ -55,7 +56,9 @@ def prepare(config: str) -> dict[str, Any]:
     with fail_or_try_again(**about):
         loaded = load_policy(config)
         try:
-            request = ask(loaded, cluster, plan_id, run_id=context["run_id"], now=datetime.now(UTC))
+            request = request_approval(
+                loaded, cluster, plan_id, run_id=context["run_id"], now=datetime.now(UTC)
+            )
         except NotWaitingError as error:
             raise AirflowSkipException(str(error)) from error
         page = read_page(loaded.policy.lake, cluster, plan_id, answer_by=request.answer_by)

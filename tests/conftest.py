@@ -12,7 +12,7 @@ settings.load_profile("busy")
 pytest_plugins = [
     "tests.support.fixtures.broker",
     "tests.support.fixtures.browser",
-    "tests.support.fixtures.command_lake",
+    "tests.support.fixtures.command",
     "tests.support.fixtures.plugin",
     "tests.support.fixtures.spark",
 ]

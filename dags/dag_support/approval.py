@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from evenlag.publishing.approvals import AlreadyDecidedError
+    from evenlag.publishing.waiting_plans import AlreadyDecidedError
 
 # Overruled by each plan's own limit; the operator must be made with one.
 _ANY_TIMEOUT: Final = timedelta(hours=1)
@@ -53,7 +53,7 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Put the question, or go on when it has its answer: an earlier try was killed after recording it."""
-        from evenlag.publishing.approvals import AlreadyDecidedError, NotWaitingError, check_waiting
+        from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError, check_waiting
 
         cluster, plan_id = _plan_of(context)
         with fail_or_try_again(cluster=cluster, step="ask", plan_id=plan_id):
@@ -69,7 +69,8 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Record the answer; go on after a yes that stands, skip what follows else."""
-        from evenlag.publishing.approvals import AlreadyDecidedError, NotWaitingError, decide
+        from evenlag.publishing.approvals import decide
+        from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
 
         if "error" in event:
             return super().execute_complete(context, event)
@@ -100,9 +101,9 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def _go_by(self, error: AlreadyDecidedError) -> dict[str, Any]:
         """Go on when the answer that stands is a yes: publishing it twice changes nothing."""
-        from evenlag.publishing.approvals import APPROVED
+        from evenlag.enums import PlanEvent
 
-        if error.event["event"] != APPROVED:
+        if error.event["event"] != PlanEvent.APPROVED:
             raise AirflowSkipException(str(error)) from error
         self.log.info("It has its answer: %s", error)
         return {"chosen_options": [self.APPROVE], "responded_by": error.event["actor"]}

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 MEMBERSHIP_KEY: Final = ("group_id",)
 OWNERSHIP_KEY: Final = ("group_id", "topic", "topic_id", "partition", "member_id")

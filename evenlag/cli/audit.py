@@ -222,7 +222,8 @@ def churn(
     as_json: JsonOption = False,
 ) -> None:
     """Show rebalances with their causes and what they moved; --export writes the moves."""
-    from evenlag.audit.adherence import hint_finder, read_hints
+    from evenlag.audit.adherence import hint_finder
+    from evenlag.audit.published_hints import read_hints
     from evenlag.audit.rebalances import find_rebalances, sum_up
     from evenlag.cli.audit_tables import churn_table, moves_table, rebalances_table
 
@@ -255,7 +256,8 @@ def adherence(
     as_json: JsonOption = False,
 ) -> None:
     """Show whether groups owned what their hints assigned, and from when to when."""
-    from evenlag.audit.adherence import hint_finder, judge_hints, read_hints
+    from evenlag.audit.adherence import hint_finder, judge_hints
+    from evenlag.audit.published_hints import read_hints
     from evenlag.audit.rebalances import find_rebalances
     from evenlag.cli.audit_tables import adherence_table
 

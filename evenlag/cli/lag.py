@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.table import Table
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
 
 _PARTITION_COLUMNS = (
     "topic",

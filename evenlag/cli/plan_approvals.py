@@ -92,6 +92,7 @@ def _decide(
     target: Target, prefix: str, *, approve: bool, reason: str, actor: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Record the answer; the plan's head, and what to tell of it."""
+    from evenlag.enums import PlanEvent
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing import approvals
 
@@ -101,7 +102,7 @@ def _decide(
         "cluster": target.name,
         "plan_id": found["plan_id"],
         "group_id": found["group_id"],
-        "status": approvals.APPROVED if approve else approvals.REJECTED,
+        "status": (PlanEvent.APPROVED if approve else PlanEvent.REJECTED).value,
         "actor": approvals.person(acting_person(actor)),
         "reason": reason.strip(),
         "run_id": f"command__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",

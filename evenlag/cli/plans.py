@@ -17,7 +17,8 @@ from evenlag.queries.plans import event_order, groups_without_plan, plan_rows
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 SHORT_ID = 12
 _DEFAULT_DAYS = 7

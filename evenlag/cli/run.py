@@ -20,6 +20,7 @@ from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption  # Typer
 from evenlag.cli.plans import plan_table
 from evenlag.enums import CycleStep, ResetPolicy
 from evenlag.errors import JobError
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.queries.plans import plan_rows
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ def run(
         publish=publish,
         reset_policy=reset_policy.value if reset_policy else None,
     )
-    slot = datetime.now(UTC)
-    slot = slot.replace(microsecond=slot.microsecond // 1000 * 1000)
+    slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with shown_progress() as report, _policy_file(target, config) as policy_file:
         answer = _cycle(job_runner(context), target, policy_file, slot, run_id, report)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from evenlag.enums import GroupType, Mode
+from evenlag.enums import Mode
+from evenlag.errors import KafkaUnreachableError
+from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.connection import reading_limits, request_timeout_s
-from evenlag.kafka.groups import describe_consumer_groups
+from evenlag.kafka.coordinators import find_coordinators
+from evenlag.kafka.groups import describe_groups, list_groups
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.settings import Policy
-
-_DESCRIBED_AT_ONCE: Final = 500
 
 
 class NotConnectedError(Exception):
@@ -107,38 +107,37 @@ class KafkaView:
 
     @cached_property
     def groups(self) -> dict[str, dict[str, Any]]:
-        """The consumer groups by name, as they describe themselves; what could not be is left out.
+        """The consumer groups by id; what could not be described has an ``error``.
 
-        Those of the consumer protocol stand here in the form of the classic ones, with ``group_type``.
+        A group has ``group_type, group_state, protocol_data`` (the selected assignor), ``error,
+        authorized_operations`` and ``members``, each with its ``member_id`` and ``subscription``.
+
+        Raises
+        ------
+        KafkaUnreachableError
+            When a broker cannot list its groups.
         """
-        by_type: dict[str, list[str]] = defaultdict(list)
-        for row in self.client.list_groups():
-            if (row.get("protocol_type") or "") in {"consumer", ""}:
-                by_type[str(row.get("group_type") or GroupType.CLASSIC).lower()].append(row["group_id"])
-        names = by_type[GroupType.CLASSIC]
-        found: dict[str, dict[str, Any]] = {}
-        for start in range(0, len(names), _DESCRIBED_AT_ONCE):
-            found.update(self.client.describe_groups(names[start : start + _DESCRIBED_AT_ONCE]))
-        return found | self._describe_newer(by_type[GroupType.CONSUMER])
-
-    def _describe_newer(self, names: list[str]) -> dict[str, dict[str, Any]]:
-        if not names:
-            return {}
-        found: dict[str, dict[str, Any]] = {}
-        for row in describe_consumer_groups(self.client, names, reading_limits(self.settings)):
-            group = found.setdefault(
+        calls = BrokerCalls.within(self.client, reading_limits(self.settings))
+        listed, failed = list_groups(calls)
+        if failed:
+            raise KafkaUnreachableError(f"groups cannot be listed: {'; '.join(failed.values())}")
+        coordinators = find_coordinators(calls, sorted(listed))
+        groups: dict[str, dict[str, Any]] = {}
+        for row in describe_groups(calls, listed, coordinators, with_operations=True):
+            group = groups.setdefault(
                 row["group_id"],
                 {
-                    "group_type": GroupType.CONSUMER,
+                    "group_type": row["group_type"],
                     "group_state": row["group_state"],
                     "protocol_data": row["assignor"],
                     "error": row["error"],
+                    "authorized_operations": row.get("authorized_operations"),
                     "members": [],
                 },
             )
             if row.get("member_id") is not None:
-                group["members"].append({"member_metadata": {"topics": row["subscription"] or []}})
-        return found
+                group["members"].append({name: row[name] for name in ("member_id", "subscription")})
+        return groups
 
     def settings_of_topic(self, names: tuple[str, ...]) -> dict[str, str | None]:
         """The hint topic's settings of these names."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.errors import SchemaError
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
+from evenlag.lake.snapshot_ids import id_prefix
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import OFFSETS, SNAPSHOTS, TABLES
 
@@ -200,7 +201,7 @@ def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
 
 def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
     """Judge attempts without a marker, by their ids; one that is young may still be going on."""
-    limit = f"{now.astimezone(UTC) - _UNFINISHED_AFTER:%Y%m%dT%H%M%S}"
+    limit = id_prefix(now - _UNFINISHED_AFTER)
     old = sorted(snapshot_id for snapshot_id in unfinished if snapshot_id[: len(limit)] < limit)
     if not old:
         return [ok("no attempt to read was left unfinished")]

@@ -1,8 +1,7 @@
-"""One reading of a cluster: groups and members, log start offsets, commits, end offsets, in this order.
+"""Read one snapshot of a cluster: groups and members, log starts, commits, log ends, in this order.
 
-The order makes lag safe to subtract: what is committed was read before the end, so a busy consumer shows a
-little lag too much rather than less than none. What one broker does not answer, and what is wrong with one
-group or partition, is set down as a problem, and the rest is read.
+Commits are read before log ends, so the lag of a busy consumer is slightly too large rather than negative. An
+error of one broker, group or partition is recorded as a problem, and the rest is read.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import GroupType
 from evenlag.kafka.arrow_rows import (
     Problem,
     commit_rows,
@@ -21,7 +21,8 @@ from evenlag.kafka.arrow_rows import (
 )
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.committed_offsets import read_commits
-from evenlag.kafka.groups import Listed, describe_groups, find_coordinators, list_groups
+from evenlag.kafka.coordinators import find_coordinators
+from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE, GroupListing, describe_groups, list_groups
 from evenlag.kafka.log_offsets import read_ends, read_log_starts
 from evenlag.kafka.rate_limit import ReadingLimits, RequestBudget
 from evenlag.kafka.topic_metadata import read_metadata
@@ -32,46 +33,47 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.kafka.topic_metadata import Partitions
-    from evenlag.policy.pseudonymize import Hider
+    from evenlag.policy.pseudonymize import Pseudonymizer
 
     Progress = Callable[[str, int, int], None]
 
 NUM_STEPS: Final = 5
+PROGRESS_STEP: Final = "observe: reading Kafka"
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What there is to be read, and whom to ask.
+class ClusterInventory:
+    """Partitions and groups of a cluster, and the brokers to ask about them.
 
     Attributes
     ----------
     kafka_cluster_id
-        The id that the brokers gave.
+        The cluster id that the brokers report.
     started_at
-        When the reading began.
+        When the snapshot began.
     partitions
-        Of all topics, with their leaders.
+        Partitions of all topics, with their leaders.
     listed
-        The groups.
+        The groups by id.
     coordinators
-        Of each group: the broker's id, or why it is not known.
+        By group id: the broker's id, or why it is unknown.
     problems
-        What could not even be looked at.
+        What could not be listed.
     broken
-        Brokers that are left alone, and why.
+        Brokers that are given up on, with the error.
     """
 
     kafka_cluster_id: str
     started_at: datetime
     partitions: Partitions
-    listed: Mapping[str, Listed]
+    listed: Mapping[str, GroupListing]
     coordinators: Mapping[str, int | str]
     problems: tuple[Problem, ...]
     broken: Mapping[int, str]
 
     @property
     def expected_rows(self) -> int:
-        """Rows to be expected: the partitions, and for each group those of an average topic."""
+        """Estimated rows: the partitions, and for each group the partitions of an average topic."""
         num_topics = len(self.partitions.names)
         return len(self.partitions) + (
             len(self.listed) * len(self.partitions) // num_topics if num_topics else 0
@@ -79,24 +81,24 @@ class Survey:
 
 
 @dataclass(slots=True)
-class ClusterReading:
-    """What one reading brought: the bronze tables without their snapshot columns.
+class ClusterSnapshot:
+    """One snapshot: the rows of the bronze tables without their snapshot columns.
 
     Attributes
     ----------
-    survey
-        What there was to be read.
+    inventory
+        Partitions and groups of the cluster.
     offsets, commits, members
         Arrow tables; see ``evenlag.lake.tables``.
     problems
         What could not be read.
     read_times
-        The marker's moments by column name.
+        Times of the marker, by column name.
     num_requests
-        Requests that were sent.
+        Requests sent.
     """
 
-    survey: Survey
+    inventory: ClusterInventory
     offsets: pa.Table
     commits: pa.Table
     members: pa.Table
@@ -106,28 +108,28 @@ class ClusterReading:
 
     @property
     def num_unread_partitions(self) -> int:
-        """Partitions with a failed read."""
+        """Partitions with an error."""
         return len(self.offsets) - int(self.offsets["error"].null_count)
 
 
 class ClusterReader:
-    """Reads a cluster once through one admin client.
+    """Reads one snapshot through one admin client.
 
     Parameters
     ----------
     client
         A ``KafkaAdminClient``.
     ignored_topics
-        Names of topics that are not looked at, e.g. the hint topic.
+        Names of topics that are not read, for example the hint topic.
     limits
-        How gently.
+        Request rate, timeouts and deadline.
     known_groups
-        Asked for the ids of groups that were there before, when a broker could not list the groups that it
-        coordinates: these are there still, but nobody knows how far they are behind.
+        Returns the ids of the previous snapshot's groups. Called when a broker cannot list the groups that it
+        coordinates: they still exist, and their lag is unknown.
     budget
-        What requests are taken from; None: one of ``limits.requests_per_s``.
-    hider
-        Hides what the policy says of members; None: nothing.
+        Request budget; None: a new one of ``limits.requests_per_s``.
+    pseudonymizer
+        Hashes or drops members' columns as the policy says; None: changes nothing.
     """
 
     def __init__(
@@ -138,22 +140,27 @@ class ClusterReader:
         limits: ReadingLimits | None = None,
         known_groups: Callable[[], Sequence[str]] = tuple,
         budget: RequestBudget | None = None,
-        hider: Hider | None = None,
+        pseudonymizer: Pseudonymizer | None = None,
     ) -> None:
         limits = limits or ReadingLimits()
         self._ignored = ignored_topics
         self._known_groups = known_groups
-        self._hider = hider
+        self._pseudonymizer = pseudonymizer
         self._budget = budget or RequestBudget(limits.requests_per_s)
         self._calls = BrokerCalls.within(client, limits, budget=self._budget)
 
-    def survey(self) -> Survey:
-        """Look what there is to be read.
+    def take_inventory(self) -> ClusterInventory:
+        """List the cluster's partitions and groups.
+
+        Returns
+        -------
+        ClusterInventory
+            What :meth:`read` reads.
 
         Raises
         ------
         kafka.errors.KafkaError
-            When the cluster as a whole does not answer; a single bad group or topic is a problem.
+            When no broker answers; an error of one group or topic is recorded as a problem.
         """
         started_at = _now()
         metadata = read_metadata(self._calls, self._ignored)
@@ -165,7 +172,7 @@ class ClusterReader:
             *(Problem("broker", self._calls.name_of(node), error) for node, error in sorted(silent.items())),
             *find_problems("topic", metadata.failed.keys(), metadata.failed.values()),
         ]
-        return Survey(
+        return ClusterInventory(
             kafka_cluster_id=metadata.cluster_id,
             started_at=started_at,
             partitions=metadata.partitions,
@@ -175,43 +182,52 @@ class ClusterReader:
             broken=dict(self._calls.broken),
         )
 
-    def read(self, *, survey: Survey | None = None, progress: Progress | None = None) -> ClusterReading:
-        """Read everything in the order that makes lag safe.
+    def read(
+        self, *, inventory: ClusterInventory | None = None, progress: Progress | None = None
+    ) -> ClusterSnapshot:
+        """Read members, log starts, commits and log ends.
 
         Parameters
         ----------
-        survey
-            What :meth:`survey` brought; looked for when not given.
+        inventory
+            Result of :meth:`take_inventory`; taken when None.
         progress
             Called with (step, done, total).
+
+        Returns
+        -------
+        ClusterSnapshot
+            Rows, times and problems.
 
         Raises
         ------
         kafka.errors.KafkaError
-            As :meth:`survey`.
+            As :meth:`take_inventory`.
         """
         report = progress or (lambda _step, _done, _total: None)
-        report("observe: reading Kafka", 0, NUM_STEPS)
-        found = survey or self.survey()
+        report(PROGRESS_STEP, 0, NUM_STEPS)
+        found = inventory or self.take_inventory()
         partitions = found.partitions
-        report("observe: reading Kafka", 1, NUM_STEPS)
+        report(PROGRESS_STEP, 1, NUM_STEPS)
         described = describe_groups(self._calls, found.listed, found.coordinators)
-        members = member_rows(described if self._hider is None else self._hider.hide(described))
-        report("observe: reading Kafka", 2, NUM_STEPS)
+        members = member_rows(
+            described if self._pseudonymizer is None else self._pseudonymizer.apply(described)
+        )
+        report(PROGRESS_STEP, 2, NUM_STEPS)
         starts = read_log_starts(self._calls, partitions)
         times = {"started_at": found.started_at, "log_start_read_at": _now()}
-        report("observe: reading Kafka", 3, NUM_STEPS)
+        report(PROGRESS_STEP, 3, NUM_STEPS)
         read = read_commits(self._calls, found.coordinators, partitions.names)
         times["commits_read_at"] = _now()
         commits = commit_rows(read, partitions.ids, round(1_000_000 * times["commits_read_at"].timestamp()))
-        report("observe: reading Kafka", 4, NUM_STEPS)
+        report(PROGRESS_STEP, 4, NUM_STEPS)
         stable, ends = read_ends(self._calls, partitions)
         times["end_read_at"] = times["finished_at"] = _now()
         offsets = offset_rows(partitions, starts, stable, ends)
-        report("observe: reading Kafka", NUM_STEPS, NUM_STEPS)
+        report(PROGRESS_STEP, NUM_STEPS, NUM_STEPS)
         group_errors = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
-        return ClusterReading(
-            survey=found,
+        return ClusterSnapshot(
+            inventory=found,
             offsets=offsets,
             commits=commits,
             members=members,
@@ -226,13 +242,15 @@ class ClusterReader:
         )
 
     def _add_unlisted(
-        self, listed: dict[str, Listed], coordinators: dict[str, int | str], silent: Mapping[int, str]
+        self, listed: dict[str, GroupListing], coordinators: dict[str, int | str], silent: Mapping[int, str]
     ) -> None:
-        """Add groups that were there before and are coordinated by a broker that does not list them."""
+        """Add the known groups whose coordinator could not list its groups."""
         missing = sorted(set(self._known_groups()) - listed.keys())
         for group_id, node in find_coordinators(self._calls, missing).items():
             if isinstance(node, int) and node in silent:
-                listed[group_id] = Listed(None, "classic", "consumer", error=silent[node])
+                listed[group_id] = GroupListing(
+                    None, GroupType.CLASSIC, CONSUMER_PROTOCOL_TYPE, error=silent[node]
+                )
                 coordinators[group_id] = silent[node]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from evenlag.kafka.broker_requests import MAX_ATTEMPTS, Call
-from evenlag.kafka.groups import COORDINATOR_ERRORS, asked_again
+from evenlag.kafka.coordinators import COORDINATOR_ERRORS, refresh_coordinators
 from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def read_commits(calls: BrokerCalls, coordinators: Mapping[str, int | str], topi
     for attempt in range(MAX_ATTEMPTS):
         if attempt:
             calls.pause(attempt)
-            pending = asked_again(calls, again)
+            pending = refresh_coordinators(calls, again)
         again = _read_once(calls, pending, columns, failed)
         if not again:
             break

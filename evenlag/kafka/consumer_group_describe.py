@@ -1,34 +1,56 @@
-"""Members of groups that speak the protocol of KIP-848, in the form that the classic ones are described in.
+"""Members of groups of the consumer protocol (KIP-848), in the form that classic groups are described in.
 
-kafka-python 3.0 lists such groups and cannot describe them: this module asks by its own message.
+kafka-python 3.0 lists such groups but cannot describe them: this module sends its own message.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import GroupType
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
+_MEMBER_TYPES: Final = {0: GroupType.CLASSIC.value, 1: GroupType.CONSUMER.value}
 
 
-def describe_consumer_groups_request(group_ids: Sequence[str]) -> Any:
-    """Ask a coordinator about groups of type ``consumer``."""
+def describe_consumer_groups_request(group_ids: Sequence[str], *, with_operations: bool = False) -> Any:
+    """Build a ConsumerGroupDescribe request.
+
+    Parameters
+    ----------
+    group_ids
+        Groups of type ``consumer``, all with the same coordinator.
+    with_operations
+        Whether to ask for the operations that the principal is authorized for.
+
+    Returns
+    -------
+    ConsumerGroupDescribeRequest
+        The request for their coordinator.
+    """
     from evenlag.kafka.messages import ConsumerGroupDescribeRequest
 
-    return ConsumerGroupDescribeRequest(group_ids=list(group_ids), include_authorized_operations=False)
+    return ConsumerGroupDescribeRequest(
+        group_ids=list(group_ids), include_authorized_operations=with_operations
+    )
 
 
 def consumer_group(group: Any) -> dict[str, Any]:
-    """Bring a described group into the form of a classic one.
+    """Convert a described group into the form of a classic one.
+
+    Parameters
+    ----------
+    group
+        A group of a ConsumerGroupDescribe response.
 
     Returns
     -------
     dict
-        ``group_state, protocol_data`` (the assignor of the broker's that the members ask for),
-        ``group_epoch, assignment_epoch, members`` and ``error``. A member has the columns of the table
-        ``members``; its subscription is None when it takes topics by an expression: which ones does not show.
+        ``group_state, protocol_data`` (the server-side assignor), ``group_epoch, assignment_epoch, members``
+        and ``error``. A member has the columns of the table ``members``; its subscription is None when it
+        subscribes by a regular expression, because the matching topics are not reported.
     """
     import kafka.errors
 
@@ -46,17 +68,17 @@ def consumer_group(group: Any) -> dict[str, Any]:
 
 
 def _member(member: Any) -> dict[str, Any]:
-    is_shown = not member.subscribed_topic_regex
+    has_topic_names = not member.subscribed_topic_regex
     return {
         "member_id": member.member_id,
         "group_instance_id": member.instance_id,
         "client_id": member.client_id,
         "client_host": member.client_host,
-        "subscription": sorted(member.subscribed_topic_names) if is_shown else None,
+        "subscription": sorted(member.subscribed_topic_names) if has_topic_names else None,
         "assignment": _partitions(member.assignment),
         "target_assignment": _partitions(member.target_assignment),
         "member_epoch": member.member_epoch,
-        # Brokers before 4.1 do not tell: the message's second version does.
+        # Reported since the second version of the message (Kafka 4.1).
         "member_type": _MEMBER_TYPES.get(member.member_type),
         "rack_id": member.rack_id,
     }

@@ -1,170 +1,164 @@
-"""Groups of a cluster: which there are, who coordinates them, and who is in them."""
+"""The reader that lists and describes consumer groups, for the snapshot, the publisher and ``doctor``.
+
+Requests go to the groups' coordinators in batches, by :class:`~evenlag.kafka.broker_requests.BrokerCalls`. An
+error of one group or one broker is recorded with that group, and the others are described.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import GroupType
 from evenlag.kafka.broker_requests import MAX_ATTEMPTS, BrokerCalls, Call
 from evenlag.kafka.consumer_group_describe import consumer_group, describe_consumer_groups_request
+from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators, refresh_coordinators
 from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from evenlag.kafka.broker_requests import Answer
     from evenlag.kafka.rate_limit import ReadingLimits
 
-# Groups whose commits and members evenlag understands; Connect and others use the same coordinator.
-_CONSUMER_PROTOCOLS: Final = frozenset({"consumer", ""})
-_CLASSIC: Final = "classic"
-# The protocol of KIP-848.
-_CONSUMER: Final = "consumer"
-# Loading, not available, not (any longer) the coordinator: ask who is, and ask again.
-COORDINATOR_ERRORS: Final = frozenset({14, 15, 16})
-_GROUPS_A_REQUEST: Final = 100
-_KEYS_A_REQUEST: Final = 500
-# The first version of FindCoordinator that takes many keys (KIP-699).
-_MANY_KEYS: Final = 4
+# protocol_type of consumer groups; Kafka Connect and others use the same coordinator with their own.
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+# "" belongs to groups without members, or with standalone consumers that only commit.
+_CONSUMER_PROTOCOL_TYPES: Final = frozenset({CONSUMER_PROTOCOL_TYPE, ""})
+# Types whose members can be described; share and streams groups assign partitions in other ways.
+_DESCRIBED_TYPES: Final = frozenset({GroupType.CLASSIC.value, GroupType.CONSUMER.value})
+_GROUPS_PER_REQUEST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A group as its coordinator lists it.
+class GroupListing:
+    """A group as ListGroups reports it.
 
     Attributes
     ----------
-    state, kind, protocol_type
-        ``kind`` is ``classic``, ``consumer`` or another.
+    state
+        State of the group; None when the broker does not report it.
+    group_type
+        ``classic``, ``consumer`` or another type.
+    protocol_type
+        ``consumer`` for consumer groups, "" for groups without members.
     error
-        Why it could not even be listed: it was there before, and its coordinator does not answer.
+        Why the group could not be listed: an earlier snapshot has it, and its coordinator does not answer.
     """
 
     state: str | None
-    kind: str
+    group_type: str
     protocol_type: str
     error: str | None = None
 
 
-def list_groups(calls: BrokerCalls) -> tuple[dict[str, Listed], dict[int, str]]:
-    """List the consumer groups that brokers coordinate.
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """A described group, and when its coordinator answered."""
+
+    fields: Mapping[str, Any]
+    read_at: datetime
+
+
+def list_groups(calls: BrokerCalls) -> tuple[dict[str, GroupListing], dict[int, str]]:
+    """List the consumer groups of all brokers.
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
 
     Returns
     -------
     tuple of dict
-        The groups by id, and why brokers could not list theirs, by broker.
+        The groups by id, and the errors of brokers that could not list theirs, by broker id.
     """
     from kafka.protocol.admin import ListGroupsRequest
 
-    groups: dict[str, Listed] = {}
+    groups: dict[str, GroupListing] = {}
     failed: dict[int, str] = {}
     pending = calls.brokers()
     for attempt in range(MAX_ATTEMPTS):
         if attempt:
             calls.pause(attempt)
-        again = []
-        for node, answer in zip(
-            pending, calls.run([Call(node, ListGroupsRequest) for node in pending]), strict=True
-        ):
+        retry = []
+        answers = calls.run([Call(node, ListGroupsRequest) for node in pending])
+        for node, answer in zip(pending, answers, strict=True):
             failed.pop(node, None)
             if answer.response is None:
                 failed[node] = str(answer.error)
             elif answer.response.error_code:
                 failed[node] = f"{calls.name_of(node)}: {error_name(answer.response.error_code)}"
-                again += [node] if answer.response.error_code in COORDINATOR_ERRORS else []
+                retry += [node] if answer.response.error_code in COORDINATOR_ERRORS else []
             else:
-                groups |= {row.group_id: _listed(row) for row in answer.response.groups}
-        if not (pending := again):
+                groups |= {row.group_id: _listing(row) for row in answer.response.groups}
+        if not (pending := retry):
             break
-    consumers = {name: row for name, row in groups.items() if row.protocol_type in _CONSUMER_PROTOCOLS}
+    consumers = {name: row for name, row in groups.items() if row.protocol_type in _CONSUMER_PROTOCOL_TYPES}
     return consumers, failed
 
 
-def find_coordinators(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str, int | str]:
-    """Ask who coordinates groups.
-
-    Returns
-    -------
-    dict
-        By group: the broker's id, or why it is not known.
-    """
-    from kafka.protocol.metadata import FindCoordinatorRequest
-
-    size = _KEYS_A_REQUEST if calls.api_version(FindCoordinatorRequest) >= _MANY_KEYS else 1
-
-    def make(names: Sequence[str]) -> Callable[[], Any]:
-        if size == 1:
-            return lambda: FindCoordinatorRequest(key=names[0], key_type=0, max_version=_MANY_KEYS - 1)
-        return lambda: FindCoordinatorRequest(
-            key_type=0, coordinator_keys=list(names), min_version=_MANY_KEYS
-        )
-
-    found: dict[str, int | str] = {}
-    pending = list(group_ids)
-    for attempt in range(MAX_ATTEMPTS):
-        if attempt:
-            calls.pause(attempt)
-        parts = [pending[first : first + size] for first in range(0, len(pending), size)]
-        pending = []
-        for names, answer in zip(parts, calls.run([Call(None, make(part)) for part in parts]), strict=True):
-            found.update(_coordinators(names, answer, is_one=size == 1, again=pending))
-        if not pending:
-            break
-    return found
-
-
-def asked_again(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str, int | str]:
-    """Find coordinators anew; without the groups whose coordinator is left alone."""
-    found = find_coordinators(calls, sorted(group_ids))
-    return {name: node for name, node in found.items() if node not in calls.broken}
-
-
 def describe_groups(
-    calls: BrokerCalls, listed: Mapping[str, Listed], coordinators: Mapping[str, int | str]
+    calls: BrokerCalls,
+    listed: Mapping[str, GroupListing],
+    coordinators: Mapping[str, int | str],
+    *,
+    with_operations: bool = False,
 ) -> list[dict[str, Any]]:
-    """Describe groups by their coordinators.
+    """Describe groups, each by its coordinator.
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
+    listed
+        The groups by id; their type decides which request describes them.
+    coordinators
+        By group id, as :func:`~evenlag.kafka.coordinators.find_coordinators` returns them.
+    with_operations
+        Whether to ask for the operations that the principal is authorized for, as ``authorized_operations``:
+        sorted names of ACL operations, None when the broker does not report them.
 
     Returns
     -------
     list of dict
-        Rows of ``members`` without the snapshot's columns, by group id. A group that could not be described
-        has one, with its error.
+        One row per member, by group id: the columns of the table ``members`` without those of the snapshot. A
+        group without members, or with an error, has one row without ``member_id``.
     """
-    details: dict[str, tuple[Mapping[str, Any], datetime]] = {}
+    details: dict[str, _Description] = {}
     failed: dict[str, str] = {}
-    described = {name for name, row in listed.items() if row.kind in {_CLASSIC, _CONSUMER} and not row.error}
-    pending = {name: node for name, node in coordinators.items() if name in described}
-    again: list[str] = []
+    supported = {name for name, row in listed.items() if row.group_type in _DESCRIBED_TYPES and not row.error}
+    pending = {name: node for name, node in coordinators.items() if name in supported}
+    retry: list[str] = []
     for attempt in range(MAX_ATTEMPTS):
         if attempt:
             calls.pause(attempt)
-            pending = asked_again(calls, again)
-        again = _describe_once(calls, listed, pending, details, failed)
-        if not again:
+            pending = refresh_coordinators(calls, retry)
+        retry = _describe_once(calls, listed, pending, details, failed, with_operations=with_operations)
+        if not retry:
             break
-    now = datetime.now().astimezone()
     rows: list[dict[str, Any]] = []
     for group_id in sorted(listed):
-        detail, read_at = details.get(group_id, (None, now))
         error = listed[group_id].error or failed.get(group_id)
-        rows.extend(_member_rows(group_id, listed[group_id], detail, error, read_at))
+        rows.extend(_member_rows(group_id, listed[group_id], details.get(group_id), error))
     return rows
 
 
-def describe_consumer_groups(
-    client: Any, group_ids: Sequence[str], limits: ReadingLimits
+def describe_named_groups(
+    client: Any, group_types: Mapping[str, GroupType], limits: ReadingLimits
 ) -> list[dict[str, Any]]:
-    """Describe groups of the consumer protocol by their names, outside a reading.
+    """Describe groups whose names and types are known, outside a snapshot.
 
     Parameters
     ----------
     client
         A ``KafkaAdminClient``.
-    group_ids, limits
-        Which groups, and how gently.
+    group_types
+        Type of each group, by its id.
+    limits
+        Request rate, timeouts and deadline.
 
     Returns
     -------
@@ -172,69 +166,68 @@ def describe_consumer_groups(
         As :func:`describe_groups`.
     """
     calls = BrokerCalls.within(client, limits)
-    listed = dict.fromkeys(group_ids, Listed(None, _CONSUMER, _CONSUMER))
-    return describe_groups(calls, listed, find_coordinators(calls, group_ids))
+    listed = {
+        group_id: GroupListing(None, group_type.value, CONSUMER_PROTOCOL_TYPE)
+        for group_id, group_type in group_types.items()
+    }
+    return describe_groups(calls, listed, find_coordinators(calls, sorted(listed)))
 
 
 def _describe_once(
     calls: BrokerCalls,
-    listed: Mapping[str, Listed],
+    listed: Mapping[str, GroupListing],
     coordinators: Mapping[str, int | str],
-    details: dict[str, tuple[Mapping[str, Any], datetime]],
+    details: dict[str, _Description],
     failed: dict[str, str],
+    *,
+    with_operations: bool,
 ) -> list[str]:
-    """Ask once; returns the groups whose coordinator has changed, or may have."""
+    """Send each request once; return the groups whose coordinator has changed, or may have."""
     by_node: dict[tuple[int, bool], list[str]] = defaultdict(list)
     for group_id, node in sorted(coordinators.items()):
         if isinstance(node, str):
             failed[group_id] = node
         else:
-            by_node[node, listed[group_id].kind == _CONSUMER].append(group_id)
-    parts = [
-        (node, is_newer, names[first : first + _GROUPS_A_REQUEST])
-        for (node, is_newer), names in sorted(by_node.items())
-        for first in range(0, len(names), _GROUPS_A_REQUEST)
+            by_node[node, listed[group_id].group_type == GroupType.CONSUMER].append(group_id)
+    batches = [
+        (node, is_consumer, names[first : first + _GROUPS_PER_REQUEST])
+        for (node, is_consumer), names in sorted(by_node.items())
+        for first in range(0, len(names), _GROUPS_PER_REQUEST)
     ]
     answers = calls.run(
-        [Call(node, _describe_request(names, is_newer=newer)) for node, newer, names in parts]
+        [
+            Call(node, _describe_request(names, is_consumer=is_consumer, with_operations=with_operations))
+            for node, is_consumer, names in batches
+        ]
     )
-    again: list[str] = []
-    for (_, is_newer, names), answer in zip(parts, answers, strict=True):
+    retry: list[str] = []
+    for (_, is_consumer, names), answer in zip(batches, answers, strict=True):
         if answer.response is None:
             failed.update(dict.fromkeys(names, str(answer.error)))
-            again += [] if answer.failed_node is None else names
+            retry += [] if answer.failed_node is None else names
             continue
         for row in answer.response.groups:
             failed.pop(row.group_id, None)
-            details[row.group_id] = (consumer_group(row) if is_newer else _classic_group(row)), answer.at
-            again += [row.group_id] if row.error_code in COORDINATOR_ERRORS else []
-    return again
+            fields = consumer_group(row) if is_consumer else _classic_group(row)
+            if with_operations:
+                fields["authorized_operations"] = _operation_names(row.authorized_operations)
+            details[row.group_id] = _Description(fields, answer.at)
+            retry += [row.group_id] if row.error_code in COORDINATOR_ERRORS else []
+    return retry
 
 
-def _describe_request(names: Sequence[str], *, is_newer: bool) -> Callable[[], Any]:
+def _describe_request(names: Sequence[str], *, is_consumer: bool, with_operations: bool) -> Callable[[], Any]:
     from kafka.protocol.admin import DescribeGroupsRequest
 
-    if is_newer:
-        return lambda: describe_consumer_groups_request(names)
-    return lambda: DescribeGroupsRequest(groups=list(names), include_authorized_operations=False)
+    if is_consumer:
+        return lambda: describe_consumer_groups_request(names, with_operations=with_operations)
+    return lambda: DescribeGroupsRequest(groups=list(names), include_authorized_operations=with_operations)
 
 
-def _coordinators(
-    names: Sequence[str], answer: Answer, *, is_one: bool, again: list[str]
-) -> Iterable[tuple[str, int | str]]:
-    if answer.response is None:
-        return [(name, str(answer.error)) for name in names]
-    rows = (
-        [(names[0], answer.response)] if is_one else [(row.key, row) for row in answer.response.coordinators]
-    )
-    again += [name for name, row in rows if row.error_code in COORDINATOR_ERRORS]
-    return [(name, error_name(row.error_code) if row.error_code else row.node_id) for name, row in rows]
-
-
-def _listed(row: Any) -> Listed:
-    # Brokers before 4.0 do not tell the type: all their groups are classic.
-    kind = str(row.group_type or _CLASSIC).lower()
-    return Listed(row.group_state or None, kind, row.protocol_type or "")
+def _listing(row: Any) -> GroupListing:
+    # Brokers before 4.0 do not report the type: all their groups are classic.
+    group_type = str(row.group_type or GroupType.CLASSIC).lower()
+    return GroupListing(row.group_state or None, group_type, row.protocol_type or "")
 
 
 def _classic_group(row: Any) -> dict[str, Any]:
@@ -249,8 +242,8 @@ def _classic_group(row: Any) -> dict[str, Any]:
                 "group_instance_id": member.group_instance_id,
                 "client_id": member.client_id,
                 "client_host": member.client_host,
-                "subscription": _topics(_decoded(ConsumerProtocolSubscription, member.member_metadata)),
-                "assignment": _held(_decoded(ConsumerProtocolAssignment, member.member_assignment)),
+                "subscription": _topics(_decode(ConsumerProtocolSubscription, member.member_metadata)),
+                "assignment": _assignment(_decode(ConsumerProtocolAssignment, member.member_assignment)),
             }
             for member in row.members
         ],
@@ -258,8 +251,8 @@ def _classic_group(row: Any) -> dict[str, Any]:
     }
 
 
-def _decoded(message: Any, data: bytes | None) -> Any:
-    # A group that rebalances shows empty bytes, not an empty list: not known is not "takes nothing".
+def _decode(message: Any, data: bytes | None) -> Any:
+    # A rebalancing group reports empty bytes, not an empty list: unknown is not "subscribed to nothing".
     if not data:
         return None
     try:
@@ -272,7 +265,7 @@ def _topics(subscription: Any) -> list[str] | None:
     return None if subscription is None else sorted(subscription.topics)
 
 
-def _held(assignment: Any) -> list[dict[str, Any]] | None:
+def _assignment(assignment: Any) -> list[dict[str, Any]] | None:
     if assignment is None:
         return None
     return [
@@ -280,21 +273,34 @@ def _held(assignment: Any) -> list[dict[str, Any]] | None:
     ]
 
 
+def _operation_names(codes: Iterable[int] | None) -> list[str] | None:
+    from kafka.admin import ACLOperation
+
+    if codes is None:
+        return None
+    not_operations = (ACLOperation.UNKNOWN, ACLOperation.ANY, ACLOperation.ALL)
+    operations = {operation for operation in ACLOperation if operation.value in set(codes)}
+    return sorted(operation.name for operation in operations.difference(not_operations))
+
+
 def _member_rows(
-    group_id: str, listed: Listed, detail: Mapping[str, Any] | None, error: str | None, read_at: datetime
+    group_id: str, listed: GroupListing, description: _Description | None, error: str | None
 ) -> list[dict[str, Any]]:
+    fields: Mapping[str, Any] = {} if description is None else description.fields
     head = {
         "group_id": group_id,
-        "group_state": (detail or {}).get("group_state") or listed.state,
-        "group_type": listed.kind,
+        "group_state": fields.get("group_state") or listed.state,
+        "group_type": listed.group_type,
         "protocol_type": listed.protocol_type,
-        "assignor": (detail or {}).get("protocol_data") or None,
-        "group_epoch": (detail or {}).get("group_epoch"),
-        "assignment_epoch": (detail or {}).get("assignment_epoch"),
-        "read_at": read_at,
-        "error": (detail or {}).get("error") or error,
+        "assignor": fields.get("protocol_data") or None,
+        "group_epoch": fields.get("group_epoch"),
+        "assignment_epoch": fields.get("assignment_epoch"),
+        "read_at": datetime.now(UTC) if description is None else description.read_at,
+        "error": fields.get("error") or error,
     }
-    if detail is None and not error and listed.kind in {_CLASSIC, _CONSUMER}:
+    if "authorized_operations" in fields:
+        head["authorized_operations"] = fields["authorized_operations"]
+    if description is None and not error and listed.group_type in _DESCRIBED_TYPES:
         head["error"] = "the group could not be described"
-    members = (detail or {}).get("members") or []
+    members = fields.get("members") or []
     return [head | member for member in members] or [head]

@@ -104,7 +104,7 @@ def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> 
     good = sorted((row for row in topics if not row.error_code), key=lambda row: str(row.name))
     return Metadata(
         cluster_id=str(response.cluster_id),
-        partitions=_partitions(good),
+        partitions=partitions_of(good),
         failed={row.name: error_name(row.error_code) for row in topics if row.error_code},
     )
 
@@ -158,20 +158,19 @@ def leaders_of(
     return leaders
 
 
-def error_name(code: int) -> str:
-    """Kafka's error as kafka-python names it."""
-    import kafka.errors
+def partitions_of(topics: Sequence[Any]) -> Partitions:
+    """Collect the partitions of topics.
 
-    return str(kafka.errors.for_code(code).__name__)
+    Parameters
+    ----------
+    topics
+        Topics of a Metadata response without an error, ordered by name.
 
-
-_NO_OPERATIONS: Final = {
-    "include_cluster_authorized_operations": False,
-    "include_topic_authorized_operations": False,
-}
-
-
-def _partitions(topics: Sequence[Any]) -> Partitions:
+    Returns
+    -------
+    Partitions
+        All their partitions.
+    """
     sizes = [len(row.partitions) for row in topics]
     topic = np.repeat(np.arange(len(topics), dtype=np.int32), sizes)
     number = np.array([part.partition_index for row in topics for part in row.partitions], dtype=np.int32)
@@ -184,3 +183,16 @@ def _partitions(topics: Sequence[Any]) -> Partitions:
         number=number[order],
         leader=leader[order],
     )
+
+
+def error_name(code: int) -> str:
+    """Kafka's error as kafka-python names it."""
+    import kafka.errors
+
+    return str(kafka.errors.for_code(code).__name__)
+
+
+_NO_OPERATIONS: Final = {
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}

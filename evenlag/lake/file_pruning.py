@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.reader import Filter
+# Column, comparison (``=``, ``in``, ``>=`` and so on) and value.
+Filter = tuple[str, str, Any]
 
 
 def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -> pa.Table:

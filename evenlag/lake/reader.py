@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-Filter = tuple[str, str, Any]
+    from evenlag.lake.file_pruning import Filter
 
 
 class LakeReader:

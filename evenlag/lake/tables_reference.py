@@ -15,23 +15,24 @@ if TYPE_CHECKING:
 _INTRODUCTION: Final = """\
 # The tables
 
-Everything evenlag saw and decided is in these Delta tables, one folder each under the lake root. This page
-is printed from `evenlag/lake/tables/` by `python -m evenlag.lake.tables_reference`; a test compares the two.
+evenlag stores all snapshots, plans and results in these Delta tables, one folder each under the lake root.
+This page is generated from `evenlag/lake/tables/`, by `python -m evenlag.lake.tables_reference`, and a test
+compares them.
 
-- All moments are UTC. A unit stands in the name: `_ms`, `_records`, `_records_per_s`.
-- All tables are partitioned by {partitions}. Give both in a query: they prune files.
-- A snapshot's rows count only when `snapshots` has its marker, and a plan's only when `plans` has its head.
-  Rows without are left over from a run that was killed.
-- `null: no` is what the jobs keep to. To Spark every column is nullable, so that columns can be added later.
-- `Kept` says for how long, by the policy's `maintenance`:
-  [upkeep of the lake](operations.md#upkeep-of-the-lake).
-- Versions of evenlag add columns that may be null, and change nothing else: [upgrade](upgrade.md).
-- What happened to a plan is the union of `plan_events` and `control_events`, which have the same columns.
+- All moments are UTC. Units are part of the name: `_ms`, `_records`, `_records_per_s`.
+- All tables are partitioned by {partitions}. Filter by both in a query: they prune files.
+- Use a snapshot's rows only if `snapshots` has its marker, and a plan's rows only if `plans` has its head.
+  Other rows are left over from a run that was killed.
+- The jobs enforce `null: no`. For Spark every column is nullable, so that columns can be added later.
+- `Kept` is the retention, by the policy's `maintenance`:
+  [maintenance of the lake](operations.md#maintenance-of-the-lake).
+- New versions of evenlag only add nullable columns: [upgrade](upgrade.md).
+- The events of a plan are the union of `plan_events` and `control_events`, which have the same columns.
 """
 
 _KEPT: Final = {
     **dict.fromkeys(("offsets", "commits", "members"), "`raw_days`"),
-    **dict.fromkeys(("snapshots", "lag"), "`raw_days`, then the first reading of each hour"),
+    **dict.fromkeys(("snapshots", "lag"), "`raw_days`, then the first snapshot of each hour"),
 }
 _WRITERS: Final = {
     "spark": "Spark jobs",
@@ -78,10 +79,10 @@ def _section(table: Table) -> Iterator[str]:
     yield ""
     yield (
         f"Key: {', '.join(f'`{name}`' for name in table.key)}. Written by {_WRITERS[table.writer]}. "
-        f"Kept: {_KEPT.get(table.name, 'for good')}."
+        f"Kept: {_KEPT.get(table.name, 'permanently')}."
     )
     yield ""
-    yield "| column | type | null | meaning |"
+    yield "| column | type | null | description |"
     yield "| --- | --- | --- | --- |"
     for column in table.columns:
         yield _row(column)

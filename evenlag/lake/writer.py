@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import date
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
 
 
-class DirectWriter:
-    """One table, held for writing; made by :func:`direct_writer`.
+class DeltaRsWriter:
+    """One table, held for writing; made by :func:`delta_rs_writer`.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class DirectWriter:
 
 
 @contextmanager
-def direct_writer(root: str, table: Table) -> Iterator[DirectWriter]:
+def delta_rs_writer(root: str, table: Table) -> Iterator[DeltaRsWriter]:
     """Hold a table for writing; on a local lake nobody else writes it meanwhile, so look and write are one.
 
     Raises
@@ -140,4 +140,4 @@ def direct_writer(root: str, table: Table) -> Iterator[DirectWriter]:
         raise LakeError(f"table {table.name} is written by Spark only")
     lake = LakeReader(root)
     with lake.paths.lock(table):
-        yield DirectWriter(lake, table)
+        yield DeltaRsWriter(lake, table)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from evenlag.monitoring.freshness import read_freshness
 from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.table_health import newest_faults
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
 _LOG = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def record_changes(
         for state, faults in ((RAISED, changes.raised), (CLEARED, changes.cleared))
         for fault in faults
     ]
-    with direct_writer(loaded.policy.lake, ALERTS) as writer:
+    with delta_rs_writer(loaded.policy.lake, ALERTS) as writer:
         writer.append(rows)
 
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, OUTCOMES, PLANS
-from evenlag.publishing.approvals import count_open_requests
+from evenlag.publishing.approval_requests import count_open_requests
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
 
 _OUTCOMES = ("APPLIED", "IGNORED", "EXPIRED")
 _EVENTS = ("PROPOSED", "REJECTED", "APPROVED", "PUBLISHED", *_OUTCOMES, "WITHDRAWN")
 
 
-def read_figures(lake: str, cluster: str, now: datetime) -> dict[str, float]:
+def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
     """Measure a cluster.
 
     Returns

@@ -16,7 +16,7 @@ from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_col
 from evenlag.lake.table_metadata import TableFiles, read_table_files
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
 from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from evenlag.monitoring.freshness import read_freshness
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime)
     """
     head = {"cluster": cluster, "day": now.astimezone(UTC).date(), "checked_at": now}
     names = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
-    with direct_writer(root, TABLE_HEALTH) as writer:
+    with delta_rs_writer(root, TABLE_HEALTH) as writer:
         writer.append([head | {name: getattr(check, name) for name in names} for check in checks])
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evenlag.enums import EVENLAG_ASSIGNOR, GroupType
+from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType
 
 if TYPE_CHECKING:
     from evenlag.planning.group_batch import GroupBatch
 
-# Types of groups that can follow a hint.
-_HINTABLE_TYPES: Final = tuple(GroupType)
 _CLIENT_ASSIGNS: Final = f"cannot be hinted: the group has selected {{assignor}}, not {EVENLAG_ASSIGNOR}"
 _BROKER_ASSIGNS: Final = (
     "cannot be hinted: the brokers assign the group by {assignor}; its clients have to ask for "
@@ -112,8 +110,8 @@ def hint_blocker(group: GroupSummary) -> str | None:
     >>> hint_blocker(GroupSummary("Stable", "classic", "range", None, 2, 2, 2))
     'cannot be hinted: the group has selected range, not evenlag'
     """
-    if group.type not in _HINTABLE_TYPES:
-        needed = " or ".join(_HINTABLE_TYPES)
+    if group.type not in HINTABLE_TYPES:
+        needed = " or ".join(HINTABLE_TYPES)
         return f"cannot be hinted: the group speaks the {group.type} protocol, hints need {needed}"
     if group.assignor != EVENLAG_ASSIGNOR:
         message = _BROKER_ASSIGNS if group.type == GroupType.CONSUMER else _CLIENT_ASSIGNS

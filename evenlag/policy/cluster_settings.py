@@ -17,7 +17,7 @@ from evenlag.policy.setting_types import KafkaSetting, SettingsModel, cron_expre
 
 DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
 
-# Settings of kafka-python that hold a secret: a literal here would end in the policies table.
+# Settings of kafka-python that hold a secret: a literal would end up in the table `policies`.
 SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password"})
 # Objects of Python, for programs: OAUTHBEARER's tokens, a ready-made TLS context.
 OBJECT_KAFKA_SETTINGS: Final = frozenset({"sasl_oauth_token_provider", "ssl_context"})
@@ -32,30 +32,34 @@ CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
 
 class ReadingSettings(SettingsModel):
-    """How gently a cluster is read, and when the work is spread over Spark's executors."""
+    """Limits for reading a cluster, and when Spark's executors read it."""
 
     requests_per_s: float = Field(
-        default=100, gt=0, le=100_000, allow_inf_nan=False, description="requests of a reading to all brokers"
+        default=100,
+        gt=0,
+        le=100_000,
+        allow_inf_nan=False,
+        description="requests per second to all brokers together",
     )
     connections_per_broker: int = Field(
-        default=2, ge=1, le=64, description="executors that may be connected to a broker at once"
+        default=2, ge=1, le=64, description="maximum number of executors connected to a broker"
     )
     max_broker_failures: int = Field(
-        default=3, ge=1, le=100, description="times that a broker may not answer; then it is left alone"
+        default=3, ge=1, le=100, description="timeouts of a broker before it is skipped"
     )
     spread_from_rows: int = Field(
         default=500_000,
         ge=1,
-        description="rows from which on executors read, not the driver",
+        description="rows from which executors read instead of the driver",
     )
 
 
 class PrivacySettings(SettingsModel):
-    """What is written of what a reading sees that may tell of a person or a machine: docs/privacy.md."""
+    """How personal data in snapshots is stored: docs/privacy.md."""
 
     hosts: Disclosure = Field(default=Disclosure.KEEP, description="client_host of members")
     client_ids: Disclosure = Field(default=Disclosure.KEEP, description="client_id of members")
-    key: SecretRef | None = Field(default=None, description="what is hashed is hashed with this secret")
+    key: SecretRef | None = Field(default=None, description="secret key of the hash")
 
     @model_validator(mode="after")
     def _hashes_have_a_key(self) -> Self:
@@ -68,7 +72,7 @@ class PrivacySettings(SettingsModel):
 
 
 class ClusterSettings(SettingsModel):
-    """One Kafka cluster: how to reach it, when to run, where its hints go."""
+    """One Kafka cluster: connection, schedule, hint topic."""
 
     bootstrap_servers: Annotated[
         tuple[Annotated[str, AfterValidator(check_server)], ...],
@@ -88,7 +92,7 @@ class ClusterSettings(SettingsModel):
     privacy: PrivacySettings = PrivacySettings()
     request_timeout_ms: int = Field(default=30_000, ge=1_000, le=600_000)
     history_window_s: int = Field(
-        default=3_600, ge=60, le=604_800, description="how far back rates and time lag look"
+        default=3_600, ge=60, le=604_800, description="history used for rates and time lag"
     )
     rate_window_s: int = Field(default=900, ge=1, le=86_400, description="window of the rates")
     reading: ReadingSettings = ReadingSettings()

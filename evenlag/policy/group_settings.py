@@ -59,43 +59,49 @@ class GateLimits(_GateSettings):
 
 
 class BackOff(SettingsModel):
-    """When plans are scored, and when a group whose plans do not pay off is left alone."""
+    """When plans are scored, and when planning pauses for a group whose plans do not pay off."""
 
     horizon_s: int = Field(
-        default=1_800, ge=10, le=604_800, description="how long after its publishing a plan is scored"
+        default=1_800, ge=10, le=604_800, description="time after publishing at which a plan is scored"
     )
     after: int = Field(
-        default=3, ge=0, le=1_000, description="plans in a row that did not pay off; 0: never back off"
+        default=3, ge=0, le=1_000, description="consecutive plans that did not pay off; 0: never back off"
     )
-    rest_s: int = Field(default=86_400, ge=10, le=31_536_000, description="how long the group rests then")
+    rest_s: int = Field(
+        default=86_400, ge=10, le=31_536_000, description="how long planning pauses for the group"
+    )
 
 
 class CapacityRule(SettingsModel):
-    """What the members whose instance id matches can bear, relative to others (1)."""
+    """Capacity of the members whose instance id matches, relative to others (1)."""
 
     match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
     capacity: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
 
 
 class GroupSettings(GroupMethods, SettingsModel):
-    """What holds for the groups that a rule matches."""
+    """Settings of the groups that a rule matches."""
 
     mode: Mode = Mode.SHADOW
     assignor: Annotated[str, AfterValidator(known_assignor)] = DEFAULT_ASSIGNOR
-    load: Load = Field(default=Load.LAG, description="what is evened out: lag, the rate of arrivals, or both")
+    load: Load = Field(default=Load.LAG, description="load to balance: lag, arrival rate, or both")
     capacities: tuple[CapacityRule, ...] = Field(
-        default=(), description="what members can bear, by instance id; the first that matches holds, else 1"
+        default=(), description="capacity of members by instance id: of the first match, else 1"
     )
-    max_moves: int = Field(default=1_000, ge=0, le=10_000_000, description="partitions that may change owner")
+    max_moves: int = Field(
+        default=1_000, ge=0, le=10_000_000, description="maximum number of partitions that change owner"
+    )
     count_slack: int = Field(default=0, ge=0, le=1_000_000, description="counts may differ by 1 + this")
-    min_gain: float = Field(default=0.05, ge=0, lt=1, description="relative fall of the largest member lag")
+    min_gain: float = Field(
+        default=0.05, ge=0, lt=1, description="minimum relative decrease of the largest member lag"
+    )
     reset_policy: ResetPolicy | None = None
     isolation_level: IsolationLevel | None = None
     hint_ttl_s: int = Field(
         default=900, ge=10, le=604_800, description="how long a hint may start a rebalance"
     )
     approval_timeout_s: int = Field(
-        default=3_600, ge=60, le=604_800, description="how long a plan may wait for a person; then it is no"
+        default=3_600, ge=60, le=604_800, description="how long a plan waits for approval before it expires"
     )
     gates: GateLimits = GateLimits()
     back_off: BackOff = BackOff()
@@ -112,7 +118,7 @@ class GroupSettings(GroupMethods, SettingsModel):
 
 
 class GroupRule(GroupSettings):
-    """A rule: which groups (``match``), on which clusters (all when not given), and what holds for them.
+    """A rule: which groups (``match``), on which clusters (all when not given), and their settings.
 
     ``match`` is an exact name, a glob (``payments-*``), or a regular expression between slashes
     (``/payments-[0-9]+/``, the whole name).
@@ -122,7 +128,7 @@ class GroupRule(GroupSettings):
     clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = None
 
     def matches(self, cluster: str, group_id: str) -> bool:
-        """Tell whether the rule holds for a group of a cluster."""
+        """Return whether the rule matches a group of a cluster."""
         if self.clusters is not None and cluster not in self.clusters:
             return False
         return matches_pattern(self.match, group_id)

@@ -25,7 +25,7 @@ _HEX_DIGITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Hider:
+class Pseudonymizer:
     """Hides columns of rows; plain values only, so that it may travel to an executor in a task's closure.
 
     Attributes
@@ -40,7 +40,7 @@ class Hider:
     key: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def of(cls, privacy: PrivacySettings) -> Hider:
+    def of(cls, privacy: PrivacySettings) -> Pseudonymizer:
         """As a policy says, for the rows of ``members``.
 
         Raises
@@ -53,7 +53,7 @@ class Hider:
         key = privacy.key.resolve().encode() if privacy.key and columns else b""
         return cls(columns, key)
 
-    def hide(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def apply(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Copies of the rows with their columns hidden, null stays null; the rows themselves when none is."""
         if not self.columns:
             return rows

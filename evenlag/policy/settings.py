@@ -28,7 +28,7 @@ def _known_comparison(name: str) -> str:
 
 
 class Pauses(SettingsModel):
-    """For how long a partition stands still in a rebalance, in a replay.
+    """How long a simulated rebalance pauses a partition.
 
     The defaults were measured on the hint client at a heartbeat interval of 3 s (docs/hint-client.md).
     """
@@ -65,13 +65,13 @@ class MaintenanceSettings(SettingsModel):
         default=30,
         ge=9,
         le=36_500,
-        description="days for which each reading is kept, then one lag an hour; null: for good",
+        description="days for which every snapshot is kept, then one an hour; null: permanently",
     )
     orphan_days: int | None = Field(
         default=3,
         ge=3,
         le=365,
-        description="age at which rows of readings and plans never finished go; null: they stay",
+        description="age at which rows of unfinished snapshots and plans are deleted; null: never",
     )
     vacuum_days: int | None = Field(
         default=7, ge=7, le=365, description="how long files that were replaced are kept; null: for good"
@@ -79,12 +79,12 @@ class MaintenanceSettings(SettingsModel):
 
 
 class Policy(SettingsModel):
-    """Everything evenlag is told, from one file."""
+    """The whole policy file."""
 
     lake: Annotated[str, AfterValidator(path_text)] = Field(
         min_length=1, description="root folder of the Delta tables: a path or a Hadoop URI"
     )
-    max_mode: Mode = Field(default=Mode.AUTO, description="no group's mode goes beyond this one")
+    max_mode: Mode = Field(default=Mode.AUTO, description="upper limit for the mode of every group")
     data_docs: Annotated[str, AfterValidator(path_text)] | None = Field(
         default=None, min_length=1, description="local folder for Great Expectations' pages; none without it"
     )
@@ -111,12 +111,12 @@ class Policy(SettingsModel):
         return self
 
     def group_settings(self, cluster: str, group_id: str) -> GroupSettings:
-        """What holds for a group: the first rule that matches, else the defaults (mode shadow)."""
+        """Return the settings of a group: of the first rule that matches, else the defaults (mode shadow)."""
         rule = self.rule_of(cluster, group_id)
         return self._at_most(GroupSettings() if rule is None else rule.settings)
 
     def rule_of(self, cluster: str, group_id: str) -> GroupRule | None:
-        """The first rule that matches a group; None when the defaults hold."""
+        """Return the first rule that matches a group; None if the defaults apply."""
         return next((rule for rule in self.groups if rule.matches(cluster, group_id)), None)
 
     def _at_most(self, settings: GroupSettings) -> GroupSettings:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.reader import Filter
+    from evenlag.lake.file_pruning import Filter
 
 _MAX_MEMBERS: Final = 20
 _MAX_MOVES: Final = 30

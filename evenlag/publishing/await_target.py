@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import GroupType
 from evenlag.errors import JobError
 from evenlag.kafka.connection import kafka_errors, librdkafka_settings, reading_limits
 from evenlag.kafka.live_groups import read_live_groups
@@ -38,7 +39,7 @@ _LOOK_EVERY_S: Final = 0.5
 _LEAST_LOOK_S: Final = 5.0
 
 
-def ask_until_taken_up(
+def await_target_assignment(
     client: Any, cluster: ClusterSettings, payloads: Mapping[str, HintPayload], *, timeout_s: float = 60.0
 ) -> dict[str, str]:
     """Ask the coordinators of groups until their targets are as hinted.
@@ -144,7 +145,9 @@ class _Asking:
         limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
         try:
             with kafka_errors(self._cluster):
-                live = read_live_groups(self._client, (), of_brokers=self._waiting, limits=limits)
+                live = read_live_groups(
+                    self._client, dict.fromkeys(self._waiting, GroupType.CONSUMER), limits
+                )
         except JobError as error:
             self.give_up(f"its target cannot be seen: {error}")
             return

@@ -14,6 +14,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from evenlag.enums import GroupType
 from evenlag.errors import JobError, KafkaUnreachableError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def ask_coordinator(
     config = {
         **client,
         "group.id": group_id,
-        "group.protocol": "consumer",
+        "group.protocol": GroupType.CONSUMER.value,
         "client.id": "evenlag-trigger",
         "enable.auto.commit": False,
         # What it is given, it need not read.

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import plan_id
-from evenlag.enums import Mode
+from evenlag.enums import Mode, PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, PLANS
 from evenlag.policy.gates import GATES
@@ -24,7 +24,16 @@ PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)
 # How far back an approved plan may lie: longer than the longest wait for a person. Older ones are as good as
 # forgotten, their groups have moved on.
 _LOOK_BACK: Final = timedelta(days=8)
-_ENDED: Final = frozenset({"REJECTED", "PUBLISHED", "EXPIRED", "WITHDRAWN", "APPLIED", "IGNORED"})
+_ENDED: Final = frozenset(
+    {
+        PlanEvent.REJECTED,
+        PlanEvent.PUBLISHED,
+        PlanEvent.EXPIRED,
+        PlanEvent.WITHDRAWN,
+        PlanEvent.APPLIED,
+        PlanEvent.IGNORED,
+    }
+)
 # Jobs speak for the policy; whoever else approves is a person, or a person's command.
 _POLICY_ACTOR: Final = "policy"
 JOB_ACTORS: Final = frozenset({_POLICY_ACTOR, "planner", "gates", "observer", "evenlag"})
@@ -80,12 +89,12 @@ def read_publishable(
     since = (slot.astimezone(UTC) - _LOOK_BACK).date()
     recent = [("cluster", "=", cluster), ("day", ">=", since)]
     columns = ["plan_id", "group_id", "snapshot_id", "event", "actor", "at"]
-    told = [*recent, ("event", "in", {"APPROVED", "PUBLISHED"})]
+    told = [*recent, ("event", "in", {PlanEvent.APPROVED, PlanEvent.PUBLISHED})]
     events = reader.read_events(filters=told).select(columns).to_pylist()
     approvals = {
         row["plan_id"]: row
         for row in events
-        if row["event"] == "APPROVED" and (only is None or row["plan_id"] in only)
+        if row["event"] == PlanEvent.APPROVED and (only is None or row["plan_id"] in only)
     }
     if approvals:
         ids = ("plan_id", "in", sorted(approvals))
@@ -152,7 +161,7 @@ def _newest_plans(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, s
     """
     newest: dict[str, tuple[str, str]] = {}
     for row in events:
-        if row["event"] in {"APPROVED", "PUBLISHED"}:
+        if row["event"] in {PlanEvent.APPROVED, PlanEvent.PUBLISHED}:
             plan = (row["snapshot_id"], row["plan_id"])
             newest[row["group_id"]] = max(plan, newest.get(row["group_id"], plan))
     return newest

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import CONTROL_EVENTS
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def append_control_events(root: str, events: Sequence[ControlEvent]) -> int:
     """
     if not events:
         return 0
-    with direct_writer(root, CONTROL_EVENTS) as writer:
+    with delta_rs_writer(root, CONTROL_EVENTS) as writer:
         known = writer.rows(
             [
                 ("cluster", "in", {event.cluster for event in events}),

@@ -17,7 +17,7 @@ _INTRODUCTION: Final = """\
 # Gates
 
 This page is generated from `evenlag/policy/gates.py` by `python -m evenlag.publishing.gates_reference`; a
-test compares the two. [Contributing](../CONTRIBUTING.md) shows how to add a gate.
+test compares the two. [Contributing](../CONTRIBUTING.md#add-a-gate) shows how to add a gate.
 
 evenlag aggregates each plan to one row of numbers, and Great Expectations evaluates every gate for it. A
 plan that fails any gate is rejected with its reasons; the plans of the other groups continue. A gate that

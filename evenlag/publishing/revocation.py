@@ -15,17 +15,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from evenlag.enums import ControlAction, PlanEvent
 from evenlag.errors import FencedPublisherError, JobError, LakeError
 from evenlag.kafka.connection import admin_client
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.publishing.hint_topic import TopicState, ensure_hint_topic, hint_publisher, read_hint_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import date
 
     from assignor_core.hint import Hint
     from evenlag.policy.cluster_settings import ClusterSettings
@@ -34,12 +35,17 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 _LOG = logging.getLogger(__name__)
 
-WITHDRAW: Final = "WITHDRAW"
-STOP_ALL: Final = "STOP_ALL"
-RESUME: Final = "RESUME"
-
 # Events after which a hint is nobody's business any more, or a plan will never be one.
-_NEVER_MORE: Final = frozenset({"REJECTED", "EXPIRED", "WITHDRAWN", "PUBLISHED", "APPLIED", "IGNORED"})
+_NEVER_MORE: Final = frozenset(
+    {
+        PlanEvent.REJECTED,
+        PlanEvent.EXPIRED,
+        PlanEvent.WITHDRAWN,
+        PlanEvent.PUBLISHED,
+        PlanEvent.APPLIED,
+        PlanEvent.IGNORED,
+    }
+)
 _FENCED_TRIES: Final = 3
 _FENCED_PAUSE_S: Final = 2.0
 
@@ -149,12 +155,14 @@ def stop_all(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> 
         When nothing was stopped.
     """
     note = {"actor": actor, "at": datetime.now(UTC).isoformat(), "reason": reason}
-    return _change_stop(loaded, cluster, STOP_ALL, json.dumps(note).encode(), actor=actor, reason=reason)
+    return _change_stop(
+        loaded, cluster, ControlAction.STOP_ALL, json.dumps(note).encode(), actor=actor, reason=reason
+    )
 
 
 def resume(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> StopChange:
     """Let hints be followed and published again; raises as :func:`stop_all`."""
-    return _change_stop(loaded, cluster, RESUME, None, actor=actor, reason=reason)
+    return _change_stop(loaded, cluster, ControlAction.RESUME, None, actor=actor, reason=reason)
 
 
 def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[str, Any] | None:
@@ -173,12 +181,14 @@ def _change_stop(
     is_new = value is not None and len(before.stopped_partitions) < num_partitions
     is_over = value is None and before.stopped
     try:
-        last = last_action(LakeReader(loaded.policy.lake), cluster, (STOP_ALL, RESUME))
+        last = last_action(
+            LakeReader(loaded.policy.lake), cluster, (ControlAction.STOP_ALL, ControlAction.RESUME)
+        )
         # A repeat has nothing to record, unless its first try was killed before it could.
-        if is_new or is_over or (last or {"action": RESUME})["action"] != action:
+        if is_new or is_over or (last or {"action": ControlAction.RESUME})["action"] != action:
             _record(loaded, cluster, action, actor, reason, datetime.now(UTC))
     except LakeError as error:
-        done = "all hints are stopped" if action == STOP_ALL else "hints are followed again"
+        done = "all hints are stopped" if action == ControlAction.STOP_ALL else "hints are followed again"
         raise _not_recorded(done, error) from error
     return StopChange(settings.hint_topic, num_partitions, changed=is_new or is_over)
 
@@ -226,19 +236,19 @@ def _plans_to_withdraw(
     told: dict[str, set[str]] = {}
     for event in events:
         told.setdefault(event["plan_id"], set()).add(event["event"])
-    published = [event for event in events if event["event"] == "PUBLISHED"]
+    published = [event for event in events if event["event"] == PlanEvent.PUBLISHED]
     last = max(published, key=lambda event: event["sequence"] or 0, default=None)
     plans = []
     if hint is not None:
         # Its PUBLISHED may be missing, when the publisher was killed: the hint says where it came from.
         head = {"snapshot_id": hint.payload.snapshot_id, "sequence": hint.sequence}
         plans.append({"plan_id": hint.plan_id} | head)
-    elif last is not None and "WITHDRAWN" not in told[last["plan_id"]]:
+    elif last is not None and PlanEvent.WITHDRAWN not in told[last["plan_id"]]:
         plans.append(last)
     plans += [
         event | {"sequence": None}
         for event in events
-        if event["event"] == "APPROVED"
+        if event["event"] == PlanEvent.APPROVED
         and not told[event["plan_id"]] & _NEVER_MORE
         and event["plan_id"] not in {plan["plan_id"] for plan in plans}
     ]
@@ -257,15 +267,15 @@ def _record_withdrawal(
     """Record the action, then the events: killed in between, a repeat finds the plans and does both."""
     at = datetime.now(UTC)
     about = {"group_id": done.group_id, "plan_id": done.plan_id, "sequence": done.sequence}
-    _record(loaded, cluster, WITHDRAW, actor, reason, at, **about)
+    _record(loaded, cluster, ControlAction.WITHDRAW, actor, reason, at, **about)
     events = [
         ControlEvent(
             cluster=cluster,
-            day=_day(plan["snapshot_id"]),
+            day=slot_day(plan["snapshot_id"]),
             snapshot_id=plan["snapshot_id"],
             plan_id=plan["plan_id"],
             group_id=done.group_id,
-            event="WITHDRAWN",
+            event=PlanEvent.WITHDRAWN,
             reason=reason,
             actor=actor,
             at=at,
@@ -296,7 +306,7 @@ def _record(
         "at": at,
         **about,
     }
-    with direct_writer(loaded.policy.lake, CONTROL_ACTIONS) as writer:
+    with delta_rs_writer(loaded.policy.lake, CONTROL_ACTIONS) as writer:
         writer.append([row])
 
 
@@ -304,8 +314,3 @@ def _not_recorded(done: str, error: LakeError) -> NotRecordedError:
     return NotRecordedError(
         f"{done}, but that could not be recorded: {error}. The same call again records it"
     )
-
-
-def _day(snapshot_id: str) -> date:
-    """The UTC day that a snapshot's rows are stored under: its id begins with its slot."""
-    return datetime.strptime(snapshot_id[:8], "%Y%m%d").replace(tzinfo=UTC).date()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.report.read_report import Scope
+    from evenlag.report.scope import Scope
 
 NOBODY = "nobody"
 

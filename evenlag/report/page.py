@@ -9,12 +9,12 @@ from evenlag.enums import PlanEvent
 from evenlag.formatting import duration, number
 from evenlag.html.markup import Html, numbers, page, text, when
 from evenlag.queries.comparisons import OBSERVED
+from evenlag.report.policies_section import policies_section
 from evenlag.report.sections import (
     at_least,
     change_section,
     lag_section,
     plans_section,
-    policies_section,
     timeline_section,
 )
 

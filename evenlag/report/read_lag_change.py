@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.report.member_names import Names
-    from evenlag.report.read_report import Scope
+    from evenlag.report.scope import Scope
 
 # The plan that tells most is one that was followed; then one that was published, then any.
 _RANK_BY_STATUS: Final[dict[str, int]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from evenlag.report.read_lag import cut, group_lags, observed_lag
 from evenlag.report.read_lag_change import read_change
 from evenlag.report.read_simulations import read_policies
 from evenlag.report.read_timeline import read_timeline
+from evenlag.report.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.reader import Filter, LakeReader
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 DEFAULT_HOURS: Final = 24.0
 _LAG_COLUMNS: Final = (
@@ -35,45 +36,6 @@ class NothingToReportError(JobError):
     """Raised when the lake has no reading of what was asked for."""
 
     exit_code = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What a report is about: filters by cluster, day and group prune files.
-
-    Attributes
-    ----------
-    since, until
-        Slots of the first and the last snapshot.
-    started_at, finished_at
-        When the first one began and the last one ended.
-    snapshot_ids
-        Finished snapshots of the period, oldest first.
-    read_at
-        When each of them had read the ends of the partitions: the moment that its lag is of.
-    end
-        The moment that was asked for as the end: what is known of later is left out. None: all is told.
-    """
-
-    reader: LakeReader
-    cluster: str
-    group_id: str
-    since: datetime
-    until: datetime
-    started_at: datetime
-    finished_at: datetime
-    snapshot_ids: tuple[str, ...]
-    read_at: Mapping[str, datetime]
-    end: datetime | None = None
-
-    def filters(self, *, days_after: int = 0) -> list[Filter]:
-        """Rows of the group on the days of the period, and so many days after it."""
-        return [
-            ("cluster", "=", self.cluster),
-            ("day", ">=", self.since.date()),
-            ("day", "<=", self.until.date() + timedelta(days=days_after)),
-            ("group_id", "=", self.group_id),
-        ]
 
 
 def read_report(

@@ -19,7 +19,7 @@ from evenlag.report.model import MeasuredResult, PolicyResult, Series
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from evenlag.report.read_report import Scope
+    from evenlag.report.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)

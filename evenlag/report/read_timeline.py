@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.adherence import hint_finder, read_hints
+from evenlag.audit.adherence import hint_finder
 from evenlag.audit.enums import RebalanceCause
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
+from evenlag.audit.published_hints import read_hints
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.enums import OwnershipState, PlanEvent
 from evenlag.errors import NothingThereError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from evenlag.report.member_names import Names
-    from evenlag.report.read_report import Scope
+    from evenlag.report.scope import Scope
 
 MAX_PARTITIONS: Final = 40
 # More bars than that are a page of many megabytes in which nothing can be made out.

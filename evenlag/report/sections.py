@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag import formatting
 from evenlag.enums import PlanEvent
-from evenlag.formatting import NOTHING, duration, moment, number, percent
+from evenlag.formatting import moment, number, percent
 from evenlag.html.markup import Html, badge, details, figure, table, when
 from evenlag.html.svg_charts import series_variable
-from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
 from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
 from evenlag.report.model import HINT_EVENTS
 from evenlag.report.timeline_chart import count_marks, timeline_plot
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from evenlag.report.model import LagChange, MeasuredResult, PolicyResult, Report, Series
+    from evenlag.report.model import LagChange, Report, Series
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 _MAX_ROWS: Final = 400
@@ -36,20 +35,12 @@ _KIND_BY_STATUS: Final[dict[str, str]] = {
 # Shapes of the legend, the same as the picture's.
 _HINT_SHAPES: Final = dict(zip(HINT_EVENTS, ("down", "round", "cross", "square", "diamond"), strict=True))
 
-_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
-days the mean of the days'), then the least lag on average over time, then the fewest moves;
-<em>observed (replayed)</em> is what really ran, by the model; <em>measured</em> is what Kafka reported,
-without the model. <em>Drained in</em>: from the largest lag that was measured until all that had arrived by
-then was processed. <em>Above the bound</em>: how far the most loaded member is above what any assignment
-could reach, on average over the snapshots, by lag alone. ≥: a lower bound, since some of it is not
-known.</p>"""
-
 
 def change_section(report: Report) -> Html:
     """Lag of each member around the plan that tells most."""
     change = report.change
     if change is None:
-        return _note("No reading of the period shows a live member.")
+        return note("No reading of the period shows a live member.")
     legend = _legend(
         [("before" if change.plan_id else "lag", "--before", "")]
         + ([("predicted", "--predicted", ""), ("after", "--after", "")] if change.plan_id else [])
@@ -104,7 +95,7 @@ def timeline_section(report: Report) -> Html:
     """Who held what when."""
     timeline = report.timeline
     if timeline is None:
-        return _note("The period has not been audited yet. Run: ", AUDIT)
+        return note("The period has not been audited yet. Run: ", AUDIT)
     numbers = {name: place for place, name in enumerate(timeline.owners)}
     entries = [(f"{place + 1} {name}", series_variable(place), "") for name, place in numbers.items()]
     told = count_marks(timeline.marks)
@@ -163,7 +154,7 @@ def lag_section(report: Report) -> Html:
             f" Replaying what really ran misses the lag that was seen by {percent(report.model_error)} at "
             "the median: read differences between policies with that in mind."
         )
-    hint = "" if report.replayed else _note("No other policy was replayed yet. Run: ", COMPARE)
+    hint = "" if report.replayed else note("No other policy was replayed yet. Run: ", COMPARE)
     observed = report.observed
     unknown = observed.num_unknown or (0,) * len(observed.at)
     rows = [
@@ -224,71 +215,13 @@ def _peaks(replayed: Iterable[Series]) -> Html:
     )
 
 
-def policies_section(report: Report) -> Html:
-    """What each policy would have come to, the best marked."""
-    if not report.policies and not report.reasons:
-        return _note("Nothing was compared on these days. Run: ", COMPARE)
-    columns = (
-        "policy", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
-        "rebalances#", "above the bound#",
-    )  # fmt: skip
-    days = max((each.num_days for each in report.policies), default=0)
-    told = table(
-        columns,
-        [_policy_row(each) for each in report.policies]
-        + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
-        caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
-    )
-    shown = told + _ABOUT_POLICIES if report.policies else ""
-    return Html(shown + "".join(_note(reason) for reason in report.reasons))
-
-
-def _policy_row(each: PolicyResult) -> Sequence[object]:
-    name = shown_policy(each.name)
-    return (
-        Html(f"{escape(name)} {badge('best', 'good')}") if each.is_best else name,
-        _bound(duration(each.p95_time_lag_ms), each.unknown_ages),
-        _bound(duration(each.max_time_lag_ms), each.unknown_ages),
-        number(each.mean_lag_records),
-        number(each.max_lag_records),
-        _drained(each),
-        number(each.moves),
-        number(each.rebalances),
-        percent(each.optimality_gap),
-    )
-
-
-def _measured_row(each: MeasuredResult) -> Sequence[object]:
-    return (
-        MEASURED_SHOWN,
-        NOTHING,
-        _bound(duration(each.max_time_lag_ms), each.unknown_time_lags),
-        _bound(number(each.mean_lag_records), each.unknown_share),
-        _bound(number(each.max_lag_records), each.unknown_lags),
-        *[NOTHING] * 4,
-    )
-
-
-def _bound(value: str, unknown: float | None) -> str:
-    """Mark a figure as a lower bound where something is not known."""
-    return f"≥ {value}" if unknown and value != NOTHING else value
-
-
-def _drained(each: PolicyResult) -> str:
-    days = each.num_not_drained
-    but = f"not on {days} of {each.num_days} {'day' if each.num_days == 1 else 'days'}"
-    if each.drain_time_ms is None:
-        return but
-    return f"{duration(each.drain_time_ms)}, {but}" if days else duration(each.drain_time_ms)
-
-
 def plans_section(report: Report) -> Html:
     """What was planned, what the gates said, what became of it."""
     parts: list[str] = []
     if report.plans:
         parts += ["<h3>Plans</h3>", _plan_table(report.plans), _left_out(report.plans)]
     else:
-        parts.append(_note("No plan was proposed in the period."))
+        parts.append(note("No plan was proposed in the period."))
     if report.gates:
         gates = [
             (
@@ -355,7 +288,8 @@ def _legend(entries: Iterable[tuple[str, str, str]]) -> Html:
     return Html(f'<ul class="legend">{items}</ul>')
 
 
-def _note(said: str, command: str = "") -> Html:
+def note(said: str, command: str = "") -> Html:
+    """Write a soft remark, with a command that helps where there is one."""
     told = f"<code>{escape(command)}</code>" if command else ""
     return Html(f'<p class="note">{escape(said)}{told}</p>')
 

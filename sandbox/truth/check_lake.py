@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.truth.checks import Checks
 from sandbox.truth.delta_files import read_rows
-from sandbox.truth.expect_adherence import check_adherence
-from sandbox.truth.expect_anomalies import check_anomalies
-from sandbox.truth.expect_churn import check_churn
-from sandbox.truth.expect_compare import check_compare
-from sandbox.truth.expect_lag import check_lag
-from sandbox.truth.expect_lag_table import check_lag_table
-from sandbox.truth.expect_owners import check_diff, check_owners
-from sandbox.truth.expect_plans import check_plans
-from sandbox.truth.expect_report import check_report
-from sandbox.truth.expect_tables import check_tables
+from sandbox.truth.expected.adherence import check_adherence
+from sandbox.truth.expected.anomalies import check_anomalies
+from sandbox.truth.expected.churn import check_churn
+from sandbox.truth.expected.compare import check_compare
+from sandbox.truth.expected.lag import check_lag
+from sandbox.truth.expected.lag_table import check_lag_table
+from sandbox.truth.expected.owners import check_diff, check_owners
+from sandbox.truth.expected.plans import check_plans
+from sandbox.truth.expected.report import check_report
+from sandbox.truth.expected.tables import check_tables
 from sandbox.truth.lake_rows import LakeRows
 from sandbox.truth.session import Session
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from sandbox.truth.expect_plans import plan_row, rank
+from sandbox.truth.expected.plans import plan_row, rank
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -1,31 +1,29 @@
 """Few large files in place of many small ones, for closed days only, rows sorted by group.
 
-The open day is left alone: cycles write it. A day is compacted when it has more files than its size asks for,
-and only when every reading in it is finished, so that what was never finished stays apart and can be dropped
-as whole files (``orphans``). Nothing changes for readers: Delta's commit says ``dataChange: false``.
+The open day is skipped: cycles write it. A day is compacted if it has more files than its size requires, and
+only if every snapshot in it is finished, so that unfinished ones stay in files of their own (``orphans``).
+Queries are not affected: Delta's commit has ``dataChange: false``.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, SNAPSHOT_TABLES, TABLES
-from spark_jobs.maintenance.orphans import headless_plans, markers, unfinished_readings
+from spark_jobs.maintenance.orphans import headless_plans, markers, unfinished_snapshots
+from spark_jobs.runtime.session import temporary_conf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import date
-
-    from pyspark.sql import SparkSession
 
     from evenlag.lake.table_metadata import DataFile, TableFiles
     from evenlag.lake.tables import Table
-    from spark_jobs.maintenance.maintenance_run import Upkeep
+    from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 _MB: Final = 1024 * 1024
-# Files beyond what is needed that are still compact: one late reading is no reason to write a day anew.
+# Additional files that are tolerated: one late snapshot is no reason to rewrite a day.
 _SPARE_FILES: Final = 1
 _SPARE_SHARE: Final = 4
 # One column sorts better than several interleaved; the first of these that a table has.
@@ -38,7 +36,7 @@ _SORTED_CONF: Final = {
 
 
 def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
-    """Whether a day has about as few files as its size asks for.
+    """Return whether a day has about as few files as its size requires.
 
     Examples
     --------
@@ -52,13 +50,13 @@ def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
     return len(files) <= wanted + max(_SPARE_FILES, wanted // _SPARE_SHARE)
 
 
-def compact_days(work: Upkeep) -> None:
+def compact_days(work: MaintenanceRun) -> None:
     """Compact the closed days that need it.
 
     Raises
     ------
     LakeError
-        When a table's log or the markers cannot be read; what cannot be written is set aside.
+        When a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
     """
     if work.settings.target_file_mb is None:
         return
@@ -69,22 +67,22 @@ def compact_days(work: Upkeep) -> None:
             continue
         what = f"compact {len(parts)} files of {table.name} of {cluster} on {day}"
         if num := _num_unfinished(work, table, files, (cluster, day)):
-            work.leave(f"{what}: {num} in it are not finished")
+            work.defer(f"{what}: {num} in it are not finished")
         else:
             compact = _compact_direct if table.writer == "direct" else _compact
-            work.do(what, "compacted", partial(compact, work, table, (cluster, day), target))
+            work.run(what, "compacted", partial(compact, work, table, (cluster, day), target))
 
 
-def _num_unfinished(work: Upkeep, table: Table, files: TableFiles, part: tuple[str, date]) -> int:
+def _num_unfinished(work: MaintenanceRun, table: Table, files: TableFiles, part: tuple[str, date]) -> int:
     cluster, day = part
     if table == PLAN_ASSIGNMENTS:
         return len(headless_plans(work, cluster, day))
     if table not in SNAPSHOT_TABLES:
         return 0
-    return len(set(unfinished_readings(files, cluster, day)) - markers(work, cluster, day))
+    return len(set(unfinished_snapshots(files, cluster, day)) - markers(work, cluster, day))
 
 
-def _compact(work: Upkeep, table: Table, part: tuple[str, date], target_bytes: int) -> None:
+def _compact(work: MaintenanceRun, table: Table, part: tuple[str, date], target_bytes: int) -> None:
     """Compact one day; the lock of a local lake is held for one day of one table and no longer."""
     from delta.tables import DeltaTable
 
@@ -100,7 +98,7 @@ def _compact(work: Upkeep, table: Table, part: tuple[str, date], target_bytes: i
         found = DeltaTable.forPath(spark, path).optimize().where(_condition(cluster, day))
         (found.executeZOrderBy(column) if column is not None else found.executeCompaction()).collect()
 
-    with conf_set(spark, _SORTED_CONF | sizes):
+    with temporary_conf(spark, _SORTED_CONF | sizes):
         work.lake.write(table, optimize)
 
 
@@ -109,25 +107,9 @@ def _condition(cluster: str, day: date) -> str:
     return f"cluster = '{name}' AND day = DATE '{day.isoformat()}'"
 
 
-def _compact_direct(work: Upkeep, table: Table, part: tuple[str, date], target_bytes: int) -> None:
-    from evenlag.lake.writer import direct_writer
+def _compact_direct(work: MaintenanceRun, table: Table, part: tuple[str, date], target_bytes: int) -> None:
+    from evenlag.lake.writer import delta_rs_writer
 
     cluster, day = part
-    with direct_writer(work.lake.paths.root, table) as writer:
+    with delta_rs_writer(work.lake.paths.root, table) as writer:
         writer.compact(cluster, day, target_bytes)
-
-
-@contextmanager
-def conf_set(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Set a session's settings for a while."""
-    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in conf}
-    try:
-        for name, value in conf.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)

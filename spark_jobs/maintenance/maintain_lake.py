@@ -18,8 +18,8 @@ from evenlag.errors import LakeError
 from evenlag.lake.tables import SNAPSHOTS
 from evenlag.monitoring.table_health import check_lake, keep_checks, schedules_of
 from spark_jobs.maintenance.compaction import compact_days
-from spark_jobs.maintenance.downsampling import thin_days
-from spark_jobs.maintenance.maintenance_run import Upkeep
+from spark_jobs.maintenance.downsampling import downsample_days
+from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.maintenance.orphans import remove_orphans
 from spark_jobs.maintenance.vacuum import vacuum_tables
 from spark_jobs.runtime.progress import ReportProgress, no_progress
@@ -41,7 +41,8 @@ class Maintained:
     Attributes
     ----------
     done
-        Counts by kind: ``thinned`` days, ``orphans``, ``compacted`` days of tables, ``vacuumed`` tables, …
+        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` days of
+        tables, ``vacuumed`` tables, …
     left
         What was deferred to the next run, one message each.
     failures
@@ -100,10 +101,10 @@ def maintain_lake(
         When a table's log cannot be read at all. Other failures are part of the result.
     """
     wanted = None if clusters is None else frozenset(clusters)
-    work = Upkeep(lake, policy.maintenance, now, wanted, is_dry_run)
+    work = MaintenanceRun(lake, policy.maintenance, now, wanted, is_dry_run)
     unhealthy: list[str] = []
     parts: dict[MaintenanceStep, Callable[[], None]] = {
-        MaintenanceStep.THIN: partial(thin_days, work),
+        MaintenanceStep.THIN: partial(downsample_days, work),
         MaintenanceStep.ORPHANS: partial(remove_orphans, work),
         MaintenanceStep.COMPACT: partial(compact_days, work),
         MaintenanceStep.VACUUM: partial(vacuum_tables, work),
@@ -118,11 +119,11 @@ def maintain_lake(
     return Maintained(dict(work.done), tuple(work.left), tuple(work.failures), tuple(unhealthy))
 
 
-def _check(work: Upkeep, policy: Policy, unhealthy: list[str]) -> None:
+def _check(work: MaintenanceRun, policy: Policy, unhealthy: list[str]) -> None:
     files = work.files(SNAPSHOTS)
     schedules = schedules_of(policy)
     for cluster in files.clusters if files is not None else ():
-        if not work.wants(cluster):
+        if not work.includes(cluster):
             continue
         now = work.now
         checks = check_lake(work.reader, work.settings, cluster, schedules.get(cluster), now)
@@ -134,7 +135,7 @@ def _check(work: Upkeep, policy: Policy, unhealthy: list[str]) -> None:
                 _LOG.warning("%s", told)
                 unhealthy.append(told)
         keep = partial(keep_checks, work.lake.paths.root, cluster, checks, now)
-        work.do(f"keep {len(checks)} checks of {cluster}", "checks", keep, len(checks))
+        work.run(f"keep {len(checks)} checks of {cluster}", "checks", keep, len(checks))
 
 
 def check_done(maintained: Maintained) -> None:

@@ -1,4 +1,4 @@
-"""What the steps of upkeep share: the lake, the limits, and what was done, left and failed."""
+"""State of a maintenance run: the lake, the limits, and what was done, deferred and failed."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Upkeep:
-    """One run of upkeep.
+class MaintenanceRun:
+    """One run of maintenance.
 
     Attributes
     ----------
     lake, settings
-        The tables, and what the policy says.
+        The tables, and the policy's settings.
     now
         The moment: days before its UTC day are closed.
     clusters
-        Only these; None: whatever the lake has.
+        Only these; None: all clusters of the lake.
     is_dry_run
-        Say what would be done, and do nothing.
+        Only log the work.
     done
-        What was done, by kind.
+        Number of finished units of work, by kind.
     left
-        What was left for the next run because others wrote at the same time, or it is too young.
+        Work deferred to the next run: another writer was active, or a snapshot is unfinished.
     failures
-        What failed, in plain words; the rest was done all the same.
+        Work that failed; a failure does not stop the rest.
     """
 
     lake: Lake
@@ -64,47 +64,47 @@ class Upkeep:
         return self.now.astimezone(UTC).date()
 
     def age_limit(self, days: int) -> datetime:
-        """The moment so many days ago."""
+        """Return the moment a number of days ago."""
         return self.now - timedelta(days=days)
 
     def files(self, table: Table) -> TableFiles | None:
-        """The log of a table; None when it is not there yet."""
+        """Read the log of a table; None if the table does not exist yet."""
         return read_table_files(self.reader, table)
 
-    def wants(self, cluster: str) -> bool:
-        """Whether a cluster is to be looked after."""
+    def includes(self, cluster: str) -> bool:
+        """Return whether the run includes a cluster."""
         return self.clusters is None or cluster in self.clusters
 
     def closed_days(
         self, tables: Collection[Table]
     ) -> Iterator[tuple[Table, TableFiles, str, date]]:  # a generator: one log in memory at a time
-        """The closed (cluster, day) partitions of tables, oldest first within a table."""
+        """Iterate over the closed (cluster, day) partitions of tables, oldest first within a table."""
         for table in tables:
             files = self.files(table)
             if files is None:
                 continue
             for cluster, day in sorted(files.by_day, key=lambda key: (key[1], key[0])):
-                if day < self.today and self.wants(cluster):
+                if day < self.today and self.includes(cluster):
                     yield table, files, cluster, day
 
-    def do(self, what: str, kind: str, work: Callable[[], Any], num: int = 1) -> bool:
-        """Do one piece, which fails or waits alone.
+    def run(self, what: str, kind: str, work: Callable[[], Any], num: int = 1) -> bool:
+        """Run one unit of work; its conflict or failure does not stop the run.
 
         Parameters
         ----------
         what
-            The piece in plain words.
+            Description of the work, for the log.
         kind
-            What it is counted under.
+            Kind that it is counted under.
         work
-            The piece.
+            The work.
         num
-            How many it counts for.
+            Number of units that it counts for.
 
         Returns
         -------
         bool
-            Whether it was done; in a dry run nothing is.
+            Whether it was done; False in a dry run.
         """
         if self.is_dry_run:
             _LOG.info("would %s", what)
@@ -113,7 +113,7 @@ class Upkeep:
         try:
             work()
         except LakeConflictError as error:
-            _LOG.warning("left for the next run: %s: %s", what, error)
+            _LOG.warning("deferred to the next run: %s: %s", what, error)
             self.left.append(what)
             return False
         except LakeError as error:
@@ -124,7 +124,7 @@ class Upkeep:
         self.done[kind] += num
         return True
 
-    def leave(self, what: str) -> None:
-        """Leave a piece for the next run."""
-        _LOG.info("left for the next run: %s", what)
+    def defer(self, what: str) -> None:
+        """Defer a unit of work to the next run."""
+        _LOG.info("deferred to the next run: %s", what)
         self.left.append(what)

@@ -1,8 +1,8 @@
 """Rows that nobody will ever see: readings without a marker, plans without a head.
 
-A reading that was killed leaves rows under a snapshot id of its own. A file that holds one snapshot says so
-in Delta's log, and files are compacted only when every snapshot in them has its marker (``compaction``): so
-orphans are whole files, and are found without reading a row.
+A snapshot that was killed leaves rows under its own id. Delta's log shows which files contain one snapshot
+only, and files are compacted only if every snapshot in them has its marker (``compaction``). So orphans are
+whole files, and are found without reading a row.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from evenlag.lake.table_metadata import TableFiles
     from evenlag.lake.tables import Table
-    from spark_jobs.maintenance.maintenance_run import Upkeep
+    from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
-_LOOKED_THROUGH: Final = timedelta(days=30)
+_CHECKED_FOR: Final = timedelta(days=30)
 # As many ids as one statement names.
 _BATCH: Final = 500
 
 
-def unfinished_readings(files: TableFiles, cluster: str, day: date) -> dict[str, datetime]:
-    """When each snapshot that a file is all of was last written; the marker is for the caller to look up."""
+def unfinished_snapshots(files: TableFiles, cluster: str, day: date) -> dict[str, datetime]:
+    """Return when each snapshot that has a file of its own was last written; callers check for the marker."""
     found: dict[str, datetime] = {}
     for file in files.by_day.get((cluster, day), ()):
         snapshot = file.only_snapshot
@@ -35,74 +35,92 @@ def unfinished_readings(files: TableFiles, cluster: str, day: date) -> dict[str,
     return found
 
 
-def markers(work: Upkeep, cluster: str, day: date | None = None) -> set[str]:
-    """Ids of the finished readings of a cluster, of a slot's day or of all."""
+def markers(work: MaintenanceRun, cluster: str, day: date | None = None) -> set[str]:
+    """Read the ids of the finished snapshots of a cluster, of one day or of all."""
     filters = [("cluster", "=", cluster)] + ([] if day is None else [("day", "=", day)])
     return set(
         work.reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)["snapshot_id"].to_pylist()
     )
 
 
-def headless_plans(work: Upkeep, cluster: str, day: date) -> dict[str, None]:
-    """Plans of a day that have rows and no head, in the order of their ids."""
+def headless_plans(work: MaintenanceRun, cluster: str, day: date) -> dict[str, None]:
+    """Return the plans of a day that have rows but no head, ordered by id."""
     filters = [("cluster", "=", cluster), ("day", "=", day)]
     rows = work.reader.read(PLAN_ASSIGNMENTS, columns=["plan_id"], filters=filters)["plan_id"].unique()
     heads = work.reader.read(PLANS, columns=["plan_id"], filters=filters)["plan_id"].unique()
     return dict.fromkeys(sorted(set(rows.to_pylist()) - set(heads.to_pylist())))
 
 
-def remove_orphans(work: Upkeep) -> None:
-    """Remove what is older than the policy's ``orphan_days`` and was never finished, of any day.
-
-    The open day's too: what is that old was written for an old slot, or the day is not open any more.
+def remove_orphans(work: MaintenanceRun) -> None:
+    """Delete rows of unfinished snapshots and plans older than the policy's ``orphan_days``, of any day.
 
     Raises
     ------
     LakeError
-        When a table's log or the markers cannot be read; what cannot be written is set aside.
+        When a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
     """
     if work.settings.orphan_days is None:
         return
     limit = work.age_limit(work.settings.orphan_days)
     for table in SNAPSHOT_TABLES:
         for files, cluster, day in _days(work, table):
-            # The markers are read after the log: one that was written in between counts.
-            candidates = {name for name, at in unfinished_readings(files, cluster, day).items() if at < limit}
+            # The markers are read after the log, so that a marker written in between counts.
+            candidates = {
+                name for name, at in unfinished_snapshots(files, cluster, day).items() if at < limit
+            }
             if candidates:
                 found = sorted(candidates - markers(work, cluster, day))
                 _remove(work, table, (cluster, day), "snapshot_id", found)
     for files, cluster, day in _days(work, PLAN_ASSIGNMENTS):
         written_at = max(file.written_at for file in files.by_day[cluster, day])
-        # A day's plans are looked through as long as it is young, and are compacted without orphans only.
-        if limit - _LOOKED_THROUGH < written_at < limit:
+        # Plans of old days are not checked again: they are compacted only without orphans.
+        if limit - _CHECKED_FOR < written_at < limit:
             _remove(
                 work, PLAN_ASSIGNMENTS, (cluster, day), "plan_id", list(headless_plans(work, cluster, day))
             )
 
 
-def _days(work: Upkeep, table: Table) -> list[tuple[TableFiles, str, date]]:
+def _days(work: MaintenanceRun, table: Table) -> list[tuple[TableFiles, str, date]]:
     files = work.files(table)
     if files is None:
         return []
-    return [(files, cluster, day) for cluster, day in files.by_day if work.wants(cluster)]
+    return [(files, cluster, day) for cluster, day in files.by_day if work.includes(cluster)]
 
 
-def _remove(work: Upkeep, table: Table, part: tuple[str, date], column: str, ids: list[str]) -> None:
+def _remove(work: MaintenanceRun, table: Table, part: tuple[str, date], column: str, ids: list[str]) -> None:
     cluster, day = part
     for start in range(0, len(ids), _BATCH):
         batch = ids[start : start + _BATCH]
-        work.do(
-            f"remove {len(batch)} unfinished from {table.name} of {cluster} on {day}",
+        work.run(
+            f"delete {len(batch)} unfinished from {table.name} of {cluster} on {day}",
             "orphans",
-            partial(delete_rows, work, table, part, column, batch),
+            partial(delete_rows, work, table, part, (column, batch)),
             len(batch),
         )
 
 
 def delete_rows(
-    work: Upkeep, table: Table, part: tuple[str, date], column: str, values: list[str], *, keep: bool = False
+    work: MaintenanceRun,
+    table: Table,
+    part: tuple[str, date],
+    only: tuple[str, list[str]] | None = None,
+    *,
+    except_snapshots: list[str] | None = None,
 ) -> None:
-    """Delete the rows of a (cluster, day) whose column is among the values, or with `keep` all others.
+    """Delete rows of a (cluster, day); without a condition Delta drops whole files and reads none.
+
+    Parameters
+    ----------
+    work
+        The maintenance run.
+    table
+        The table.
+    part
+        Cluster and day.
+    only
+        A column and values: only rows with one of the values are deleted.
+    except_snapshots
+        Ids of the snapshots whose rows stay.
 
     Raises
     ------
@@ -113,7 +131,10 @@ def delete_rows(
     from pyspark.sql import functions as sf
 
     cluster, day = part
-    among = sf.col(column).isin(values)
-    condition = (sf.col("cluster") == cluster) & (sf.col("day") == sf.lit(day)) & (~among if keep else among)
+    condition = (sf.col("cluster") == cluster) & (sf.col("day") == sf.lit(day))
+    if only is not None:
+        condition &= sf.col(only[0]).isin(only[1])
+    if except_snapshots is not None:
+        condition &= ~sf.col("snapshot_id").isin(except_snapshots)
     path = work.lake.paths.table(table)
     work.lake.write(table, lambda: DeltaTable.forPath(work.lake.spark, path).delete(condition))

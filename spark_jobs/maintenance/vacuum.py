@@ -1,7 +1,7 @@
-"""Files that no version within the retention needs are deleted; log and deleted files are kept equally long.
+"""VACUUM: deletes files that no version within the retention needs; the log has the same retention.
 
-The retention is the table's own property, never a shorter one given to the statement, and Delta's check of it
-stays on. A reader that began longer ago than that, and time travel beyond it, find their files gone.
+The retention is the table's property, never a shorter one in the statement, and Delta's retention check stays
+on. Queries that started earlier, and time travel beyond it, fail.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
 from evenlag.lake.tables import TABLES
-from spark_jobs.maintenance.compaction import conf_set
+from spark_jobs.runtime.session import temporary_conf
 
 if TYPE_CHECKING:
     from evenlag.lake.tables import Table
-    from spark_jobs.maintenance.maintenance_run import Upkeep
+    from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 
-def vacuum_tables(work: Upkeep) -> None:
-    """Bring every table's retention to the policy's, and delete what is older.
+def vacuum_tables(work: MaintenanceRun) -> None:
+    """Set every table's retention to the policy's, and delete older files.
 
     Raises
     ------
     LakeError
-        When a table's log cannot be read; what cannot be written is set aside.
+        When a table's log cannot be read. A failed write is recorded as a failure of the run.
     """
     days = work.settings.vacuum_days
     wanted = retention(days or DEFAULT_VACUUM_DAYS)
@@ -33,16 +33,16 @@ def vacuum_tables(work: Upkeep) -> None:
         if files is None:
             continue
         if any(files.properties.get(name) != value for name, value in wanted.items()):
-            work.do(f"set the retention of {table.name}", "retention", partial(_set, work, table, wanted))
+            work.run(f"set the retention of {table.name}", "retention", partial(_set, work, table, wanted))
         if days is not None:
-            work.do(f"vacuum {table.name}", "vacuumed", partial(_vacuum, work, table, days))
+            work.run(f"vacuum {table.name}", "vacuumed", partial(_vacuum, work, table, days))
 
 
-def _set(work: Upkeep, table: Table, wanted: dict[str, str]) -> None:
+def _set(work: MaintenanceRun, table: Table, wanted: dict[str, str]) -> None:
     if table.writer == "direct":
-        from evenlag.lake.writer import direct_writer
+        from evenlag.lake.writer import delta_rs_writer
 
-        with direct_writer(work.lake.paths.root, table) as writer:
+        with delta_rs_writer(work.lake.paths.root, table) as writer:
             writer.set_properties(wanted)
         return
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
@@ -50,16 +50,16 @@ def _set(work: Upkeep, table: Table, wanted: dict[str, str]) -> None:
     work.lake.write(table, lambda: work.lake.spark.sql(statement))
 
 
-def _vacuum(work: Upkeep, table: Table, days: int) -> None:
+def _vacuum(work: MaintenanceRun, table: Table, days: int) -> None:
     if table.writer == "direct":
-        from evenlag.lake.writer import direct_writer
+        from evenlag.lake.writer import delta_rs_writer
 
-        with direct_writer(work.lake.paths.root, table) as writer:
+        with delta_rs_writer(work.lake.paths.root, table) as writer:
             writer.vacuum(days)
         return
     spark = work.lake.spark
-    # Folders are listed by that many tasks, 10,000 unless told otherwise: two minutes for an empty table.
+    # Number of tasks that list folders. With the default of 10,000 an empty table takes two minutes.
     tasks = str(4 * spark.sparkContext.defaultParallelism)
-    with conf_set(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}):
+    with temporary_conf(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}):
         statement = f"VACUUM {work.lake.sql_name(table)}"
         work.lake.write(table, lambda: spark.sql(statement).collect())

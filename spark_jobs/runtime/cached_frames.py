@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class KeptFrames(ExitStack):
+class CachedFrames(ExitStack):
     """What a step asks for more than once; used in a ``with`` statement.
 
     A session outlives a step, and a frame that nobody lets go of outlives it too: it takes memory, and each
     write to a table that it names plans it anew.
     """
 
-    def keep(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
+    def cache(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
         """Keep a frame's rows from their first use to the end of the block.
 
         Parameters

@@ -21,6 +21,7 @@ from evenlag.lake.schema_evolution import (
     refuse_old_lake,
     refuse_unknown,
 )
+from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
 from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
 from spark_jobs.runtime.contract_columns import conform
@@ -111,7 +112,7 @@ class Lake:
 
         return self.read(table).where(
             (sf.col("cluster") == cluster)
-            & (sf.col("day") == snapshot_day(snapshot_id))
+            & (sf.col("day") == sf.lit(slot_day(snapshot_id)))
             & (sf.col("snapshot_id") == snapshot_id)
         )
 
@@ -321,13 +322,6 @@ class Lake:
         if not self.exists(table):
             writer = writer.options(**TABLE_PROPERTIES)
         writer.save(self.paths.table(table))
-
-
-def snapshot_day(snapshot_id: str) -> Column:
-    """The UTC day that a snapshot's rows are stored under: its id begins with its slot."""
-    from pyspark.sql import functions as sf
-
-    return sf.to_date(sf.lit(snapshot_id[:8]), "yyyyMMdd")
 
 
 def timestamp_of_ms(epoch_ms: int) -> Column:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def run_side_by_side(*calls: Callable[[], Any]) -> list[Any]:
+def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     """Run calls in threads of their own and wait for all of them.
 
     Parameters

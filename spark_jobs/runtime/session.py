@@ -19,7 +19,7 @@ from evenlag.spark_installation import delta_jars
 from spark_jobs.runtime.code_archive import ship_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -97,10 +97,25 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
     if not is_large_snapshot(num_rows) or not is_local(str(spark.sparkContext.master)):
         yield
         return
-    before = {key: spark.conf.get(key, None) for key in LARGE_LOCAL_CONF}
-    for key, value in LARGE_LOCAL_CONF.items():
-        spark.conf.set(key, value)
+    with temporary_conf(spark, LARGE_LOCAL_CONF):
+        yield
+
+
+@contextmanager
+def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session for the length of a block, and restore them afterwards.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    conf
+        Values by key.
+    """
+    before: dict[str, Any] = {key: spark.conf.get(key, None) for key in conf}
     try:
+        for key, value in conf.items():
+            spark.conf.set(key, value)
         yield
     finally:
         for key, old in before.items():

@@ -37,13 +37,12 @@ class Capacities:
 def estimate_capacities(history: History, relative: NDArray[np.float64] | None = None) -> Capacities:
     """Estimate what each member of a period can process.
 
-    A member is busy in an interval when it holds the same partitions at both ends and is behind at both by
-    more than arrives in ten seconds. Its capacity is the median of its rates in such intervals, three at the
-    least; intervals without any progress are left out (that member was stuck, not loaded).
+    A member is busy in an interval when it owns the same partitions at both ends and is behind at both by
+    more than arrives in ten seconds. Its capacity is the median of its rates in at least three such
+    intervals; intervals without progress do not count (that member was stuck, not loaded).
 
-    A member that was never busy for long enough is taken to be like the others: the median of the observed
-    ones, or its own largest rate if that is more. When nobody was busy, all that is known is a lower bound,
-    the largest rate of any member, and everybody gets that.
+    A member without enough busy intervals gets the median of the observed capacities, or its own largest
+    rate if that is higher. If no member was busy, all get the largest rate of any member, a lower bound.
 
     Parameters
     ----------

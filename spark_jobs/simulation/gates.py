@@ -44,7 +44,7 @@ def may_plan(settings: Mapping[str, Any], since_last_hint_s: float) -> bool:
     return all(gate.passes(settings, inputs) for gate in _EARLY_GATES)
 
 
-def passes_gates(settings: Mapping[str, Any], plan: SimulatedPlan) -> bool:
+def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     """Evaluate the gates that need a plan.
 
     Parameters
@@ -52,7 +52,7 @@ def passes_gates(settings: Mapping[str, Any], plan: SimulatedPlan) -> bool:
     settings
         The group's settings as plain values.
     plan
-        The inputs.
+        The inputs by name, usually a :class:`SimulatedPlan`.
 
     Returns
     -------

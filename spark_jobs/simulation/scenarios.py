@@ -1,4 +1,4 @@
-"""Who holds what in a simulation, snapshot by snapshot: as it really was, or as a policy would have it."""
+"""The assignment of each snapshot in a simulation: the real one, or that of a candidate."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ class ObservedScenario:
 
 @dataclass(slots=True)
 class CandidateScenario:
-    """A policy in force from the first snapshot on.
+    """A candidate that is active from the first snapshot on.
 
     It takes over at the first snapshot. When members, subscriptions or partitions change, the group
-    rebalances and the policy assigns anew, from what it had assigned before. A policy that plans by lag is
-    asked at every other snapshot too, with the lag of this scenario. Its plan is applied when it passes the
+    rebalances, and the candidate assigns again from its previous assignment. A candidate that plans by lag
+    also plans at every other snapshot, with the lag of this scenario. Its plan is applied if it passes the
     gates that simulations apply.
     """
 

@@ -49,11 +49,11 @@ def score_moments(
     Parameters
     ----------
     group
-        Members, subscriptions and partitions; its owners and lags do not count. One member at the least.
+        Members, subscriptions and partitions; its owners and lags are ignored. At least one member.
     lag
-        [R, P] records, 0 where not known.
+        [R, P] records, 0 where unknown.
     before, after
-        int32 [R, P], row → member, -1 for nobody: who holds it, and who would.
+        int32 [R, P], row → member, -1 for no owner: the current owner, and the new one.
     """
     num_snapshots, num_members = len(lag), group.num_members
     cell = np.arange(num_snapshots)[:, None] * num_members

@@ -22,9 +22,9 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.contract_columns import conform
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.transforms.group_memberships import build_memberships
 from spark_jobs.transforms.intervals import number_snapshots
 from spark_jobs.transforms.partition_ownership import build_ownership
@@ -119,11 +119,11 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
     )
     by_group = ("group_id", "first_seen_at")
     by_partition = ("group_id", "topic", "partition", "first_seen_at")
-    with KeptFrames() as kept:
-        kept.keep(readings)
-        kept.keep(memberships)
+    with CachedFrames() as kept:
+        kept.cache(readings)
+        kept.cache(memberships)
         ownership = build_ownership(memberships, readings)
-        run_side_by_side(
+        run_in_parallel(
             partial(lake.replace_days, MEMBERSHIPS, memberships, cluster, days, sort_by=by_group),
             partial(lake.replace_days, OWNERSHIP, ownership, cluster, days, sort_by=by_partition),
         )

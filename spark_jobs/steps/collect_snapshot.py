@@ -1,16 +1,14 @@
-"""Collect: one reading of a cluster into the bronze tables, visible only when it is whole.
+"""Write one snapshot of a cluster into the bronze tables; it is visible only when it is complete.
 
-The rows of ``offsets``, ``commits`` and ``members`` are written under a snapshot id of their own, then the
-marker in ``snapshots``: of two attempts at one slot, the first marker wins and the other's rows are never
-looked at. A repeat of a slot that has its marker reads nothing.
+The rows of ``offsets``, ``commits`` and ``members`` are written under a new snapshot id, then the marker in
+``snapshots``. Of two attempts at one slot the first marker wins, and the other attempt's rows are never read.
+A repeat of a slot that has a marker reads nothing.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +17,20 @@ from evenlag.kafka.arrow_rows import problem_rows, with_head
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, kafka_client_settings, reading_limits
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
-from evenlag.policy.pseudonymize import Hider
+from evenlag.policy.pseudonymize import Pseudonymizer
 from evenlag.publishing.hint_topic import read_max_bytes
-from spark_jobs.runtime.parallel import run_side_by_side
-from spark_jobs.steps.distributed_read import Errand, read_spread
+from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.steps.distributed_read import read_distributed
+from spark_jobs.steps.read_tasks import ReadTaskSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from evenlag.kafka.arrow_rows import Problem
-    from evenlag.kafka.cluster_reader import ClusterReading, Survey
+    from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
     from evenlag.policy.cluster_settings import ClusterSettings
     from spark_jobs.runtime.delta_lake import Lake
 
@@ -38,16 +39,16 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a collection did.
+    """Result of a snapshot.
 
     Attributes
     ----------
     snapshot_id
-        The slot's finished snapshot, whoever read it.
+        The slot's finished snapshot, whichever run wrote it.
     is_new
-        False when the slot had its snapshot already.
+        False when the slot already had a snapshot.
     num_groups, num_partitions, num_problems
-        Counts of the reading; 0 when nothing was read.
+        Counts; 0 when nothing was read.
     """
 
     snapshot_id: str
@@ -57,22 +58,23 @@ class Collected:
     num_problems: int = 0
 
     def summary(self) -> dict[str, Any]:
-        """The counts, for a run's record."""
+        """Return the values by name, for the table ``runs``.
+
+        Returns
+        -------
+        dict
+            The attributes.
+        """
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the marker tells of a reading, wherever it was read."""
+    """Values of the marker, whether the driver or executors read the snapshot."""
 
     read_times: Mapping[str, datetime]
     num_unread_partitions: int
     problems: Sequence[Problem]
-
-
-def new_snapshot_id(slot: datetime) -> str:
-    """Name an attempt to read: the slot in UTC, so that ids sort by time, then 32 random bits."""
-    return f"{slot.astimezone(UTC):%Y%m%dT%H%M%S}{slot.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"
 
 
 def collect_offsets(
@@ -84,7 +86,7 @@ def collect_offsets(
     run_id: str,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Collected:
-    """Read a cluster for a slot and write what was seen; do nothing when the slot has its snapshot.
+    """Write a snapshot of a cluster for a slot; do nothing when the slot already has one.
 
     Parameters
     ----------
@@ -93,27 +95,32 @@ def collect_offsets(
     name, cluster
         The cluster's name in the policy, and its settings.
     slot
-        The moment that the reading stands for.
+        The slot that the snapshot is for.
     run_id
-        The run, for the record.
+        The run, recorded with the marker.
     progress
         Called with (step, done, total).
+
+    Returns
+    -------
+    Collected
+        The slot's snapshot, and whether this call wrote it.
 
     Raises
     ------
     KafkaUnreachableError, KafkaAuthenticationError
-        When the cluster cannot be read at all; nothing is written then.
+        When the cluster cannot be read; nothing is written.
     ClusterMismatchError
-        When another cluster answers than the lake knows under this name.
+        When the brokers report another cluster id than the lake has under this name.
     LakeError
         When a table cannot be written.
     """
     slot = floor_to_ms(slot)
     if found := lake.find_snapshot(name, slot_ms(slot)):
-        _LOG.info("slot %s of %s has its snapshot %s", slot.isoformat(), name, found)
+        _LOG.info("slot %s of %s already has the snapshot %s", slot.isoformat(), name, found)
         return Collected(found, is_new=False)
-    # Before anything is asked: without its key nothing may be written.
-    hider = Hider.of(cluster.privacy)
+    # Before any request: without its key nothing may be written.
+    pseudonymizer = Pseudonymizer.of(cluster.privacy)
     ignored, limits = frozenset({cluster.hint_topic}), reading_limits(cluster)
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
@@ -123,18 +130,18 @@ def collect_offsets(
             ignored_topics=ignored,
             limits=limits,
             known_groups=partial(_known_groups, lake, name),
-            hider=hider,
+            pseudonymizer=pseudonymizer,
         )
-        survey = reader.survey()
-        is_spread = survey.expected_rows >= cluster.reading.spread_from_rows
-        reading = None if is_spread else reader.read(survey=survey, progress=progress)
+        inventory = reader.take_inventory()
+        is_spread = inventory.expected_rows >= cluster.reading.spread_from_rows
+        reading = None if is_spread else reader.read(inventory=inventory, progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
-    _check_cluster_id(lake, name, survey.kafka_cluster_id)
+    _check_cluster_id(lake, name, inventory.kafka_cluster_id)
     if reading is None:
-        spread = read_spread(
+        spread = read_distributed(
             lake,
-            survey,
-            Errand(kafka_client_settings(cluster), limits, head, hider=hider),
+            inventory,
+            ReadTaskSpec(kafka_client_settings(cluster), limits, head, pseudonymizer=pseudonymizer),
             connections_per_broker=cluster.reading.connections_per_broker,
             progress=progress,
         )
@@ -142,30 +149,19 @@ def collect_offsets(
     else:
         _write_reading(lake, head, reading)
         seen = _Seen(reading.read_times, reading.num_unread_partitions, reading.problems)
-    _write_marker(lake, head, slot, run_id, survey, seen, max_bytes)
+    _write_marker(lake, head, slot, run_id, inventory, seen, max_bytes)
     winner = lake.find_snapshot(name, slot_ms(slot)) or snapshot_id
     return Collected(
         winner,
         is_new=winner == snapshot_id,
-        num_groups=len(survey.listed),
-        num_partitions=len(survey.partitions),
+        num_groups=len(inventory.listed),
+        num_partitions=len(inventory.partitions),
         num_problems=sum(problem.count for problem in seen.problems),
     )
 
 
-def slot_ms(slot: datetime) -> int:
-    """A slot in milliseconds since the epoch."""
-    return round(slot.timestamp() * 1000)
-
-
-def floor_to_ms(slot: datetime) -> datetime:
-    """A slot to the millisecond, in UTC: what names it in ids and what finds it again are then the same."""
-    utc = slot.astimezone(UTC)
-    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
-
-
 def _check_cluster_id(lake: Lake, name: str, kafka_cluster_id: str) -> None:
-    """Refuse to mix two clusters' histories under one name."""
+    """Refuse to mix the histories of two clusters under one name."""
     from pyspark.sql import functions as sf
 
     rows = (
@@ -176,7 +172,7 @@ def _check_cluster_id(lake: Lake, name: str, kafka_cluster_id: str) -> None:
     )
     if rows:
         raise ClusterMismatchError(
-            f"the brokers of {name!r} say they are cluster {kafka_cluster_id}, but the lake has "
+            f"the brokers of {name!r} report the cluster id {kafka_cluster_id}, but the lake has "
             f"{rows[0].kafka_cluster_id} under this name: correct bootstrap_servers, or use a new name"
         )
 
@@ -193,10 +189,10 @@ def _known_groups(lake: Lake, name: str) -> list[str]:
     return [row.group_id for row in members.select("group_id").distinct().collect()]
 
 
-def _write_reading(lake: Lake, head: Mapping[str, Any], reading: ClusterReading) -> None:
+def _write_reading(lake: Lake, head: Mapping[str, Any], reading: ClusterSnapshot) -> None:
     parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
-    # The id is this attempt's own: nobody repeats these writes.
-    run_side_by_side(
+    # The snapshot id belongs to this attempt, so these writes are never repeated.
+    run_in_parallel(
         *(
             partial(
                 lake.append, table, lake.spark.createDataFrame(with_head(rows, table, head), table.ddl), None
@@ -211,21 +207,21 @@ def _write_marker(
     head: Mapping[str, Any],
     slot: datetime,
     run_id: str,
-    survey: Survey,
+    inventory: ClusterInventory,
     seen: _Seen,
     hint_topic_max_bytes: int | None,
 ) -> None:
     import pyarrow as pa
 
-    num_partitions = len(survey.partitions)
+    num_partitions = len(inventory.partitions)
     marker = {
         **head,
         "slot": slot,
-        "kafka_cluster_id": survey.kafka_cluster_id,
+        "kafka_cluster_id": inventory.kafka_cluster_id,
         "run_id": run_id,
         **seen.read_times,
-        "num_groups": len(survey.listed),
-        "num_topics": len(survey.partitions.names),
+        "num_groups": len(inventory.listed),
+        "num_topics": len(inventory.partitions.names),
         "num_partitions": num_partitions,
         "num_unread_partitions": seen.num_unread_partitions,
         "completeness": 1.0 - seen.num_unread_partitions / num_partitions if num_partitions else 1.0,

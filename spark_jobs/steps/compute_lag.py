@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
 
@@ -35,17 +35,17 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     LakeError
         When the table cannot be written.
     """
-    with KeptFrames() as kept:
+    with CachedFrames() as kept:
         _compute_lag(lake, policy, cluster, snapshot_id, kept)
 
 
-def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kept: KeptFrames) -> None:
+def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kept: CachedFrames) -> None:
     from pyspark import StorageLevel
     from pyspark.sql import functions as sf
 
     settings = policy.clusters[cluster]
-    marker = kept.keep(lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id))
-    members = kept.keep(lake.read_snapshot(MEMBERS, cluster, snapshot_id))
+    marker = kept.cache(lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id))
+    members = kept.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id))
     counts = ("num_groups", "num_partitions")
     seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
     history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
@@ -58,7 +58,7 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kep
     else:
         num_rows = most_rows
         # Little, and asked for several times: each look at Delta costs more than the rows.
-        offsets, commits = kept.keep(offsets), kept.keep(commits)
+        offsets, commits = kept.cache(offsets), kept.cache(commits)
     lag = build_lag(
         offsets=offsets,
         commits=commits,
@@ -72,7 +72,7 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kep
     is_counted = most_rows > _ROWS_PER_FILE
     if is_counted:
         # Computed apart, to be counted; on disk, for on a local master memory is the driver's.
-        lag = kept.keep(lag, StorageLevel.DISK_ONLY)
+        lag = kept.cache(lag, StorageLevel.DISK_ONLY)
     with sized_session(lake.spark, num_rows):
         files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
         lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))

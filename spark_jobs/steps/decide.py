@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import SnapshotNotFoundError
+from evenlag.lake.snapshot_ids import floor_to_ms, slot_ms
 from evenlag.lake.tables import LAG, SNAPSHOTS
 from evenlag.logging_setup import WorkerLog, log_fields
 from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
-from spark_jobs.steps.collect_snapshot import floor_to_ms, slot_ms
 from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.plan_groups import plan_assignments
 from spark_jobs.steps.run_records import keep_policy, keep_run
@@ -59,7 +59,7 @@ def run_decide(
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
-    (context, num_rows), _ = run_side_by_side(
+    (context, num_rows), _ = run_in_parallel(
         partial(_plan_context, lake, loaded, cluster, slot, run_id),
         partial(keep_policy, lake, cluster, slot, loaded),
     )

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import log_fields
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.steps.collect_snapshot import collect_offsets, floor_to_ms
+from spark_jobs.steps.collect_snapshot import collect_offsets
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.run_records import keep_run
 from spark_jobs.steps.score_plans import score_plans
@@ -63,10 +64,10 @@ def run_observe(
     snapshot_id = collected.snapshot_id
     with log_fields(snapshot_id=snapshot_id):
         progress("observe: computing lag", 0, 1)
-        with KeptFrames() as kept:
-            lives = kept.keep(read_lives(lake, cluster))
-            with KeptFrames() as until_settled:
-                pending, _ = run_side_by_side(
+        with CachedFrames() as kept:
+            lives = kept.cache(read_lives(lake, cluster))
+            with CachedFrames() as until_settled:
+                pending, _ = run_in_parallel(
                     partial(find_pending, lake, cluster, lives, until_settled),
                     partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
                 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import DecisionKind, Mode, PlanEvent
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.session import is_large_snapshot
 from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
@@ -110,7 +110,7 @@ def plan_assignments(lake: Lake, context: PlanContext, num_rows: int = 0) -> Pla
         lake.append(PLAN_EVENTS, proposed, app_id)
 
     # Most groups are even: without this, most cycles would write an empty commit to each table.
-    run_side_by_side(write_decisions, *([write_plans] if counts.plans else []))
+    run_in_parallel(write_decisions, *([write_plans] if counts.plans else []))
     return Planned(heads, rows, counts.plans, counts.failed, failures, planned)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.tables import CONTROL_EVENTS, LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.transforms.plan_events import select_published
 from spark_jobs.transforms.plan_scores import build_scores
 
@@ -43,8 +43,8 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     # Nothing was ever published: nothing to look for.
     if not lake.exists(CONTROL_EVENTS):
         return 0
-    with KeptFrames() as kept:
-        due = kept.keep(_due(lake, cluster, snapshot_id, lives))
+    with CachedFrames() as kept:
+        due = kept.cache(_due(lake, cluster, snapshot_id, lives))
         planned_from = [row.plan_snapshot_id for row in due.select("plan_snapshot_id").distinct().collect()]
         if not planned_from:
             return 0

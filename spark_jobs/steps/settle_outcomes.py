@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.transforms.outcomes import build_outcomes
 from spark_jobs.transforms.plan_events import build_events, select_published
 
@@ -49,7 +49,7 @@ def read_lives(lake: Lake, cluster: str) -> DataFrame:
     return lake.read_events().where((sf.col("cluster") == cluster) & told)
 
 
-def find_pending(lake: Lake, cluster: str, lives: DataFrame, kept: KeptFrames) -> Pending:
+def find_pending(lake: Lake, cluster: str, lives: DataFrame, kept: CachedFrames) -> Pending:
     """Find what waits for an outcome; it needs nothing of the snapshot that will settle it.
 
     Parameters
@@ -61,7 +61,7 @@ def find_pending(lake: Lake, cluster: str, lives: DataFrame, kept: KeptFrames) -
     kept
         Keeps the plans for :func:`read_outcomes`.
     """
-    plans = kept.keep(_pending(lake, cluster, lives))
+    plans = kept.cache(_pending(lake, cluster, lives))
     return Pending(plans, [row.plan_id for row in plans.select("plan_id").collect()])
 
 
@@ -93,7 +93,7 @@ def read_outcomes(
 
     if not pending.plan_ids:
         return {}
-    with KeptFrames() as kept:
+    with CachedFrames() as kept:
         assignments = lake.read(PLAN_ASSIGNMENTS).where(
             (sf.col("cluster") == cluster) & sf.col("plan_id").isin(pending.plan_ids)
         )
@@ -101,12 +101,12 @@ def read_outcomes(
         outcomes = build_outcomes(
             pending=pending.plans.join(totals, "plan_id", "left"),
             assignments=assignments,
-            members=kept.keep(lake.read_snapshot(MEMBERS, cluster, snapshot_id)),
+            members=kept.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id)),
             lag=lake.read_snapshot(LAG, cluster, snapshot_id),
             snapshot=lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
             run_id=run_id,
         )
-        kept.keep(outcomes)
+        kept.cache(outcomes)
         counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
         # Most snapshots settle nothing, and an empty commit costs what a full one does.
         if counts:
@@ -137,8 +137,8 @@ def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -
         return
     told = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
     settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
-    with KeptFrames() as kept:
-        untold = kept.keep(settled.join(told, "plan_id", "left_anti"))
+    with CachedFrames() as kept:
+        untold = kept.cache(settled.join(told, "plan_id", "left_anti"))
         if untold.isEmpty():
             return
         read = lake.read(SNAPSHOTS).where(sf.col("cluster") == cluster).select("snapshot_id", "finished_at")

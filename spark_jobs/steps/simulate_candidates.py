@@ -95,8 +95,8 @@ def run_compare(
     Returns
     -------
     dict
-        ``compared, skipped, empty, thinned``: days by what was done, as ISO 8601 text. The snapshots of a
-        downsampled (``thinned``) day are gone: its earlier comparison remains and cannot be repeated.
+        ``compared, skipped, empty, downsampled``: days by what was done, as ISO 8601 text. The snapshots of a
+        downsampled day are gone: its earlier comparison remains and cannot be repeated.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def run_compare(
     settings = loaded.policy.comparison or ComparisonSettings()
     compared = tuple(dict.fromkeys(parse_candidate(name) for name in request.names or settings.policies))
     days = [request.first + timedelta(days=i) for i in range((request.last - request.first).days + 1)]
-    done: dict[str, list[str]] = {"compared": [], "skipped": [], "empty": [], "thinned": []}
+    done: dict[str, list[str]] = {"compared": [], "skipped": [], "empty": [], "downsampled": []}
     parts = [days] if request.is_continuous else [[day] for day in days]
     for number, part in enumerate(parts):
         progress("compare: simulating days", number, len(parts))
@@ -123,7 +123,7 @@ def run_compare(
     if not done["compared"] and not done["skipped"]:
         raise SnapshotNotFoundError(
             f"{request.cluster} has no snapshot from {request.first} to {request.last}: nothing to compare"
-            + ("; maintenance has downsampled them (raw_days)" if done["thinned"] else "")
+            + ("; maintenance has downsampled them (raw_days)" if done["downsampled"] else "")
         )
     return done
 
@@ -140,7 +140,7 @@ def _compare_days(
         return "empty"
     if _are_thinned(lake, request.cluster, days):
         table = CONTINUOUS_REPLAYS if request.is_continuous else REPLAYS
-        return "skipped" if _has_rows(lake, table, request.cluster, days[0]) else "thinned"
+        return "skipped" if _has_rows(lake, table, request.cluster, days[0]) else "downsampled"
     pauses = (loaded.policy.comparison or ComparisonSettings()).pauses
     context = ComparisonContext(
         policy=loaded.policy,

@@ -1,18 +1,20 @@
-"""Lag, rightly: how far a group is behind on a partition, with a status that says what the number is worth.
+"""Consumer lag per partition, with a status that qualifies the value.
 
-``lag = max(end - max(committed, log start), 0)`` in offsets: control records and records that compaction
-removed count, so an idle transactional partition may show 1 for ever. The end is the high watermark, or the
-last stable offset for a group whose clients read committed records only.
+``lag = max(end - committed, 0)`` in offsets: control records and records that compaction removed count, so an
+idle transactional partition may report 1 forever. The end is the high watermark, or the last stable offset
+for a group with ``read_committed`` consumers. Without a valid commit the group's reset policy decides.
+``evenlag.publishing.live_lag`` has the same rules for a few groups; ``tests/support/lag_rules.py`` is the
+table of cases that both must pass.
 
-Rates and time lag come from the history of (moment, offset) that earlier snapshots left, by interpolation
-(as Burrow and kafka-lag-exporter do); no record's own timestamp is trusted.
+Rates and time lag are interpolated from the (time, offset) history of earlier snapshots, as Burrow and
+kafka-lag-exporter do; record timestamps are not trusted.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evenlag.enums import LagStatus
+from evenlag.enums import MEMBERLESS_STATES, GroupType, IsolationLevel, LagStatus, ResetPolicy
 from evenlag.lake.tables import LAG
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.member_assignments import explode_assignments
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
 _PARTITION: Final = ["topic_id", "topic", "partition"]
 _GROUP_PARTITION: Final = ["group_id", *_PARTITION]
-_EMPTY_STATES: Final = ("Empty", "Dead")
-_CLASSIC: Final = "classic"
 
 
 def build_lag(
@@ -47,17 +47,17 @@ def build_lag(
     snapshot
         Its marker, one row.
     group_settings
-        ``group_id, reset_policy, isolation_level``; null where the policy does not say.
+        ``group_id, reset_policy, isolation_level``; null where the policy does not set them.
     offset_history, commit_history
         See :func:`build_offset_history` and :func:`build_commit_history`; may be empty.
     rate_window_s
-        How far back rates look, in seconds.
+        Length of the window that rates are computed over, in seconds.
 
     Returns
     -------
     DataFrame
-        By the contract of ``lag``: a row for each partition that a live member takes or that the group has
-        a commit of.
+        By the contract of ``lag``: a row for each partition that a live member subscribes to or that the
+        group has a commit for.
     """
     from pyspark.sql import functions as sf
 
@@ -74,7 +74,7 @@ def build_lag(
 
 
 def build_offset_history(offsets: DataFrame) -> DataFrame:
-    """Gather a partition's past (moment, end offset) points.
+    """Collect the past (time, end offset) points of each partition.
 
     Parameters
     ----------
@@ -97,7 +97,19 @@ def build_offset_history(offsets: DataFrame) -> DataFrame:
 
 
 def build_commit_history(commits: DataFrame) -> DataFrame:
-    """Gather a group's past (moment, committed offset) points by partition, oldest first."""
+    """Collect the past (time, committed offset) points of each group's partitions.
+
+    Parameters
+    ----------
+    commits
+        Rows of ``commits`` from earlier snapshots, within the history window.
+
+    Returns
+    -------
+    DataFrame
+        ``group_id, topic_id, topic, partition, commit_points``: an array of (at, committed_offset), oldest
+        first.
+    """
     from pyspark.sql import functions as sf
 
     points = sf.struct(sf.col("read_at").alias("at"), sf.col("committed_offset").alias("offset"))
@@ -109,22 +121,21 @@ def build_commit_history(commits: DataFrame) -> DataFrame:
 
 
 def _wanted_partitions(offsets: DataFrame, commits: DataFrame, members: DataFrame) -> DataFrame:
-    """What a live member takes, and what a group has a commit of, with offsets and commit beside it.
+    """Partitions that a live member subscribes to or that have a commit, with their offsets and commit.
 
-    The inner join with the offsets leaves out commits of partitions that are no more: nothing can be behind
-    on them.
+    The inner join with the offsets drops commits of partitions that no longer exist: they have no lag.
     """
     from pyspark.sql import functions as sf
 
-    taken = (
+    subscribed = (
         members.select("group_id", sf.explode("subscription").alias("topic"))
         .distinct()
         .join(offsets.select(*_PARTITION), "topic")
-        .select(*_GROUP_PARTITION, sf.lit(True).alias("is_taken"))
+        .select(*_GROUP_PARTITION, sf.lit(True).alias("is_subscribed"))
     )
     committed = commits.where(sf.col("error").isNull()).select(*_GROUP_PARTITION, "committed_offset")
-    both = taken.join(committed, _GROUP_PARTITION, "full").withColumn(
-        "is_taken", sf.coalesce("is_taken", sf.lit(False))
+    both = subscribed.join(committed, _GROUP_PARTITION, "full").withColumn(
+        "is_subscribed", sf.coalesce("is_subscribed", sf.lit(False))
     )
     ends = offsets.select(
         "cluster",
@@ -141,36 +152,36 @@ def _wanted_partitions(offsets: DataFrame, commits: DataFrame, members: DataFram
 
 
 def _group_states(commits: DataFrame, members: DataFrame) -> DataFrame:
-    """A row a group: whether it is empty, shows what its members take, and could be read."""
+    """One row per group: whether it is empty, reports its subscriptions, and could be read."""
     from pyspark.sql import functions as sf
 
     is_member = sf.col("member_id").isNotNull()
     states = members.groupBy("group_id").agg(
-        sf.bool_and(sf.col("group_state").isin(*_EMPTY_STATES)).alias("is_empty"),
+        sf.bool_and(sf.col("group_state").isin(*MEMBERLESS_STATES)).alias("is_empty"),
         sf.bool_or(sf.col("error").isNotNull()).alias("is_unreadable"),
-        # While a classic group rebalances, the coordinator shows its members without metadata.
+        # While a classic group rebalances, the coordinator reports its members without metadata.
         sf.bool_or(is_member & sf.col("subscription").isNull()).alias("is_hidden"),
-        # A group of a newer protocol that does not show its members: its commits are all there is.
-        sf.bool_and((sf.col("group_type") != _CLASSIC) & ~is_member).alias("is_not_described"),
+        # A group of a newer type that does not report its members: its commits are all there is.
+        sf.bool_and((sf.col("group_type") != GroupType.CLASSIC) & ~is_member).alias("is_not_described"),
     )
     failed = commits.where(sf.col("error").isNotNull()).select("group_id").distinct()
     return states.join(failed.withColumn("commits_failed", sf.lit(True)), "group_id", "left")
 
 
 def _owners(members: DataFrame) -> DataFrame:
-    """Who holds a partition, and who shall: a row each partition that either is known of."""
+    """Owner and target owner by partition, of partitions that have either."""
     from pyspark.sql import functions as sf
 
-    def rows(column: str, holder: str) -> DataFrame:
-        return explode_assignments(members, column, sf.col("member_id").alias(holder))
+    def rows(column: str, owner: str) -> DataFrame:
+        return explode_assignments(members, column, sf.col("member_id").alias(owner))
 
-    holders = ("owner_member_id", "target_member_id")
+    owners = ("owner_member_id", "target_member_id")
     return (
-        rows("assignment", holders[0])
-        .unionByName(rows("target_assignment", holders[1]), allowMissingColumns=True)
+        rows("assignment", owners[0])
+        .unionByName(rows("target_assignment", owners[1]), allowMissingColumns=True)
         .groupBy("group_id", "topic", "partition")
-        # Two holders are an anomaly that audits report; the smaller id keeps the row the same on a repeat.
-        .agg(*(sf.min(name).alias(name) for name in holders))
+        # Two owners are an anomaly that the audit reports; the smaller id makes a repeat deterministic.
+        .agg(*(sf.min(name).alias(name) for name in owners))
     )
 
 
@@ -180,12 +191,12 @@ def _with_lag(rows: DataFrame) -> DataFrame:
     committed, start, end = sf.col("committed_offset"), sf.col("log_start_offset"), sf.col("end_offset")
     rows = rows.withColumn(
         "end_offset",
-        sf.when(sf.col("isolation_level") == "read_committed", sf.col("last_stable_offset")).otherwise(
-            sf.col("high_watermark")
-        ),
+        sf.when(
+            sf.col("isolation_level") == IsolationLevel.READ_COMMITTED, sf.col("last_stable_offset")
+        ).otherwise(sf.col("high_watermark")),
     )
-    by_reset_policy = sf.when(sf.col("reset_policy") == "latest", sf.lit(0)).when(
-        sf.col("reset_policy") == "earliest", end - start
+    by_reset_policy = sf.when(sf.col("reset_policy") == ResetPolicy.LATEST, sf.lit(0)).when(
+        sf.col("reset_policy") == ResetPolicy.EARLIEST, end - start
     )
     lag = (
         sf.when(_is_unknown(), None)
@@ -202,13 +213,13 @@ def _with_lag(rows: DataFrame) -> DataFrame:
 
 
 def _status(committed: Column, start: Column, end: Column) -> Column:
-    """The first that holds: what makes the number meaningless comes before what merely explains it."""
+    """The first status that applies: what invalidates the value comes before what explains it."""
     from pyspark.sql import functions as sf
 
     return (
         sf.when(_is_unknown(), LagStatus.UNKNOWN)
         .when(sf.col("is_empty"), LagStatus.NO_MEMBERS)
-        .when(~sf.col("is_taken") & ~sf.col("is_not_described"), LagStatus.NOT_SUBSCRIBED)
+        .when(~sf.col("is_subscribed") & ~sf.col("is_not_described"), LagStatus.NOT_SUBSCRIBED)
         .when(committed.isNull(), LagStatus.NO_COMMIT)
         .when(committed < start, LagStatus.DATA_LOSS)
         .when(committed > end, LagStatus.NEGATIVE)
@@ -246,7 +257,7 @@ def _with_rates(rows: DataFrame, window_s: int) -> DataFrame:
 
 
 def _rate(points: str, now: Column, offset: Column, window_s: int) -> Column:
-    """Growth per second from the oldest point of the rate window to now; null when it went back (a reset)."""
+    """Increase per second since the oldest point of the window; null when the offset decreased (a reset)."""
     from pyspark.sql import functions as sf
 
     begin = now - sf.expr(f"INTERVAL {window_s} SECONDS")
@@ -257,10 +268,10 @@ def _rate(points: str, now: Column, offset: Column, window_s: int) -> Column:
 
 
 def _with_time(rows: DataFrame) -> DataFrame:
-    """Tell since when the log's end has been past what the group has committed.
+    """Add ``time_lag_ms``: for how long the log end has been past the committed offset.
 
-    Between the last point at or below the committed offset and the first point above it the end is taken to
-    have grown evenly. Null when the history does not reach back that far.
+    The end is interpolated linearly between the last point at or below the committed offset and the first
+    point above it. Null when the history does not reach back that far.
     """
     from pyspark.sql import functions as sf
 
@@ -279,6 +290,6 @@ def _with_time(rows: DataFrame) -> DataFrame:
     time_lag_ms = sf.round((sf.unix_micros("read_at") - passed_at) / 1000)
     return rows.withColumn(
         "time_lag_ms",
-        # greatest() would take 0 for an age that is not known.
+        # greatest() would return 0 for an unknown age.
         sf.when(sf.col("lag_records") == 0, sf.lit(0)).when(time_lag_ms >= 0, time_lag_ms),
     )

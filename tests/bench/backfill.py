@@ -24,7 +24,7 @@ import numpy as np
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMPARISONS, LAG, MEMBERS, REPLAYS, SNAPSHOTS
-from tests.bench.backfill_data import CLUSTER, FIRST_DAY, Workload, day_of, write_days
+from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, Workload, day_of, write_days
 from tests.support.spark_tables import spark_writing, write_rows
 
 if TYPE_CHECKING:

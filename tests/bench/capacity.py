@@ -26,7 +26,7 @@ from evenlag.policy.settings import Policy
 from spark_jobs.maintenance.maintain_lake import maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import build_session
-from tests.bench.backfill_data import CLUSTER, FIRST_DAY, Workload
+from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, Workload
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
 from tests.support.hints import Cluster, Runner, is_settled, place, wait_until
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "hints.json"

@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from assignor_core.assignors import get_assignor
-from tests.bench.cases import equal, five_buckets, incremental, one_odd, overlapping
+from tests.bench.support.cases import equal, five_buckets, incremental, one_odd, overlapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable

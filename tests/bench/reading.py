@@ -29,13 +29,13 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, reading_limits
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.broker import Broker
 from sandbox.jars import java_command, tools_classpath
+from sandbox.kafka.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evenlag.kafka.cluster_reader import ClusterReading
+    from evenlag.kafka.cluster_reader import ClusterSnapshot
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "reading.json"
 _TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -82,7 +82,7 @@ def time_tool(bootstrap_servers: str, *what: str) -> tuple[float, str]:
     return seconds, done.stdout
 
 
-def time_ours(settings: ClusterSettings) -> tuple[float, ClusterReading]:
+def time_ours(settings: ClusterSettings) -> tuple[float, ClusterSnapshot]:
     """Read once, connecting included; returns the seconds and the reading."""
     begin = time.perf_counter()
     with admin_client(settings) as client:
@@ -92,7 +92,7 @@ def time_ours(settings: ClusterSettings) -> tuple[float, ClusterReading]:
     return time.perf_counter() - begin, reading
 
 
-def check_alike(printed: str, reading: ClusterReading, num_rows: int) -> None:
+def check_alike(printed: str, reading: ClusterSnapshot, num_rows: int) -> None:
     """Both have seen every partition of every group, and nobody failed."""
     num_printed = sum(line.startswith("group-") for line in printed.splitlines())
     if not len(reading.commits) == num_printed == num_rows:

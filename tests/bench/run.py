@@ -23,8 +23,8 @@ import numpy as np
 from assignor_core.assignors import get_assignor
 from assignor_core.group import Group
 from assignor_core.metrics import count_moves
-from tests.bench.draw import draw
 from tests.bench.plan import Case, all_cases
+from tests.bench.support.draw import draw
 from tests.support.oracle.kafka_oracle import Oracle, class_path_or_reason
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "speed.json"

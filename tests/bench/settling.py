@@ -17,9 +17,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.broker import Broker
-from sandbox.journal import read_journal
-from sandbox.workload import Workload
+from sandbox.kafka.broker import Broker
+from sandbox.workload.journal import read_journal
+from sandbox.workload.workload import Workload
 from tests.bench.hints import RESULTS
 from tests.support.hints import Cluster
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sandbox.evidence import Ownership, Partition
+    from sandbox.workload.evidence import Ownership, Partition
 
     Event = Mapping[str, Any]
 

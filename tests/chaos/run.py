@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
 from tests.chaos.storm import Storm
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "chaos.json"

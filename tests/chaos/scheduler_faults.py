@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.airflow import Airflow
+from sandbox.airflow.instance import Airflow
 from tests.chaos.spark_faults import STEPS, keep
 from tests.chaos.spark_world import CLUSTER, World, say
 
 if TYPE_CHECKING:
-    from sandbox.airflow_rest import DagRun
+    from sandbox.airflow.rest import DagRun
 
 DAG_ID = f"lag_rebalance__{CLUSTER}"
 # Airflow's own default is 300 s, for which a DAG of one run at a time would stand still.

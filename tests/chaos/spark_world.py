@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kafka.errors import KafkaError
 
+from evenlag.enums import GroupType
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.live_groups import read_live_groups
@@ -21,10 +22,10 @@ from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from evenlag.spark_installation import delta_jars
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
+from sandbox.kafka.topic_admin import create_topic
 from sandbox.processes import kill_process, start_process
-from sandbox.spark_cluster import SparkCluster
-from sandbox.topic_admin import create_topic
+from sandbox.spark.cluster import SparkCluster
 from spark_jobs.runtime.session import build_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
@@ -127,7 +128,12 @@ class World:
         while time.monotonic() < deadline:
             # What a broker that has just come back answers is an error now and then.
             with suppress(JobError, KafkaError), admin_client(self.loaded.policy.clusters[CLUSTER]) as client:
-                states = {name: group.state for name, group in read_live_groups(client, names).items()}
+                states = {
+                    name: group.state
+                    for name, group in read_live_groups(
+                        client, dict.fromkeys(names, GroupType.CLASSIC)
+                    ).items()
+                }
                 if set(states.values()) == {"Stable"}:
                     return
             time.sleep(1)
@@ -199,7 +205,7 @@ class World:
 
 
 def new_slot() -> datetime:
-    """A slot of its own: no two within a second, as ids are told apart by it."""
+    """A unique slot: at most one per second, because ids depend on it."""
     time.sleep(1.1)
     return datetime.now(UTC).replace(microsecond=0)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from assignor_core.hint import STOP_KEY, HintPayload, derive_group_key, encode_hint, hint_key
+from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
-from sandbox.topic_admin import create_topic, read_offsets
-from sandbox.workload import Workload
+from sandbox.kafka.topic_admin import create_topic, read_offsets
+from sandbox.workload.workload import Workload
+from tests.chaos.storm_hints import deal, is_same, payload_of, wait_until_consumed, wait_until_whole
 from tests.chaos.verdict import Verdict, judge
 from tests.support.hints import HOUR_MS, Cluster, now_ms
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
+    from tests.chaos.storm_hints import Dealt
 
 _SESSION_MS = 3000
 _MAX_PARTITIONS = 24
@@ -115,9 +118,9 @@ class Storm:
         self._calm()
         placement = self._settle_on_a_last_hint()
         self.workload.stop_process("producer-0")
-        self._wait_until_consumed()
-        self.workload.stop()
         partitions = [(self.main, number) for number in range(self.num_partitions[self.main])]
+        wait_until_consumed(self.client, self.group_id, partitions)
+        self.workload.stop()
         verdict = judge(
             self.workload.journals,
             read_offsets(self.client, self.group_id, partitions),
@@ -246,7 +249,7 @@ class Storm:
         live = self._describe()
         if live is None:
             return False
-        self._publish(self._payload(live, self._deal(live)))
+        self._publish(self._payload(live, deal(live, self.chance)))
         return True
 
     def _bad_hint(self) -> bool:
@@ -262,7 +265,7 @@ class Storm:
         if kind == "huge" or live is None:
             self.cluster.send(key, b"x" * 900_000)
             return True
-        dealt = self._deal(live)
+        dealt = deal(live, self.chance)
         if kind == "stranger":
             dealt["m:stranger"] = {}
         payload = self._payload(live, dealt)
@@ -294,30 +297,11 @@ class Storm:
     # Hints.
 
     def _describe(self) -> LiveGroup | None:
-        live = read_live_groups(self.cluster.admin, [self.group_id])[self.group_id]
+        live = read_live_groups(self.cluster.admin, {self.group_id: GroupType.CLASSIC})[self.group_id]
         return live if live.state == "Stable" and live.fingerprint is not None else None
 
-    def _deal(self, live: LiveGroup) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Deal all partitions to the members at random."""
-        dealt: dict[str, dict[str, list[int]]] = {key: {} for key in live.held}
-        for _, topic_id, count in live.topics:
-            for number in range(count):
-                dealt[self.chance.choice(sorted(dealt))].setdefault(topic_id, []).append(number)
-        return {
-            key: {topic_id: tuple(numbers) for topic_id, numbers in by_topic.items()}
-            for key, by_topic in dealt.items()
-        }
-
-    def _payload(self, live: LiveGroup, dealt: dict[str, dict[str, tuple[int, ...]]]) -> HintPayload:
-        return HintPayload(
-            cluster_id=self.broker.cluster_id,
-            group_id=self.group_id,
-            snapshot_id="storm",
-            fingerprint=str(live.fingerprint),
-            assignment=dealt,
-            count_slack=1000,
-            max_moves=1000,
-        )
+    def _payload(self, live: LiveGroup, dealt: Dealt) -> HintPayload:
+        return payload_of(dealt, live, cluster_id=self.broker.cluster_id, group_id=self.group_id)
 
     def _publish(self, payload: HintPayload) -> None:
         self.cluster.sequence += 1
@@ -340,60 +324,25 @@ class Storm:
         self._wait_until_whole()
         self.workload.note("calm")
 
-    def _wait_until_whole(self, timeout_s: float = 240.0) -> None:
-        """Wait until all consumers are members, and each partition of the main topic has one owner."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self.workload.check()
-            owners = self.workload.owners()
-            held = sorted(number for numbers in owners.values() for number in numbers)
-            live = self._describe()
-            is_whole = held == list(range(self.num_partitions[self.main]))
-            if is_whole and live is not None and len(live.held) == len(self.workload.consumers):
-                return
-            if time.monotonic() > deadline:
-                shown = {name: sorted(numbers) for name, numbers in owners.items()}
-                raise AssertionError(f"after {timeout_s:.0f} s the group is {live}, and owners are {shown}")
-            time.sleep(0.2)
+    def _wait_until_whole(self) -> None:
+        wait_until_whole(self.workload, self._describe, lambda: self.num_partitions[self.main])
 
-    def _settle_on_a_last_hint(self, timeout_s: float = 240.0) -> dict[str, dict[str, tuple[int, ...]]]:
+    def _settle_on_a_last_hint(self, timeout_s: float = 240.0) -> Dealt:
         """Publish a hint after the last change of members and wait until the group is on it."""
         deadline = time.monotonic() + timeout_s
         live = self._describe()
         while live is None:
             time.sleep(0.2)
             live = self._describe()
-        wanted = self._deal(live)
+        wanted = deal(live, self.chance)
         self._publish(self._payload(live, wanted))
         while time.monotonic() < deadline:
             now = self._describe()
             if now is not None and now.fingerprint != live.fingerprint:
                 # A topic or a member changed late: the hint was for another group.
-                live, wanted = now, self._deal(now)
+                live, wanted = now, deal(now, self.chance)
                 self._publish(self._payload(live, wanted))
-            elif now is not None and _same(now.held, wanted):
+            elif now is not None and is_same(now.held, wanted):
                 return wanted
             time.sleep(0.2)
         raise AssertionError(f"after {timeout_s:.0f} s the group is on {now}, not on {wanted}")
-
-    def _wait_until_consumed(self, timeout_s: float = 240.0) -> None:
-        partitions = [(self.main, number) for number in range(self.num_partitions[self.main])]
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            offsets = read_offsets(self.client, self.group_id, partitions)
-            if all(end in (committed or 0, start) for start, end, committed in offsets.values()):
-                return
-            time.sleep(0.3)
-        raise AssertionError(f"after {timeout_s:.0f} s not all is consumed: {offsets}")
-
-
-def _same(held: Any, wanted: Any) -> bool:
-    def pairs(by_member: Any) -> set[tuple[str, str, int]]:
-        return {
-            (key, topic_id, number)
-            for key, by_topic in by_member.items()
-            for topic_id, numbers in by_topic.items()
-            for number in numbers
-        }
-
-    return pairs(held or {}) == pairs(wanted)

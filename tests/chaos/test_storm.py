@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
 from tests.chaos.storm import Storm
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sandbox.evidence import Evidence, Ownership, Partition, gather
-from sandbox.journal import read_journal
+from sandbox.workload.evidence import Evidence, Ownership, Partition, gather
+from sandbox.workload.journal import read_journal
 from tests.chaos.orphans import find_gaps
 
 if TYPE_CHECKING:

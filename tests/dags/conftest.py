@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
     from pyspark.sql import SparkSession
 
-    from sandbox.airflow import Airflow
-    from sandbox.broker import Broker
+    from sandbox.airflow.instance import Airflow
+    from sandbox.kafka.broker import Broker
     from tests.support.live_plan import LiveGroup
 
 DAGS_FOLDER = Path(__file__).resolve().parents[2] / "dags"
@@ -100,7 +100,7 @@ def live_group(
 @pytest.fixture(scope="session")
 def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     """Return a whole Airflow: it costs half a minute, so there is one for the tests of this folder."""
-    from sandbox.airflow import Airflow
+    from sandbox.airflow.instance import Airflow
     from tests.support.processes import wait_until_gone
 
     folder = tmp_path_factory.mktemp("sandbox-airflow")

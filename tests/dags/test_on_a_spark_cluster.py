@@ -13,8 +13,8 @@ import pytest
 from dags.dag_support.spark_task import spark_step
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
-from sandbox.spark_cluster import SparkCluster
-from sandbox.workload import Workload
+from sandbox.spark.cluster import SparkCluster
+from sandbox.workload.workload import Workload
 from tests.support.spark_cluster_runs import (
     assert_one_machine_gives_the_same,
     driver_environment,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
-from evenlag.publishing import approvals
+from evenlag.publishing import approval_requests, approvals
 from tests.support.live_plan import LiveGroup
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -48,7 +48,9 @@ class Asked:
 
         self.live, self.plan_id, self.run_id = live, plan_id, approval_run_id(plan_id)
         now = datetime.now(UTC)
-        request = approvals.ask(live.loaded, live.name, plan_id, run_id=self.run_id, now=now)
+        request = approval_requests.request_approval(
+            live.loaded, live.name, plan_id, run_id=self.run_id, now=now
+        )
         with DAG("asked", schedule=None):
             self.operator = PlanApprovalOperator(
                 task_id="approve_plan",

@@ -13,7 +13,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG
 
 if TYPE_CHECKING:
-    from sandbox.airflow import Airflow
+    from sandbox.airflow.instance import Airflow
     from tests.support.fixtures.browser import Browser
     from tests.support.live_plan import LiveGroup
 

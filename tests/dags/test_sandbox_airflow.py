@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.airflow_rest import AirflowError, AirflowRest
+from sandbox.airflow.rest import AirflowError, AirflowRest
 from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
-    from sandbox.airflow import Airflow
+    from sandbox.airflow.instance import Airflow
     from tests.support.live_plan import LiveGroup
 
 REPOSITORY = Path(__file__).resolve().parents[2]

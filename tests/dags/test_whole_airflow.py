@@ -12,12 +12,12 @@ import pytest
 from dags.dag_support.lineage import step_datasets
 from evenlag.doctor.airflow_checks import TOKEN_VARIABLE, airflow_checks
 from evenlag.policy.loader import load_policy
-from sandbox.airflow_rest import AirflowError, DagRun
+from sandbox.airflow.rest import AirflowError, DagRun
 from tests.support.hints import wait_until
 from tests.support.lineage import names_of, read_completed_tasks
 
 if TYPE_CHECKING:
-    from sandbox.airflow import Airflow
+    from sandbox.airflow.instance import Airflow
     from tests.support.live_plan import LiveGroup
 
 _AFTER_ASKING_S = 4

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox.airflow_rest import AirflowRest, DagRun
-from sandbox.demo import GROUP, TOPIC
-from sandbox.demo_result import DemoLake
-from sandbox.evidence import OwnerTracker
+from sandbox.airflow.rest import AirflowRest, DagRun
+from sandbox.demo.result import DemoLake
+from sandbox.demo.run import GROUP, TOPIC
+from sandbox.workload.evidence import OwnerTracker
 from tests.support.containers.native import NativeStack, postgres_binaries
 from tests.support.hints import wait_until
 

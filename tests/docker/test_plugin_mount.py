@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from sandbox.broker_plugin import ASSIGNOR_CLASS
 from sandbox.jars import broker_classpath, java_command
+from sandbox.kafka.broker_plugin import ASSIGNOR_CLASS
 from tests.support.containers.compose_file import ROOT, read_services
 
 if TYPE_CHECKING:

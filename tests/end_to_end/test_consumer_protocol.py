@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.enums import GroupType
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.groups import describe_consumer_groups
+from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.kafka.rate_limit import ReadingLimits
 from evenlag.lake.reader import LakeReader
@@ -24,7 +25,7 @@ from evenlag.publishing import approvals
 from evenlag.publishing.approval_page import read_page
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from sandbox.workload import Workload
+from sandbox.workload.workload import Workload
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from tests.support.broker_plugin.node import HINTS, MASTER
@@ -70,7 +71,7 @@ class Setting:
 
     def live(self, *others: str) -> dict[str, LiveGroup]:
         with admin_client(self.loaded.policy.clusters[CLUSTER]) as client:
-            return read_live_groups(client, (), of_brokers=(self.group, *others))
+            return read_live_groups(client, dict.fromkeys((self.group, *others), GroupType.CONSUMER))
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_group_goes_over_online_one_consumer_after_another(
 
 def is_mixed(client: Any, group: str, num_newer: int) -> bool:
     """Whether the plug-in assigns the group, and so many of its three members speak the broker's protocol."""
-    rows = describe_consumer_groups(client, [group], ReadingLimits())
+    rows = describe_named_groups(client, {group: GroupType.CONSUMER}, ReadingLimits())
     kinds = sorted(str(row.get("member_type")) for row in rows)
     wanted = ["classic"] * (3 - num_newer) + ["consumer"] * num_newer
     return kinds == wanted and {(row["group_state"], row["assignor"]) for row in rows} == {
@@ -177,7 +178,7 @@ def is_mixed(client: Any, group: str, num_newer: int) -> bool:
 
 
 def assert_seen_whole(setting: Setting) -> None:
-    """Type, epochs, assignor, racks, what is held and what shall be held."""
+    """Type, epochs, assignor, racks, current and target assignment."""
     rows = setting.rows(MEMBERS)
     assert len(rows) == 3
     head = ("group_state", "group_type", "assignor", "member_type", "rack_id")

@@ -6,10 +6,7 @@ Then the same slot killed (-9) after each table: a repeat puts it right, and not
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,11 +33,12 @@ from evenlag.lake.tables import (
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from sandbox.workload import Workload
+from sandbox.workload.workload import Workload
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from tests.soak.probes import kept_plans
+from tests.support.cycle_killer import Killer
 from tests.support.lakes.older_lake import check_nothing_is_lost, write_older_lake
 
 if TYPE_CHECKING:
@@ -48,13 +46,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 # Whole cycles: seconds each, but minutes on a machine that has other work.
 pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
 
 CLUSTER = "sandbox"
-REPOSITORY = Path(__file__).resolve().parents[2]
 POLICY = """
 lake: {lake}
 clusters:
@@ -109,44 +106,6 @@ class Setting:
         """
         status = self._killer.ask([str(self.config), CLUSTER, slot.isoformat(), step, table, nth])
         assert status == -9, self._killer.log.read_text(encoding="utf-8")[-3000:]
-
-
-class Killer:
-    """A process that has all that a driver imports, and forks drivers which are killed (`killed_cycle`)."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        gateway = spark.sparkContext._gateway
-        assert gateway is not None
-        parameters = gateway.gateway_parameters
-        environ = os.environ | {
-            "PYSPARK_GATEWAY_PORT": str(parameters.port),
-            "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
-            "PYTHONPATH": str(REPOSITORY),
-        }
-        self.log = folder / "killed.log"
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.killed_cycle"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environ,
-                text=True,
-            )
-
-    def ask(self, arguments: list[Any]) -> int:
-        """Run a cycle that is to be killed; returns how it ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps(arguments), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
-        assert answer, self.log.read_text(encoding="utf-8")[-3000:]
-        return int(answer)
-
-    def close(self) -> None:
-        """End the process; the drivers that it forked have ended."""
-        self._process.kill()
-        self._process.communicate()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """Plans, scores and the report of a lake whose lag is partly unknown: written by the jobs' own steps.
 
 Group ``g`` has 7 partitions. Planned at 12:00 with all lag known; followed at 12:05, when the lag of two
-partitions is not known. Then it is planned again, from the partly unknown lag. Expected values are by hand.
+partitions is not known. Then it is planned again, from the partly unknown lag. Expected values
+are computed manually.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from evenlag.publishing.event_log import ControlEvent, append_control_events
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
 from evenlag.report.read_report import read_report
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
 from spark_jobs.steps.settle_outcomes import find_pending, read_lives, read_outcomes, tell_settled
 from tests.support.lakes.snapshots import DAY, NOW, TOPIC_IDS, frame, marker, member
@@ -172,8 +173,8 @@ def write(lake: Lake) -> None:
         expires_at=NOW + timedelta(hours=1),
     )
     append_control_events(lake.paths.root, [published])
-    with KeptFrames() as kept:
-        lives = kept.keep(read_lives(lake, "c"))
+    with CachedFrames() as kept:
+        lives = kept.cache(read_lives(lake, "c"))
         pending = find_pending(lake, "c", lives, kept)
         assert read_outcomes(lake, "c", SECOND, "r", pending) == {"APPLIED": 1}
         assert score_plans(lake, "c", SECOND, "r", lives) == 1

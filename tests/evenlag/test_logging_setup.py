@@ -22,7 +22,7 @@ from evenlag.logging_setup import (
 )
 from evenlag.policy.secrets import SecretRef
 from evenlag.redaction import redact, remember_secret, tell_secrets
-from spark_jobs.runtime.parallel import run_side_by_side
+from spark_jobs.runtime.parallel import run_in_parallel
 
 if TYPE_CHECKING:
     from evenlag.logging_setup import WorkerLog
@@ -109,7 +109,7 @@ def test_a_record_s_own_ids_win_and_fields_add_up() -> None:
 
 def test_threads_that_work_side_by_side_log_about_the_same() -> None:
     with log_fields(cluster="orders"):
-        assert run_side_by_side(present_fields, present_fields) == [{"cluster": "orders"}] * 2
+        assert run_in_parallel(present_fields, present_fields) == [{"cluster": "orders"}] * 2
 
 
 def test_a_field_that_is_not_documented_is_refused() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import TABLES
-from sandbox.journal import read_journal
+from sandbox.workload.journal import read_journal
 from tests.support.spark_tables import together, write_rows
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def journal(group_id: str) -> list[dict[str, Any]]:
 
 
 def journal_file(group_id: str) -> Path:
-    """Return the file that `sandbox.evidence.gather` takes."""
+    """Return the file that `sandbox.workload.evidence.gather` takes."""
     return FOLDER / f"{group_id}.jsonl"
 
 

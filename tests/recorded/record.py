@@ -26,9 +26,9 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import POLICIES, TABLES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
-from sandbox.broker import Broker
-from sandbox.journal import read_journal
-from sandbox.workload import Workload
+from sandbox.kafka.broker import Broker
+from sandbox.workload.journal import read_journal
+from sandbox.workload.workload import Workload
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import build_session
 from spark_jobs.steps.collect_snapshot import collect_offsets

@@ -21,8 +21,8 @@ from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.publish import publish_hints
-from sandbox.airflow import Airflow
-from sandbox.workload import Workload
+from sandbox.airflow.instance import Airflow
+from sandbox.workload.workload import Workload
 from spark_jobs.maintenance.maintain_lake import maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.decide import run_decide
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = [
     pytest.mark.soak,

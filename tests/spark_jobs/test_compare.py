@@ -15,7 +15,7 @@ from spark_jobs import compare
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.bench.backfill import content_hash
-from tests.bench.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
+from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,10 +20,10 @@ from kafka.structs import MemberState
 
 from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key, topic_id_text
 from evenlag.consumer import HintedConsumer
-from sandbox.kafka_python_rejoin_fix import finish_joins
+from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 
 if TYPE_CHECKING:
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 HOUR_MS = 3_600_000
 NUM_PARTITIONS = 6

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from sandbox.evidence import gather
-from sandbox.journal import read_journal
+from sandbox.workload.evidence import gather
+from sandbox.workload.journal import read_journal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
-from sandbox.kafka_python_rejoin_fix import finish_joins
+from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

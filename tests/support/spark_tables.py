@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import CLUSTER_AND_DAY
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.runtime.delta_lake import TABLE_PROPERTIES
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def unset_properties(root: Path | str, table: Table) -> None:
 
 def _write(root: str, table: Table, data: pa.Table) -> None:
     if table.writer == "direct":
-        with direct_writer(root, table) as direct:
+        with delta_rs_writer(root, table) as direct:
             direct.append(data.to_pylist())
         return
     path = Path(root) / table.name

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Self
 
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
 from sandbox.processes import free_ports
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.truth.mutations import MUTATIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.truth.mutations import Mutation
+    from tests.truth.mutation import Mutation
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WANTED: Final = Fraction(28, 30)

@@ -7,57 +7,21 @@ sign, an order. Only answers that the suite compares are listed; nothing here ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """One fault.
-
-    Attributes
-    ----------
-    name
-        What is wrong then.
-    kind
-        The kind of fault, for the summary.
-    file
-        The file of the product, from the root of the repository.
-    old, new
-        Text that occurs there exactly once, and what replaces it.
-    """
-
-    name: str
-    kind: str
-    file: str
-    old: str
-    new: str
-
-
-FILTER, UNIT, CLOCK, NULL, SUM = "filter", "unit", "clock", "null check", "sum"
-SIGN, STEP, SIDE, ORDER, JOIN, SNAPSHOT = "sign", "off by one", "side", "order", "join", "snapshot"
+from tests.truth.mutation import CLOCK, FILTER, JOIN, NULL, ORDER, SIDE, SNAPSHOT, STEP, SUM, UNIT, Mutation
+from tests.truth.mutations_of_audit import MUTATIONS_OF_AUDIT
 
 _READER: Final = "evenlag/lake/reader.py"
 _PLAN_ROWS: Final = "evenlag/queries/plans.py"
 _PLANS: Final = "evenlag/cli/plans.py"
 _LAG: Final = "evenlag/cli/lag.py"
 _LAG_ROWS: Final = "evenlag/queries/lag.py"
-_DIFFERENCES: Final = "evenlag/audit/differences.py"
 _TIMELINE: Final = "evenlag/report/read_timeline.py"
 _REPORT_EVENTS: Final = "evenlag/report/read_events.py"
 _OUTPUT: Final = "evenlag/formatting.py"
 _EXPORT: Final = "evenlag/cli/export.py"
 _COMPARE: Final = "evenlag/queries/comparisons.py"
-_OWNERS: Final = "evenlag/audit/owners.py"
-_CHURN: Final = "evenlag/audit/rebalances.py"
-_MOVES: Final = "evenlag/audit/moves.py"
-_ADHERENCE: Final = "evenlag/audit/adherence.py"
-_ANOMALIES: Final = "evenlag/audit/anomalies.py"
-_LAG_INTERVALS: Final = "evenlag/audit/lag_intervals.py"
-_JOINING: Final = "evenlag/audit/interval_merge.py"
-_REPORT: Final = "evenlag/report/read_report.py"
-_CHANGE: Final = "evenlag/report/read_lag_change.py"
-_SECTIONS: Final = "evenlag/report/sections.py"
 _FIGURES: Final = "evenlag/monitoring/metrics.py"
 _TABLES: Final = "evenlag/cli/lake.py"
 _APPROVAL: Final = "evenlag/publishing/approval_page.py"
@@ -215,134 +179,6 @@ MUTATIONS: Final = (
         'sum(row["num_observed_capacities"] for row in rows)',
         'sum(row["num_assumed_capacities"] for row in rows)',
     ),
-    # audit ----------------------------------------------------------------------------------------------
-    Mutation(
-        "a snapshot counts as before a moment from its begin on",
-        CLOCK,
-        _OWNERS,
-        "np.maximum.accumulate(period.finished_us())",
-        "np.maximum.accumulate(period.started_us())",
-    ),
-    Mutation(
-        "the owner before is the owner after",
-        SIDE,
-        _DIFFERENCES,
-        '(("before", ends[0], old), ("after", ends[1], new))',
-        '(("before", ends[0], new), ("after", ends[1], old))',
-    ),
-    Mutation(
-        "members that joined count as left",
-        SIDE,
-        _CHURN,
-        "(RebalanceCause.MEMBER_LEFT, change.left),",
-        "(RebalanceCause.MEMBER_LEFT, change.joined),",
-    ),
-    Mutation(
-        "partitions that moved count as returned",
-        SIDE,
-        _CHURN,
-        'rebalance["num_returned" if returned else "num_moved"] += 1',
-        'rebalance["num_moved" if returned else "num_returned"] += 1',
-    ),
-    Mutation(
-        "a move has the time at which the old owner was first seen",
-        CLOCK,
-        _MOVES,
-        '_FROM: Final = ("member_id", "last_seen_at", "last_snapshot_id")',
-        '_FROM: Final = ("member_id", "first_seen_at", "last_snapshot_id")',
-    ),
-    Mutation(
-        "placed partitions count as freed",
-        SIGN,
-        _MOVES,
-        '"num_freed": ~is_owned & was_owned',
-        '"num_freed": is_owned & ~was_owned',
-    ),
-    Mutation(
-        "the best share of a hint is its least",
-        SUM,
-        _ADHERENCE,
-        "shares[while_it_stood].max()",
-        "shares[while_it_stood].min()",
-    ),
-    Mutation(
-        "a hint is followed from the snapshot's begin on",
-        CLOCK,
-        _ADHERENCE,
-        'followed_from = _moment(period, first, "finished_at")',
-        'followed_from = _moment(period, first, "started_at")',
-    ),
-    Mutation(
-        "lag that a stalled partition has is its least",
-        SUM,
-        _LAG_INTERVALS,
-        "np.maximum.reduceat(",
-        "np.minimum.reduceat(",
-    ),
-    Mutation(
-        "an anomaly's interval is one snapshot short",
-        STEP,
-        _LAG_INTERVALS,
-        '"num_snapshots": last - first + 1,',
-        '"num_snapshots": last - first,',
-    ),
-    Mutation(
-        "an idle member is one that nobody could relieve",
-        STEP,
-        _ANOMALIES,
-        'if sum(len(topic["partitions"]) for topic in held) > 1:',
-        'if sum(len(topic["partitions"]) for topic in held) > 99:',
-    ),
-    Mutation(
-        "an owner's end is when the next snapshot began",
-        CLOCK,
-        _JOINING,
-        '("next", rows[LAST_INDEX].to_numpy() + 1, "finished_at"),',
-        '("next", rows[LAST_INDEX].to_numpy() + 1, "started_at"),',
-    ),
-    # report ---------------------------------------------------------------------------------------------
-    Mutation(
-        "the most loaded member is the least loaded one",
-        SUM,
-        _LAG_ROWS,
-        "most = max(lags, default=None) if known else None",
-        "most = min(lags, default=None) if known else None",
-    ),
-    Mutation(
-        "hours are taken for minutes",
-        UNIT,
-        _REPORT,
-        "length = timedelta(hours=min(",
-        "length = timedelta(minutes=min(",
-    ),
-    Mutation(
-        "a gate's refusals are the plans that passed",
-        SIGN,
-        _REPORT,
-        'for row in by_gate[gate] if not row["passed"]]',
-        'for row in by_gate[gate] if row["passed"]]',
-    ),
-    Mutation(
-        "a plan's owners are those it takes partitions from",
-        SIGN,
-        _CHANGE,
-        'pc.fill_null(both["is_planned"], fill_value=False), both["owner_after"], both["owner_member_id"]',
-        'pc.fill_null(both["is_planned"], fill_value=False), both["owner_member_id"], both["owner_after"]',
-    ),
-    Mutation(
-        "the report's actual lag of a plan is the predicted one",
-        JOIN,
-        _SECTIONS,
-        'plan["max_member_lag_actual_records"],',
-        'plan["max_member_lag_predicted_records"],',
-    ),
-    Mutation(
-        "the first lag of a replay is its last",
-        STEP,
-        _SECTIONS,
-        "(known[0], max(known), known[-1])",
-        "(known[-1], max(known), known[-1])",
-    ),
     # metrics, tables, the approval page -----------------------------------------------------------------
     Mutation(
         "the age of a snapshot counts from its slot",
@@ -395,13 +231,6 @@ MUTATIONS: Final = (
         'row["drain_time_ms"] or 0',
     ),
     Mutation(
-        "an outcome has the time of its snapshot's slot",
-        CLOCK,
-        _REPORT_EVENTS,
-        'return max(at, finished_at.get(event["snapshot_id"], at))',
-        "return at",
-    ),
-    Mutation(
         "plans that expired unpublished are marked as hints",
         FILTER,
         _TIMELINE,
@@ -415,4 +244,5 @@ MUTATIONS: Final = (
         "end = last_end if is_open else",
         "end = start if is_open else",
     ),
+    *MUTATIONS_OF_AUDIT,
 )

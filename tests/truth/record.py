@@ -5,10 +5,10 @@ temporary folder; audit and comparison follow, then it is packed as it is into
 ``tests/truth/lakes/NAME.tar.xz``, which `recorded_lakes` reads. Record again whenever tables change: nothing
 here names a table or a column. About ten minutes on two idle cores.
 
-- ``hints`` (`record_hints`): every ending that a plan can have, two names of one cluster, all modes.
-- ``brokers`` (`record_brokers`): two brokers, one of which does not answer during some snapshots; a member
+- ``hints``: every ending that a plan can have, two names of one cluster, all modes.
+- ``brokers``: two brokers, one of which does not answer during some snapshots; a member
   leaves while a snapshot is taken.
-- ``names`` (`record_names`): odd and long names of groups, clients and topics; a UTC midnight.
+- ``names``: odd and long names of groups, clients and topics; a UTC midnight.
 
 ``--only NAME`` records one of them, ``--target`` writes elsewhere, ``--keep`` keeps brokers and lakes to look
 at. `test_recorded_lakes` says whether a recording has all that it is for: a very busy machine may miss a
@@ -27,20 +27,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sandbox.broker import Broker
 from sandbox.jars import broker_classpath
+from sandbox.kafka.broker import Broker
 from spark_jobs.runtime.session import build_session
-from tests.truth import record_brokers, record_hints, record_names
-from tests.truth.record_archive import pack
-from tests.truth.record_clock import remove_clock, set_clock, start_shifted
 from tests.truth.recorded_lakes import FOLDER
+from tests.truth.recording import brokers, hints, names
+from tests.truth.recording.archive import pack
+from tests.truth.recording.clock import remove_clock, set_clock, start_shifted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-_LAKES: Final = {each.NAME: each for each in (record_hints, record_brokers, record_names)}
+_LAKES: Final = {each.NAME: each for each in (hints, brokers, names)}
 
 
 def record(names: Sequence[str], target: Path, folder: Path) -> None:

@@ -1,8 +1,8 @@
 """The recorded lakes: whole tables as real cycles wrote them, with the consumers' own journals.
 
 `tests.truth.record` made them. Each is one archive with ``lake/`` (the tables, their logs included),
-``journals/GROUP.jsonl`` (`sandbox.journal`: who really owned what, when) and ``about.json`` (what was done
-when, by wall clock; the groups with their modes; the policy's text).
+``journals/GROUP.jsonl`` (`sandbox.workload.journal`: who really owned what, when) and ``about.json`` (what
+was done when, by wall clock; the groups with their modes; the policy's text).
 """
 
 from __future__ import annotations

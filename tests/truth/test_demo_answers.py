@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from sandbox.command_in_process import run_in_process
-from sandbox.demo_answers import compare_answers
+from sandbox.demo.answers import compare_answers
 from sandbox.truth import check_lake
 from sandbox.truth.checks import CommandResult
-from sandbox.truth.expect_tables import check_tables
+from sandbox.truth.expected.tables import check_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.truth.mutate import MIN_MUTATIONS, ROOT, WANTED, applied, misfits
-from tests.truth.mutations import MUTATIONS, Mutation
+from tests.truth.mutation import Mutation
+from tests.truth.mutations import MUTATIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ import pytest
 
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.hot_partitions import find_hot_partitions
-from evenlag.monitoring.metrics import read_figures
+from evenlag.monitoring.metrics import read_metrics
 from evenlag.publishing.approval_page import read_page
-from sandbox.truth import expect_figures
 from sandbox.truth.checks import Checks
+from sandbox.truth.expected import figures as expect_figures
 from sandbox.truth.lake_rows import LakeRows
 from tests.truth.counts import add_counts
 from tests.truth.recorded_lakes import names
@@ -46,7 +46,7 @@ def test_metrics_are_those_of_the_newest_snapshot(lake: RecordedLake) -> None:
         # While requests are open, and after the last one's time.
         for later in (timedelta(seconds=1), timedelta(days=2)):
             now = rows.newest["finished_at"] + later
-            shown = read_figures(str(lake.root), cluster, now)
+            shown = read_metrics(str(lake.root), cluster, now)
             checks.same(METRICS, f"{cluster} {later} later", shown, expect_figures.figures(rows, now))
     _finish(lake, checks)
 

@@ -1,4 +1,4 @@
-"""Kafka messages that kafka-python does not have, made by its own generator from schemas beside this."""
+"""Kafka messages that kafka-python lacks; its loader generates them from the schemas in this folder."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from kafka.protocol.api_message import ApiMessage
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]  # kafka-python: no types
-    """Asks for groups of the protocol of KIP-848."""
+    """ConsumerGroupDescribe (KIP-848): describes groups of the consumer protocol."""
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]  # as above
-    """Their members, with what they take and hold."""
+    """Members of these groups, with subscriptions, assignments and target assignments."""
 
 
 __all__ = ["ConsumerGroupDescribeRequest", "ConsumerGroupDescribeResponse"]

@@ -1,8 +1,7 @@
-"""The contracts of the lake's tables, as data: columns with types and meaning, key, partitioning.
+"""The contracts of the lake's tables, as data: columns with types and descriptions, key, partitioning.
 
-No Spark here, so that the command, the DAG files and the documentation read the same contracts as the
-jobs. All moments are UTC timestamps; all durations are milliseconds and say so; all counts of records say
-so. Evolution adds columns only.
+No Spark here, so that the CLI, the DAG files and the documentation use the same contracts as the jobs. All
+moments are UTC timestamps. Units are part of the name: `_ms`, `_records`. Evolution only adds columns.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ TABLES: Final = {
 # Tables that development versions wrote. A lake that has one of them is refused.
 REMOVED_TABLES: Final = ("scores", "thinned_days")
 
-# What one snapshot of a cluster writes before its marker.
+# Tables that a snapshot writes before its marker.
 SNAPSHOT_TABLES: Final = (OFFSETS, COMMITS, MEMBERS, LAG)
 
 __all__ = [

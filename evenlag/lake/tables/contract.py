@@ -1,8 +1,7 @@
-"""What the contract of a table is made of: columns with types and meaning, key, writer.
+"""Types of a table contract: columns with types and descriptions, key, writer.
 
-No Spark here, so that the command, the DAG files and the documentation read the same contracts as the
-jobs. All moments are UTC timestamps; all durations are milliseconds and say so; all counts of records say
-so. Evolution adds columns only.
+No Spark here, so that the CLI, the DAG files and the documentation use the same contracts as the jobs. All
+moments are UTC timestamps. Units are part of the name: `_ms`, `_records`. Evolution only adds columns.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ CLUSTER_AND_DAY: Final = ("cluster", "day")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its type in Spark SQL's DDL, what it means, and whether it may be null."""
+    """One column: name, type in Spark SQL's DDL, description, and whether it may be null."""
 
     name: str
     type: str
@@ -32,9 +31,9 @@ class Table:
     name
         Folder under the lake root.
     doc
-        What one row is.
+        Description of one row.
     key
-        Columns that tell rows apart.
+        Columns that identify a row.
     columns
         In the order in which they are written.
     writer
@@ -67,7 +66,7 @@ class Table:
 
 
 def partition_columns() -> tuple[Column, ...]:
-    """Columns that every table is partitioned by."""
+    """Partition columns of every table."""
     return (
         Column("cluster", "STRING", "the cluster's name in the policy", nullable=False),
         Column("day", "DATE", "UTC day of the slot", nullable=False),
@@ -75,15 +74,15 @@ def partition_columns() -> tuple[Column, ...]:
 
 
 def snapshot_columns() -> tuple[Column, ...]:
-    """Columns of every table whose rows come from one reading."""
+    """Columns of every table whose rows come from one snapshot."""
     return (
         *partition_columns(),
-        Column("snapshot_id", "STRING", "the attempt to read that this row came from", nullable=False),
+        Column("snapshot_id", "STRING", "the attempt to take a snapshot that wrote this row", nullable=False),
     )
 
 
 def partition_key_columns() -> tuple[Column, ...]:
-    """Columns that name a partition of a topic."""
+    """Columns that identify a partition of a topic."""
     return (
         Column("topic_id", "STRING", "Kafka's topic id, as Uuid.toString() prints it", nullable=False),
         Column("topic", "STRING", "name of the topic", nullable=False),

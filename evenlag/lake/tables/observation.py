@@ -1,4 +1,4 @@
-"""Tables of what was seen of a cluster (bronze) and of what it means (silver)."""
+"""Tables of snapshots of a cluster (bronze), and of the lag computed from them (silver)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,33 @@ from evenlag.lake.tables.contract import Column, Table, partition_key_columns, s
 
 SNAPSHOTS: Final = Table(
     name="snapshots",
-    doc="one finished reading of a cluster: the marker, written last; without it the rest is invisible",
+    doc="a finished snapshot of a cluster: the marker, written last; readers ignore rows without it",
     key=("cluster", "slot"),
     columns=(
         *snapshot_columns(),
-        Column("slot", "TIMESTAMP", "the moment the reading stands for", nullable=False),
-        Column("kafka_cluster_id", "STRING", "id that the brokers gave", nullable=False),
-        Column("run_id", "STRING", "the run that read it"),
-        Column("started_at", "TIMESTAMP", "when the reading began", nullable=False),
-        Column("log_start_read_at", "TIMESTAMP", "when the log start offsets had been read", nullable=False),
-        Column("commits_read_at", "TIMESTAMP", "when the committed offsets had been read", nullable=False),
-        Column("end_read_at", "TIMESTAMP", "when the end offsets had been read", nullable=False),
-        Column("finished_at", "TIMESTAMP", "when the reading ended", nullable=False),
-        Column("num_groups", "INT", "groups seen", nullable=False),
+        Column("slot", "TIMESTAMP", "the moment that the snapshot represents", nullable=False),
+        Column("kafka_cluster_id", "STRING", "the brokers' cluster id", nullable=False),
+        Column("run_id", "STRING", "the run that took it"),
+        Column("started_at", "TIMESTAMP", "when the snapshot started", nullable=False),
+        Column("log_start_read_at", "TIMESTAMP", "when all log start offsets were read", nullable=False),
+        Column("commits_read_at", "TIMESTAMP", "when all committed offsets were read", nullable=False),
+        Column("end_read_at", "TIMESTAMP", "when all end offsets were read", nullable=False),
+        Column("finished_at", "TIMESTAMP", "when the snapshot ended", nullable=False),
+        Column("num_groups", "INT", "groups in the snapshot", nullable=False),
         Column("num_topics", "INT", "topics read", nullable=False),
-        Column("num_partitions", "INT", "partitions that should have been read", nullable=False),
-        Column("num_unread_partitions", "INT", "of these, the ones with a failed read", nullable=False),
+        Column("num_partitions", "INT", "partitions to read", nullable=False),
+        Column("num_unread_partitions", "INT", "of these, partitions with a failed read", nullable=False),
         Column("completeness", "DOUBLE", "1 - unread / partitions; 1.0 for an empty cluster", nullable=False),
         Column(
             "problems",
             "ARRAY<STRUCT<kind: STRING, name: STRING, error: STRING>>",
             "groups, topics and partitions that could not be read, at most 1,000 of them",
         ),
-        Column("hint_topic_max_bytes", "BIGINT", "max.message.bytes of the hint topic; null: not there yet"),
+        Column(
+            "hint_topic_max_bytes",
+            "BIGINT",
+            "max.message.bytes of the hint topic; null: the topic does not exist",
+        ),
     ),
 )
 
@@ -41,7 +45,7 @@ OFFSETS: Final = Table(
     columns=(
         *snapshot_columns(),
         *partition_key_columns(),
-        Column("log_start_offset", "BIGINT", "first offset that can be read"),
+        Column("log_start_offset", "BIGINT", "first readable offset"),
         Column("high_watermark", "BIGINT", "end offset of a read_uncommitted reader"),
         Column("last_stable_offset", "BIGINT", "end offset of a read_committed reader"),
         Column("log_start_read_at", "TIMESTAMP", "when the log start offset was read"),
@@ -61,7 +65,7 @@ COMMITS: Final = Table(
         Column("topic_id", "STRING", "Kafka's topic id; null where the read failed"),
         Column("topic", "STRING", "name of the topic; null where the read failed"),
         Column("partition", "INT", "number of the partition; null where the read failed"),
-        Column("committed_offset", "BIGINT", "next offset the group will read; null when none"),
+        Column("committed_offset", "BIGINT", "next offset the group will consume; null: none committed"),
         Column("leader_epoch", "INT", "epoch stored with the commit"),
         Column("read_at", "TIMESTAMP", "when it was read", nullable=False),
         Column("error", "STRING", "why the commit could not be read"),
@@ -78,57 +82,65 @@ MEMBERS: Final = Table(
         Column("group_state", "STRING", "Stable, Empty, Dead, PreparingRebalance, Reconciling, ..."),
         Column("group_type", "STRING", "classic, consumer, ..."),
         Column("protocol_type", "STRING", "'consumer' for consumers"),
-        Column("assignor", "STRING", "the assignor the group selected; null while it rebalances"),
+        Column("assignor", "STRING", "the assignor that the group selected; null during a rebalance"),
         Column("member_id", "STRING", "member.id"),
         Column("group_instance_id", "STRING", "group.instance.id of a static member"),
         Column("client_id", "STRING", "client.id"),
-        Column("client_host", "STRING", "host that the coordinator saw"),
-        Column("subscription", "ARRAY<STRING>", "topics the member takes; null while it rebalances"),
+        Column("client_host", "STRING", "host as the coordinator sees it"),
+        Column("subscription", "ARRAY<STRING>", "topics the member subscribes to; null during a rebalance"),
         Column(
             "assignment",
             "ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>",
-            "partitions the member holds; null while it rebalances",
+            "partitions the member owns; null during a rebalance",
         ),
         Column("read_at", "TIMESTAMP", "when it was read", nullable=False),
         Column("error", "STRING", "why the group could not be described"),
         # From here on null for groups of the classic protocol.
-        Column("group_epoch", "INT", "rises with each change that the coordinator assigns anew for"),
+        Column("group_epoch", "INT", "increases with each change that makes the coordinator reassign"),
         Column("assignment_epoch", "INT", "group_epoch of the coordinator's target"),
-        Column("member_epoch", "INT", "epoch of the target that the member has reached"),
-        Column("member_type", "STRING", "protocol of the member itself: classic while the group goes over"),
+        Column("member_epoch", "INT", "epoch of the member's current assignment"),
+        Column("member_type", "STRING", "the member's own protocol: classic during the group's migration"),
         Column("rack_id", "STRING", "client.rack"),
         Column(
             "target_assignment",
             "ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>",
-            "partitions that the coordinator wants the member to hold",
+            "the member's partitions in the coordinator's target assignment",
         ),
     ),
 )
 
 LAG: Final = Table(
     name="lag",
-    doc="how far a group is behind on a partition, and what that number is worth",
+    doc="consumer lag of a group on a partition, with a status that qualifies the value",
     key=("snapshot_id", "group_id", "topic_id", "topic", "partition"),
     columns=(
         *snapshot_columns(),
         Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
         Column("group_id", "STRING", "group.id", nullable=False),
         *partition_key_columns(),
-        Column("owner_member_id", "STRING", "member that holds the partition"),
+        Column("owner_member_id", "STRING", "member that owns the partition"),
         Column("status", "STRING", "OK, NO_COMMIT, DATA_LOSS, NEGATIVE, UNKNOWN, NOT_SUBSCRIBED, NO_MEMBERS"),
-        Column("lag_records", "BIGINT", "offsets between the group and the end; null when it is not known"),
-        Column("raw_lag_records", "BIGINT", "end - committed, with its sign"),
-        Column("committed_offset", "BIGINT", "the commit it was counted from"),
-        Column("log_start_offset", "BIGINT", "first offset that can be read"),
-        Column("end_offset", "BIGINT", "the end counted to: by the isolation level of the group's clients"),
+        Column("lag_records", "BIGINT", "lag in records; null: unknown"),
+        Column("raw_lag_records", "BIGINT", "end offset - committed offset; may be negative"),
+        Column("committed_offset", "BIGINT", "the committed offset used"),
+        Column("log_start_offset", "BIGINT", "first readable offset"),
+        Column("end_offset", "BIGINT", "the end offset used: by the isolation level of the group's clients"),
         Column("read_at", "TIMESTAMP", "when the end was read"),
         Column("arrival_rate_records_per_s", "DOUBLE", "growth of the end offset over the rate window"),
         Column("consume_rate_records_per_s", "DOUBLE", "growth of the committed offset over the rate window"),
-        Column("time_lag_ms", "BIGINT", "age of the oldest record not consumed, by interpolated history"),
         Column(
-            "drain_time_ms", "BIGINT", "time to no lag at the present rates; null when it does not shrink"
+            "time_lag_ms",
+            "BIGINT",
+            "age of the oldest unconsumed record, interpolated from earlier snapshots",
         ),
-        Column("stalled", "BOOLEAN", "lag, records to read, and no commit moved over the rate window"),
-        Column("target_member_id", "STRING", "who shall hold it by the coordinator's target; null: classic"),
+        Column(
+            "drain_time_ms",
+            "BIGINT",
+            "time until the lag is zero at the current rates; null: lag does not shrink",
+        ),
+        Column("stalled", "BOOLEAN", "lag without a commit over the rate window"),
+        Column(
+            "target_member_id", "STRING", "owner in the coordinator's target assignment; null: classic group"
+        ),
     ),
 )

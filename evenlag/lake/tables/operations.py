@@ -1,4 +1,4 @@
-"""Tables of who did what, and of what people were told: approvals, control, alerts, policies, runs."""
+"""Tables of operations: approvals, control actions, alerts, policies, runs, maintenance."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from evenlag.lake.tables.contract import Column, Table, partition_columns, snaps
 
 APPROVAL_REQUESTS: Final = Table(
     name="approval_requests",
-    doc="a plan of mode approve that passed its gates: whether a person is asked, or why not",
+    doc="a plan of mode approve that passed its gates: the request for approval, or why there is none",
     key=("plan_id", "state"),
     columns=(
         *snapshot_columns(),
         Column("plan_id", "STRING", "the plan", nullable=False),
         Column("group_id", "STRING", "group.id", nullable=False),
-        Column(
-            "state", "STRING", "ASKED, or SHADOWED: another plan of the group waits already", nullable=False
-        ),
-        Column("reason", "STRING", "why nobody is asked, in plain words"),
-        Column("at", "TIMESTAMP", "when it was asked, or set aside", nullable=False),
-        Column("answer_by", "TIMESTAMP", "from then on no answer means no"),
+        Column("state", "STRING", "ASKED, or SHADOWED: another plan of the group is pending", nullable=False),
+        Column("reason", "STRING", "why no approval is requested"),
+        Column("at", "TIMESTAMP", "when approval was requested, or the plan was shadowed", nullable=False),
+        Column("answer_by", "TIMESTAMP", "deadline: without an approval the plan expires"),
         Column("run_id", "STRING", "the run of plan_approval that waits"),
     ),
     writer="direct",
@@ -27,7 +25,7 @@ APPROVAL_REQUESTS: Final = Table(
 
 CONTROL_ACTIONS: Final = Table(
     name="control_actions",
-    doc="something a person did to a cluster's hints; what it did to a plan stands in control_events too",
+    doc="a manual action on a cluster's hints; its effect on a plan is in control_events too",
     key=("action_id",),
     columns=(
         *partition_columns(),
@@ -35,9 +33,9 @@ CONTROL_ACTIONS: Final = Table(
         Column("action", "STRING", "WITHDRAW, STOP_ALL or RESUME", nullable=False),
         Column("hint_topic", "STRING", "the hint topic", nullable=False),
         Column("group_id", "STRING", "the group, for WITHDRAW"),
-        Column("plan_id", "STRING", "the plan whose hint stood there; null when it could not be read"),
+        Column("plan_id", "STRING", "the plan of the current hint; null when it could not be read"),
         Column("sequence", "BIGINT", "the hint's sequence number"),
-        Column("reason", "STRING", "why, as the person said", nullable=False),
+        Column("reason", "STRING", "reason that the person gave", nullable=False),
         Column("actor", "STRING", "who", nullable=False),
         Column("at", "TIMESTAMP", "when", nullable=False),
     ),
@@ -46,7 +44,7 @@ CONTROL_ACTIONS: Final = Table(
 
 ALERTS: Final = Table(
     name="alerts",
-    doc="a fault that began or ended: its last row says whether it stands",
+    doc="an alert that was raised or cleared: its last row is its current state",
     key=("kind", "subject", "at"),
     columns=(
         *partition_columns(),
@@ -59,9 +57,9 @@ ALERTS: Final = Table(
         ),
         Column("subject", "STRING", "the group, the table, or the cluster", nullable=False),
         Column("state", "STRING", "RAISED or CLEARED", nullable=False),
-        Column("message", "STRING", "the fault in plain words", nullable=False),
-        Column("at", "TIMESTAMP", "when it was seen", nullable=False),
-        Column("run_id", "STRING", "the run that saw it"),
+        Column("message", "STRING", "description of the fault", nullable=False),
+        Column("at", "TIMESTAMP", "when it was detected", nullable=False),
+        Column("run_id", "STRING", "the run that detected it"),
     ),
     writer="direct",
 )
@@ -95,19 +93,19 @@ RUNS: Final = Table(
 
 DOWNSAMPLED_DAYS: Final = Table(
     name="downsampled_days",
-    doc="a day whose readings were thinned to one lag an hour: what rested on the others stands as it was",
+    doc="a downsampled day: one snapshot an hour remains; results of the other snapshots stay",
     key=("cluster", "day"),
     columns=(
         *partition_columns(),
-        Column("num_snapshots", "INT", "readings of the day before", nullable=False),
-        Column("kept_snapshot_ids", "ARRAY<STRING>", "the ones whose lag is kept", nullable=False),
-        Column("downsampled_at", "TIMESTAMP", "when it was done; null: begun, the next run goes on"),
+        Column("num_snapshots", "INT", "snapshots of the day before downsampling", nullable=False),
+        Column("kept_snapshot_ids", "ARRAY<STRING>", "snapshots whose lag is kept", nullable=False),
+        Column("downsampled_at", "TIMESTAMP", "when it was finished; null: started, the next run continues"),
     ),
 )
 
 TABLE_HEALTH: Final = Table(
     name="table_health",
-    doc="what a check of a table, or of a cluster's readings, found after maintenance",
+    doc="the result of a check of a table, or of a cluster's snapshots, after maintenance",
     key=("cluster", "checked_at", "table_name", "check_name"),
     columns=(
         *partition_columns(),
@@ -119,10 +117,10 @@ TABLE_HEALTH: Final = Table(
             "SCHEMA, PROTOCOL, PROPERTIES, LOG, FILES, ORPHANS, MISSING_DAYS or FRESHNESS",
             nullable=False,
         ),
-        Column("is_ok", "BOOLEAN", "whether it is as it should be", nullable=False),
+        Column("is_ok", "BOOLEAN", "whether the check passed", nullable=False),
         Column("observed", "STRING", "what was found", nullable=False),
         Column("allowed", "STRING", "what is expected", nullable=False),
-        Column("message", "STRING", "the verdict in plain words, and what to do", nullable=False),
+        Column("message", "STRING", "the verdict and the remedy", nullable=False),
     ),
     writer="direct",
 )

@@ -1,4 +1,4 @@
-"""Tables of what was planned, what the gates said and what became of it (gold)."""
+"""Tables of plans, gate results, plan events and outcomes (gold)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ PLANS: Final = Table(
         Column("assignor", "STRING", "the assignor that made it", nullable=False),
         Column("settings", "STRING", "the group's settings as canonical JSON", nullable=False),
         Column("policy_hash", "STRING", "SHA-256 of the policy text", nullable=False),
-        Column("fingerprint", "STRING", "who is in the group and what it takes", nullable=False),
+        Column(
+            "fingerprint", "STRING", "fingerprint of the group's members and subscriptions", nullable=False
+        ),
         Column("payload", "STRING", "the hint's payload, exactly as it would be published", nullable=False),
         Column("payload_bytes", "INT", "size of the payload", nullable=False),
         Column("group_state", "STRING", "state of the group in the snapshot"),
@@ -32,14 +34,14 @@ PLANS: Final = Table(
         Column("group_assignor", "STRING", "assignor that the group had selected"),
         Column("num_members", "INT", "members planned for", nullable=False),
         Column("num_partitions", "INT", "partitions planned", nullable=False),
-        Column("num_unassigned_partitions", "INT", "partitions that nobody takes", nullable=False),
+        Column("num_unassigned_partitions", "INT", "partitions without a subscriber", nullable=False),
         Column(
             "num_unknown_partitions",
             "INT",
             "partitions whose load (lag, or rate by the settings) is not known",
             nullable=False,
         ),
-        Column("num_stalled_partitions", "INT", "partitions that stand still: moving them may not help"),
+        Column("num_stalled_partitions", "INT", "stalled partitions: moving them may not help"),
         Column("moves", "INT", "partitions that leave a live owner", nullable=False),
         Column(
             "count_gap", "INT", "largest difference of counts that a partition could cross", nullable=False
@@ -50,7 +52,9 @@ PLANS: Final = Table(
         Column("violations", "ARRAY<STRING>", "what the checker found wrong with the assignment"),
         Column("run_id", "STRING", "the run that planned it"),
         Column("mode_reason", "STRING", "why it was planned in shadow though the policy allows more"),
-        Column("consecutive_breaches", "INT", "readings in a row, this one included, that ask for a change"),
+        Column(
+            "consecutive_breaches", "INT", "consecutive snapshots, including this one, that need a change"
+        ),
         Column(
             "num_unknown_lags",
             "INT",
@@ -69,8 +73,8 @@ PLAN_ASSIGNMENTS: Final = Table(
         Column("plan_id", "STRING", "the plan", nullable=False),
         Column("group_id", "STRING", "group.id", nullable=False),
         *partition_key_columns(),
-        Column("owner_before", "STRING", "member_id that holds it; null when nobody does"),
-        Column("owner_after", "STRING", "member_id that shall hold it; null when nobody takes it"),
+        Column("owner_before", "STRING", "member_id of the current owner; null: none"),
+        Column("owner_after", "STRING", "member_id of the planned owner; null: no subscriber"),
         Column(
             "owner_after_key", "STRING", "the same as the hint names it: i:<instance id> or m:<member id>"
         ),
@@ -90,7 +94,7 @@ DECISIONS: Final = Table(
         Column("group_id", "STRING", "group.id", nullable=False),
         Column("policy_hash", "STRING", "SHA-256 of the policy text", nullable=False),
         Column("policy_mode", "STRING", "mode by the policy: shadow, approve or auto", nullable=False),
-        Column("mode", "STRING", "mode that held: shadow where the group cannot be hinted or backs off"),
+        Column("mode", "STRING", "effective mode: shadow if the group cannot get hints or backs off"),
         Column(
             "decision",
             "STRING",
@@ -99,7 +103,9 @@ DECISIONS: Final = Table(
         ),
         Column("reason", "STRING", "why, in plain words"),
         Column("is_breach", "BOOLEAN", "whether the assignor would change the group; null: not planned"),
-        Column("consecutive_breaches", "INT", "readings in a row, this one included, that ask for a change"),
+        Column(
+            "consecutive_breaches", "INT", "consecutive snapshots, including this one, that need a change"
+        ),
         Column("gain", "DOUBLE", "relative fall of the most loaded member's load, by the plan"),
         Column("plan_id", "STRING", "the plan, when one was proposed"),
         Column("run_id", "STRING", "the run"),
@@ -131,14 +137,14 @@ _EVENT_COLUMNS: Final = (
 
 PLAN_EVENTS: Final = Table(
     name="plan_events",
-    doc="something that happened to a plan, told by a Spark job",
+    doc="an event of a plan, written by a Spark job",
     key=("plan_id", "event"),
     columns=_EVENT_COLUMNS,
 )
 
 CONTROL_EVENTS: Final = Table(
     name="control_events",
-    doc="something that happened to a plan, told where no JVM runs: the publisher and the command",
+    doc="an event of a plan, written without a JVM: by the publisher and the CLI",
     key=("plan_id", "event"),
     columns=_EVENT_COLUMNS,
     writer="direct",
@@ -181,15 +187,19 @@ OUTCOMES: Final = Table(
         Column("group_id", "STRING", "group.id", nullable=False),
         Column("outcome", "STRING", "APPLIED, IGNORED or EXPIRED", nullable=False),
         Column("reason", "STRING", "why, in plain words"),
-        Column("adherence", "DOUBLE", "share of the hinted partitions that their hinted members hold"),
+        Column("adherence", "DOUBLE", "share of the hinted partitions that their hinted members own"),
         Column("max_member_lag_before_records", "BIGINT", "lag of the most loaded member when planned"),
         Column("max_member_lag_predicted_records", "BIGINT", "the same by the plan"),
-        Column("max_member_lag_actual_records", "BIGINT", "the same as seen, of the partitions known"),
+        Column(
+            "max_member_lag_actual_records", "BIGINT", "the actual value, of the partitions with known lag"
+        ),
         Column("total_lag_before_records", "BIGINT", "lag of the group when planned"),
-        Column("total_lag_actual_records", "BIGINT", "lag of the group as seen, of the partitions known"),
+        Column(
+            "total_lag_actual_records", "BIGINT", "actual lag of the group, of the partitions with known lag"
+        ),
         Column("lag_skew_before", "DOUBLE", "most loaded member over the mean, when planned"),
         Column("lag_skew_predicted", "DOUBLE", "the same by the plan"),
-        Column("lag_skew_actual", "DOUBLE", "the same as seen; null: not all lag is known"),
+        Column("lag_skew_actual", "DOUBLE", "the actual value; null: not all lag is known"),
         Column("run_id", "STRING", "the run"),
         Column("target_adherence", "DOUBLE", "the share by the coordinator's target; null: classic protocol"),
         *_UNKNOWN_COLUMNS,
@@ -210,7 +220,7 @@ PLAN_EVALUATIONS: Final = Table(
         Column("scored_after_ms", "BIGINT", "from the publishing to the scoring snapshot", nullable=False),
         Column("outcome", "STRING", "APPLIED, IGNORED, EXPIRED or WITHDRAWN", nullable=False),
         Column("outcome_reason", "STRING", "why, in plain words"),
-        Column("paid_off", "BOOLEAN", "whether the plan was worth it; null: open, as the reason says"),
+        Column("paid_off", "BOOLEAN", "whether the plan paid off; null: unknown, see the reason"),
         Column("reason", "STRING", "the verdict in plain words", nullable=False),
         Column("max_member_lag_before_records", "BIGINT", "lag of the most loaded member when planned"),
         Column("max_member_lag_predicted_records", "BIGINT", "the same by the plan"),

@@ -1,4 +1,4 @@
-"""Tables of what other policies would have done: scored at the moment, and replayed over a period (gold)."""
+"""Tables of candidate policies: scored at snapshots, and simulated over a period (gold)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COMPARISONS: Final = Table(
         *_POLICY_COLUMNS,
         Column("reason", "STRING", "why it could not be scored; null when it was"),
         Column("num_members", "INT", "members of the group"),
-        Column("num_partitions", "INT", "partitions of the topics that they take"),
+        Column("num_partitions", "INT", "partitions of the topics that they subscribe to"),
         Column("num_unknown_partitions", "INT", "of these, the ones whose lag is not known"),
-        Column("num_unassigned_partitions", "INT", "of these, the ones that nobody would hold"),
+        Column("num_unassigned_partitions", "INT", "of these, partitions without a subscriber"),
         Column("moves", "INT", "partitions that would leave a live owner"),
-        Column("min_member_partitions", "INT", "the fewest partitions that a member would hold"),
-        Column("max_member_partitions", "INT", "the most partitions that a member would hold"),
+        Column("min_member_partitions", "INT", "the fewest partitions that a member would own"),
+        Column("max_member_partitions", "INT", "the most partitions that a member would own"),
         Column("count_gap", "INT", "largest difference of counts that a partition could cross"),
         Column("balance_score", "BIGINT", "sum over all pairs of members of how far their counts differ"),
         Column("max_member_lag_records", "BIGINT", "lag of the member that would be furthest behind"),
@@ -49,14 +49,14 @@ COMPARISONS: Final = Table(
 _REPLAY_COLUMNS: Final = (
     *partition_columns(),
     *_POLICY_COLUMNS,
-    Column("reason", "STRING", "why it could not be replayed; null when it was"),
-    Column("period_start", "TIMESTAMP", "reading that the replay starts from", nullable=False),
-    Column("period_end", "TIMESTAMP", "reading that it ends with", nullable=False),
-    Column("num_snapshots", "INT", "readings in the period, with the group in them", nullable=False),
-    Column("num_partitions", "INT", "partitions replayed"),
+    Column("reason", "STRING", "why it could not be simulated; null: it was"),
+    Column("period_start", "TIMESTAMP", "snapshot at which the simulation starts", nullable=False),
+    Column("period_end", "TIMESTAMP", "snapshot at which it ends", nullable=False),
+    Column("num_snapshots", "INT", "snapshots in the period that contain the group", nullable=False),
+    Column("num_partitions", "INT", "partitions simulated"),
     Column("num_members", "INT", "different members in the period"),
     Column("protocol", "STRING", "COOPERATIVE or EAGER: what a rebalance stops; null for observed"),
-    Column("at", "ARRAY<TIMESTAMP>", "moments of the readings; what follows as arrays stands beside them"),
+    Column("at", "ARRAY<TIMESTAMP>", "moments of the snapshots; the arrays below have one value for each"),
     Column("lag_records", "ARRAY<BIGINT>", "lag of the group"),
     Column("max_member_lag_records", "ARRAY<BIGINT>", "lag of the member that is furthest behind"),
     Column("time_lag_ms", "ARRAY<BIGINT>", "age of the oldest record of the group not yet processed"),
@@ -64,30 +64,32 @@ _REPLAY_COLUMNS: Final = (
     Column("max_lag_records", "BIGINT", "largest lag of the group at a snapshot"),
     Column("p95_time_lag_ms", "BIGINT", "time lag that is not exceeded for 95 % of the partitions' time"),
     Column("max_time_lag_ms", "BIGINT", "largest time lag of a partition at a snapshot"),
-    Column("drain_from", "TIMESTAMP", "when most lag was really seen: the same for all policies of a group"),
+    Column(
+        "drain_from", "TIMESTAMP", "when the observed lag was largest: the same for all policies of a group"
+    ),
     Column(
         "drain_time_ms",
         "BIGINT",
         "from then until all that had arrived was processed; null: not in the period",
     ),
     Column("moves", "INT", "partitions that left a live owner, taking over included"),
-    Column("takeover_moves", "INT", "of these, at the first reading, from who really held them"),
+    Column("takeover_moves", "INT", "of these, at the first snapshot, from the observed owners"),
     Column("rebalances", "INT", "rebalances, taking over included"),
     Column("forced_rebalances", "INT", "of these, because members, subscriptions or partitions changed"),
-    Column("paused_ms", "BIGINT", "time for which partitions stood still in rebalances, summed over them"),
+    Column("paused_ms", "BIGINT", "time for which partitions were paused in rebalances, summed over them"),
     Column("arrived_records", "BIGINT", "records that arrived in the period"),
     Column("processed_records", "BIGINT", "records that were processed in it"),
-    Column("num_observed_capacities", "INT", "members whose capacity was seen: busy for long enough"),
-    Column(
-        "num_assumed_capacities", "INT", "members whose capacity was taken from others, or is a lower bound"
-    ),
+    Column("num_observed_capacities", "INT", "members with an observed capacity: busy for long enough"),
+    Column("num_assumed_capacities", "INT", "members whose capacity is that of others, or a lower bound"),
     Column(
         "median_error",
         "DOUBLE",
-        "observed only: median over readings of |replayed - seen| lag by what was seen",
+        "observed only: median over snapshots of |simulated - observed| lag, relative to the observed lag",
     ),
     Column("p95_error", "DOUBLE", "observed only: the same, 95th percentile"),
-    Column("median_error_records", "DOUBLE", "observed only: median over readings of |replayed - seen| lag"),
+    Column(
+        "median_error_records", "DOUBLE", "observed only: median over snapshots of |simulated - observed| lag"
+    ),
     Column("p95_error_records", "DOUBLE", "observed only: the same, 95th percentile"),
     Column("comparison_id", "STRING", "hash of what was compared: policies, snapshots, model"),
     Column("num_unknown_ages", "INT", "partitions whose first backlog has no known age: times are minima"),
@@ -104,14 +106,14 @@ _REPLAY_COLUMNS: Final = (
 
 REPLAYS: Final = Table(
     name="replays",
-    doc="a day of a group replayed under a policy, from the state that was seen at the day's first reading",
+    doc="a day of a group simulated under a policy, from the state in the day's first snapshot",
     key=("day", "group_id", "policy"),
     columns=_REPLAY_COLUMNS,
 )
 
 CONTINUOUS_REPLAYS: Final = Table(
     name="continuous_replays",
-    doc="a period of several days of a group replayed under a policy in one go; day is the period's first",
+    doc="a period of several days of a group simulated under a policy; day is its first day",
     key=("day", "group_id", "policy"),
     columns=_REPLAY_COLUMNS,
 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 PLAN = "c3" * 32
 EVEN = Seen({"a1": (0, 1), "b1": (2, 3)})

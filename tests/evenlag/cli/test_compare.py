@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 
 def _replay(group: str, policy: str, time_lag_ms: int, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from evenlag.queries.comparisons import OptimalityGaps, count_left_out, not_comp
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 DAY = date(2026, 3, 1)
 BY = "p95_time_lag_ms"

@@ -14,7 +14,7 @@ from tests.support.lakes.command_lake import write_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.usefixtures("spark")
 

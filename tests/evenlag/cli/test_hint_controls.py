@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
-    from tests.evenlag.cli.conftest import Evenlag
+    from sandbox.kafka.broker import Broker
+    from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.broker
 

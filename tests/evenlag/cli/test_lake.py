@@ -13,7 +13,7 @@ from tests.support.spark_tables import unset_properties
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 
 def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.lake.tables import PLANS
-from evenlag.publishing import approvals
+from evenlag.publishing import approval_requests, approvals, waiting_plans
 from evenlag.publishing.publish import publish_hints
 from tests.support.live_plan import LiveGroup
 from tests.support.spark_tables import together
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
-    from tests.evenlag.cli.conftest import Evenlag
+    from sandbox.kafka.broker import Broker
+    from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.broker
 
@@ -123,20 +123,22 @@ def test_one_plan_of_a_group_is_asked_for_at_a_time_and_later_ones_stay_in_shado
 ) -> None:
     now = datetime.now(UTC)
     first = live.plan(age_s=60)
-    ask = approvals.ask(live.loaded, live.name, first, run_id="run 1", now=now)
+    ask = approval_requests.request_approval(live.loaded, live.name, first, run_id="run 1", now=now)
     assert ask.answer_by == now + timedelta(hours=1)
-    again = approvals.ask(live.loaded, live.name, first, run_id="run 1", now=now + timedelta(minutes=5))
+    again = approval_requests.request_approval(
+        live.loaded, live.name, first, run_id="run 1", now=now + timedelta(minutes=5)
+    )
     assert again == ask
-    with pytest.raises(approvals.NotWaitingError, match="by the run run 1 already"):
-        approvals.ask(live.loaded, live.name, first, run_id="by hand", now=now)
+    with pytest.raises(waiting_plans.NotWaitingError, match="by the run run 1 already"):
+        approval_requests.request_approval(live.loaded, live.name, first, run_id="by hand", now=now)
 
     second = live.plan(age_s=5)
     slot = live.slots[second]
-    heads = approvals.find_waiting(live.loaded, live.name, slot + timedelta(microseconds=7))
+    heads = waiting_plans.find_waiting(live.loaded, live.name, slot + timedelta(microseconds=7))
     assert [head["plan_id"] for head in heads] == [second]
-    assert approvals.set_aside_shadowed(live.loaded, live.name, heads, run_id="cycle", now=now) == []
-    with pytest.raises(approvals.NotWaitingError, match="stays in shadow: plan"):
-        approvals.ask(live.loaded, live.name, second, run_id="run 2", now=now)
+    assert approval_requests.set_aside_shadowed(live.loaded, live.name, heads, run_id="cycle", now=now) == []
+    with pytest.raises(waiting_plans.NotWaitingError, match="stays in shadow: plan"):
+        approval_requests.request_approval(live.loaded, live.name, second, run_id="run 2", now=now)
     shown = {
         plan["plan_id"]: plan["reason"]
         for plan in json.loads(evenlag("plans", "--lake", live.lake, "--json").stdout)["plans"]
@@ -149,7 +151,10 @@ def test_one_plan_of_a_group_is_asked_for_at_a_time_and_later_ones_stay_in_shado
         live.loaded, live.name, first, approve=False, actor="ada", reason="no", run_id="run 1", now=now
     )
     third = live.plan(age_s=0)
-    assert approvals.ask(live.loaded, live.name, third, run_id="run 3", now=now).group_id == live.group_id
+    assert (
+        approval_requests.request_approval(live.loaded, live.name, third, run_id="run 3", now=now).group_id
+        == live.group_id
+    )
 
 
 def test_while_one_group_waits_for_a_person_the_others_are_published(live: LiveGroup) -> None:
@@ -157,7 +162,7 @@ def test_while_one_group_waits_for_a_person_the_others_are_published(live: LiveG
     now = datetime.now(UTC)
     live.add_rule("waiting", "approve")
     live.set_mode("auto")
-    approvals.ask(live.loaded, live.name, waiting, run_id="run", now=now)
+    approval_requests.request_approval(live.loaded, live.name, waiting, run_id="run", now=now)
     plan = live.plan(mode="auto", approved=True)
     report = publish_hints(live.loaded, live.name, now, "cycle")
     assert [published for _, published, _ in report.published] == [plan]

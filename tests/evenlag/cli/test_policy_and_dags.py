@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tests.evenlag.cli.conftest import Evenlag
+    from tests.support.fixtures.command import Evenlag
 
 POLICY = """\
 lake: s3a://bucket/lake

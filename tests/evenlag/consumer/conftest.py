@@ -13,7 +13,7 @@ from tests.support.hints import NUM_PARTITIONS, Cluster, Runner
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 
 @pytest.fixture

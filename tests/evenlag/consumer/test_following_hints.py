@@ -25,7 +25,7 @@ from tests.support.hints import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 

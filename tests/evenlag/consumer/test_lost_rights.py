@@ -18,7 +18,7 @@ from kafka.admin import (
 
 from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
 from evenlag.doctor.runner import run_lanes
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
 from tests.support.hints import Cluster, Runner, is_settled, wait_until
 
 if TYPE_CHECKING:

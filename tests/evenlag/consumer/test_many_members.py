@@ -12,7 +12,7 @@ from tests.bench.settling import measure
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
 

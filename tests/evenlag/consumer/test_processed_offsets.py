@@ -12,6 +12,7 @@ import pytest
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from evenlag.consumer import ProcessedOffsets
+from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import read_live_groups
 from examples.consume import consume
 from tests.support.hints import Cluster, Runner, is_settled, wait_until
@@ -19,7 +20,7 @@ from tests.support.hints import Cluster, Runner, is_settled, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 NUM_PARTITIONS = 6
@@ -45,7 +46,7 @@ def test_the_example_handles_every_record_once_while_hints_move_its_partitions(c
         handled.append((who, record.partition, record.offset))
 
     def is_placed(parts: list[list[int]]) -> bool:
-        live = read_live_groups(cluster.admin, [cluster.group_id])[cluster.group_id]
+        live = read_live_groups(cluster.admin, {cluster.group_id: GroupType.CLASSIC})[cluster.group_id]
         held = {key: sorted(n for numbers in by.values() for n in numbers) for key, by in live.held.items()}
         return held == {f"i:pod-{index}": numbers for index, numbers in enumerate(parts)}
 

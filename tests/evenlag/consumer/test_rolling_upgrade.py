@@ -19,7 +19,7 @@ from tests.support.hints import Cluster, Runner, is_settled, place, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 NUM_PARTITIONS = 4

@@ -8,16 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.airflow.dag_bundle import dag_texts
-from evenlag.doctor.airflow_checks import (
-    airflow_checks,
-    check_connection,
-    check_dag_files,
-    judge_dags,
-    judge_health,
-    judge_heartbeat,
-    judge_imports,
-)
 from evenlag.doctor.broker_checks import check_answer, check_clock, check_cluster_id, check_versions
 from evenlag.doctor.group_checks import (
     check_assignors,
@@ -40,13 +30,6 @@ from evenlag.doctor.network import judge_expiry, split_server
 from evenlag.doctor.permission_checks import Grants, missing_operations
 from evenlag.doctor.policy_checks import check_rules, check_secrets
 from evenlag.doctor.runner import run_lanes
-from evenlag.doctor.spark_checks import (
-    check_master,
-    check_packages,
-    judge_jars,
-    judge_java,
-    judge_python,
-)
 from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import simple_type
@@ -287,91 +270,6 @@ def test_trying_to_write_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 # Spark and Airflow ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ('openjdk version "17.0.12" 2024-07-16', "ok"),
-        ('java version "1.8.0_401"', "failed"),
-        ('openjdk version "11.0.2"', "failed"),
-        ("Segmentation fault", "failed"),
-    ],
-)
-def test_an_old_java_is_told(text: str, verdict: str) -> None:
-    assert worst(judge_java("java", text)) == verdict
-
-
-def test_packages_jars_and_pythons_have_to_fit() -> None:
-    good = {"pyspark": "4.1.3", "pyspark-client": "4.1.3", "delta-spark": "4.4.0"}
-    assert worst(check_packages(good)) == "ok"
-    assert worst(check_packages(good | {"pyspark-client": "4.1.2"})) == "failed"
-    assert worst(check_packages(dict.fromkeys(good))) == "skipped"
-    jars = ["delta-spark_4.1_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"]
-    assert worst(judge_jars(jars, "f", "4.4.0")) == "ok"
-    assert worst(judge_jars(jars, "f", "4.3.0")) == "failed"
-    assert worst(judge_jars([*jars, "delta-spark_2.13-4.0.0.jar"], "f", "4.4.0")) == "failed"
-    assert worst(judge_jars(jars[:1], "f", "4.4.0")) == "failed"
-    assert worst(judge_jars([], "f", "4.4.0")) == "warning"
-    assert worst(judge_python("python3", "3.9", "3.11")) == "failed"
-
-
-def test_a_spark_master_is_knocked_at() -> None:
-    connection = '{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}'
-    found = check_master({"AIRFLOW_CONN_SPARK_DEFAULT": connection})
-    assert worst(found) == "failed"
-    assert "127.0.0.1:1" in found[0].told
-    assert worst(check_master({"EVENLAG_SPARK_MASTER": "local[*]"})) == "ok"
-    assert worst(check_master({})) == "skipped"
-
-
-@pytest.mark.parametrize(
-    ("value", "verdict"),
-    [
-        ("spark://local[*]", "failed"),
-        ('{"conn_type": "spark"}', "failed"),
-        ('{"conn_type": "spark", "host": "local[*]"}', "ok"),
-        ("", "skipped"),
-    ],
-)
-def test_the_spark_connection_is_json_with_a_master(value: str, verdict: str) -> None:
-    assert worst(check_connection({"AIRFLOW_CONN_SPARK_DEFAULT": value})) == verdict
-
-
-def test_dag_files_of_another_version_are_told(tmp_path: Path) -> None:
-    environ = {"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path)}
-    assert worst(check_dag_files(environ)) == "failed"
-    for name, text in dag_texts().items():
-        (tmp_path / "evenlag_dags" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "evenlag_dags" / name).write_text(text, encoding="utf-8")
-    assert worst(check_dag_files(environ)) == "ok"
-    (tmp_path / "evenlag_dags" / "lag_rebalance.py").write_text("# older", encoding="utf-8")
-    [found] = check_dag_files(environ)
-    assert found.told.endswith("of another version: lag_rebalance.py")
-    assert found.todo == f"evenlag dags install {tmp_path}"
-
-
-def test_airflow_s_answers_are_judged() -> None:
-    healthy = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
-    assert worst(judge_health(healthy)) == "ok"
-    [found] = judge_health(healthy | {"scheduler": {"status": "unhealthy"}})
-    assert found.told == "scheduler is unhealthy"
-    assert worst(judge_imports({"import_errors": []})) == "ok"
-    broken = {"filename": "lag.py", "stack_trace": "Traceback\n  …\nDagPolicyError: no file\n"}
-    assert judge_imports({"import_errors": [broken]})[0].told == "lag.py: DagPolicyError: no file"
-    assert worst(judge_dags({"a": False})) == "ok"
-    assert worst(judge_dags({"a": True})) == "warning"
-    assert worst(judge_dags({"a": None})) == "failed"
-    assert worst(judge_heartbeat(300, ["*/5 * * * *"], NOW)) == "ok"
-    assert worst(judge_heartbeat(300, ["*/5 * * * *", "* * * * *"], NOW)) == "warning"
-    assert worst(judge_heartbeat(300, ["0 0 L * *"], NOW)) == "skipped"
-
-
-def test_an_airflow_that_is_not_there_fails_what_asks_it() -> None:
-    checks = {check.full_name: check for check in airflow_checks(None, "http://127.0.0.1:1", {})}
-    [found] = checks["airflow.health"].look()
-    assert found.verdict is Verdict.FAILED
-    assert "127.0.0.1:1" in found.told
 
 
 # Running --------------------------------------------------------------------------------------------------

@@ -11,16 +11,16 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.errors import KafkaAuthenticationError, KafkaUnreachableError
-from evenlag.kafka.cluster_reader import ClusterReader, ClusterReading
+from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot
 from evenlag.kafka.connection import admin_client
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.hint_topic import read_max_bytes
-from sandbox.kafka_python_rejoin_fix import finish_joins
+from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -74,11 +74,11 @@ def of_topic(table: Any, topic: str) -> dict[int, dict[str, Any]]:
     return {row["partition"]: row for row in table.to_pylist() if row["topic"] == topic}
 
 
-def commits_of(reading: ClusterReading, group: str) -> list[dict[str, Any]]:
+def commits_of(reading: ClusterSnapshot, group: str) -> list[dict[str, Any]]:
     return [row for row in reading.commits.to_pylist() if row["group_id"] == group]
 
 
-def members_of(reading: ClusterReading, group: str) -> list[dict[str, Any]]:
+def members_of(reading: ClusterSnapshot, group: str) -> list[dict[str, Any]]:
     return [row for row in reading.members.to_pylist() if row["group_id"] == group]
 
 
@@ -222,8 +222,8 @@ def test_ignored_and_internal_topics_are_not_read(admin: Any, unique: Callable[[
     hints = unique("hints")
     make_topic(admin, hints, 1)
     reading = ClusterReader(admin, ignored_topics=frozenset({hints})).read()
-    assert hints not in reading.survey.partitions.names
-    assert "__consumer_offsets" not in reading.survey.partitions.names
+    assert hints not in reading.inventory.partitions.names
+    assert "__consumer_offsets" not in reading.inventory.partitions.names
 
 
 def test_a_broker_that_does_not_answer_is_named_with_what_to_check() -> None:

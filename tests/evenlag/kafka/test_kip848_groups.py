@@ -10,7 +10,8 @@ import pytest
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.groups import Listed, describe_groups, find_coordinators
+from evenlag.kafka.coordinators import find_coordinators
+from evenlag.kafka.groups import GroupListing, describe_groups
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
 from evenlag.policy.cluster_settings import ClusterSettings
 from tests.support.kip848.members import NewerMember
@@ -18,7 +19,7 @@ from tests.support.kip848.members import NewerMember
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 
@@ -75,7 +76,7 @@ def test_members_of_the_newer_protocol_are_read_with_what_they_take_and_hold(
 def test_a_group_that_is_not_there_is_an_error_of_its_own(admin: Any, unique: Callable[[str], str]) -> None:
     name = unique("nobody")
     calls = BrokerCalls(admin, budget=RequestBudget(100), deadline=Deadline(60), timeout_s=30, max_failures=3)
-    listed = {name: Listed("Stable", "consumer", "consumer")}
+    listed = {name: GroupListing("Stable", "consumer", "consumer")}
     (row,) = describe_groups(calls, listed, find_coordinators(calls, [name]))
     assert row.get("member_id") is None
     assert "GroupIdNotFound" in row["error"]

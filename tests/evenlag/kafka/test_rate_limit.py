@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evenlag.kafka.arrow_rows import Problem, find_problems, problem_rows
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
-from spark_jobs.steps.distributed_read import deal
+from spark_jobs.steps.read_tasks import partition_work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +80,7 @@ def test_shares_hold_every_row_once_and_few_tasks_ask_the_same_broker(
     owner: list[int], num_tasks: int, max_shares: int, min_size: int
 ) -> None:
     owners = np.array(owner, dtype=np.int64)
-    dealt = deal(owners, num_tasks, max_shares, min_size)
+    dealt = partition_work(owners, num_tasks, max_shares, min_size)
     assert len(dealt) <= num_tasks
     assert all(len(rows) for rows in dealt)
     assert sorted(row for rows in dealt for row in rows.tolist()) == list(range(len(owner)))

@@ -12,16 +12,16 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.groups import find_coordinators
+from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, ReadingLimits, RequestBudget
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.broker import Broker
+from sandbox.kafka.broker import Broker
 from tests.support.two_brokers import SecondBroker, StallingProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evenlag.kafka.cluster_reader import ClusterReading
+    from evenlag.kafka.cluster_reader import ClusterSnapshot
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -71,8 +71,8 @@ def fill(admin: Any) -> None:
             time.sleep(0.2)
 
 
-def errors_by_leader(reading: ClusterReading) -> dict[int, set[str | None]]:
-    leaders = reading.survey.partitions.leader.tolist()
+def errors_by_leader(reading: ClusterSnapshot) -> dict[int, set[str | None]]:
+    leaders = reading.inventory.partitions.leader.tolist()
     found: dict[int, set[str | None]] = {}
     for leader, error in zip(leaders, reading.offsets["error"].to_pylist(), strict=True):
         found.setdefault(leader, set()).add(error)
@@ -85,7 +85,7 @@ def test_a_stalled_broker_is_left_alone_and_the_other_is_read(cluster: tuple[Any
     assert whole.problems == []
     assert whole.num_unread_partitions == 0
     assert {row["group_id"] for row in whole.commits.to_pylist()} == set(GROUPS)
-    mine = {name for name, node in whole.survey.coordinators.items() if node == 2}
+    mine = {name for name, node in whole.inventory.coordinators.items() if node == 2}
     assert mine
     assert mine < set(GROUPS)
 

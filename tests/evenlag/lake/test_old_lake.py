@@ -24,7 +24,7 @@ from evenlag.lake.tables import (
     TABLES,
     Table,
 )
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import DAY, NOW, frame
 from tests.support.spark_tables import write_foreign_table
@@ -97,7 +97,7 @@ def test_readers_without_a_jvm_refuse_it(old: Path) -> None:
 
 def test_the_writer_without_a_jvm_writes_nothing(old: Path) -> None:
     row = {"cluster": "c", "day": DAY, "action_id": "a", "action": "RESUME", "at": datetime.now(UTC)}
-    with pytest.raises(OldLakeError) as error, direct_writer(str(old), CONTROL_ACTIONS) as writer:
+    with pytest.raises(OldLakeError) as error, delta_rs_writer(str(old), CONTROL_ACTIONS) as writer:
         writer.append([row])
     check_message(str(error.value))
     assert not (old / CONTROL_ACTIONS.name).exists()

@@ -14,7 +14,7 @@ from evenlag.errors import SchemaError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import CONTROL_ACTIONS, RUNS, SNAPSHOTS, Column, Table
-from evenlag.lake.writer import direct_writer
+from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import DAY, NOW, frame, marker
 
@@ -111,7 +111,7 @@ def test_a_table_written_without_spark_gains_columns_too(tmp_path: Path) -> None
         ("new", newer(CONTROL_ACTIONS), more),
         ("old again", CONTROL_ACTIONS, {}),
     ):
-        with direct_writer(root, table) as writer:
+        with delta_rs_writer(root, table) as writer:
             writer.append([row | {"action_id": name, "at": NOW} | added])
     rows = LakeReader(root).read(newer(CONTROL_ACTIONS)).to_pylist()
     assert {found["action_id"]: found["note"] for found in rows} == {
@@ -123,6 +123,6 @@ def test_a_table_written_without_spark_gains_columns_too(tmp_path: Path) -> None
     columns = tuple(replace(c, type="BIGINT") if c.name == "at" else c for c in CONTROL_ACTIONS.columns)
     with (
         pytest.raises(SchemaError, match="control_actions: column at is timestamp in the lake and bigint"),
-        direct_writer(root, replace(CONTROL_ACTIONS, columns=columns)) as writer,
+        delta_rs_writer(root, replace(CONTROL_ACTIONS, columns=columns)) as writer,
     ):
         writer.append([row | {"action_id": "bad", "at": 1}])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
-from evenlag.monitoring.metrics import read_figures
+from evenlag.monitoring.metrics import read_metrics
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker
 
@@ -86,7 +86,7 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
         plan("older", BEFORE) | {"outcome": "IGNORED"},
     ]
     lake.append(OUTCOMES, frame(spark, OUTCOMES, outcomes), "outcomes")
-    figures = read_figures(lake.paths.root, "c", NOW)
+    figures = read_metrics(lake.paths.root, "c", NOW)
     assert figures["plans.made"] == 2
     counts = {"proposed": 2, "rejected": 1, "published": 1, "withdrawn": 1}
     assert {name: figures[f"plans.{name}"] for name in EVENTS} == {
@@ -98,12 +98,12 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
 
 def test_lag_that_is_not_known_is_counted_and_is_no_lag_of_zero(lake: Lake) -> None:
     append_markers(lake)
-    figures = read_figures(lake.paths.root, "c", NOW)
+    figures = read_metrics(lake.paths.root, "c", NOW)
     assert (figures["lag.records"], figures["lag.unknown_partitions"]) == (0, 0)
     append_lag(lake, [None, None], "dark")
-    figures = read_figures(lake.paths.root, "c", NOW)
+    figures = read_metrics(lake.paths.root, "c", NOW)
     assert "lag.records" not in figures
     assert figures["lag.unknown_partitions"] == 2
     append_lag(lake, [300, 4], "known")
-    figures = read_figures(lake.paths.root, "c", NOW)
+    figures = read_metrics(lake.paths.root, "c", NOW)
     assert (figures["lag.records"], figures["lag.unknown_partitions"]) == (304, 2)

@@ -12,7 +12,7 @@ from evenlag.errors import PolicyError, SecretError
 from evenlag.lake.tables import TABLES
 from evenlag.policy.cluster_settings import PrivacySettings
 from evenlag.policy.loader import parse_policy
-from evenlag.policy.pseudonymize import Hider
+from evenlag.policy.pseudonymize import Pseudonymizer
 
 ROWS: list[dict[str, Any]] = [
     {"member_id": "a-1", "client_id": "a", "client_host": "/10.0.0.1"},
@@ -27,13 +27,13 @@ def settings(text: str) -> PrivacySettings:
 
 
 def test_by_default_all_is_kept_and_no_row_is_copied() -> None:
-    assert Hider.of(PrivacySettings()).hide(ROWS) is ROWS
+    assert Pseudonymizer.of(PrivacySettings()).apply(ROWS) is ROWS
 
 
 def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "first key")
     privacy = settings("{hosts: hash, client_ids: drop, key: {env: KEY}}")
-    first, second, empty = Hider.of(privacy).hide(ROWS)
+    first, second, empty = Pseudonymizer.of(privacy).apply(ROWS)
     assert first["client_host"] == second["client_host"]
     assert first["client_host"].startswith("~")
     assert "10.0" not in first["client_host"]
@@ -42,13 +42,13 @@ def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.Monk
     assert empty == ROWS[2]
     assert ROWS[0]["client_host"] == "/10.0.0.1", "what was read is not changed"
     monkeypatch.setenv("KEY", "another key")
-    assert Hider.of(privacy).hide(ROWS)[0]["client_host"] != first["client_host"]
+    assert Pseudonymizer.of(privacy).apply(ROWS)[0]["client_host"] != first["client_host"]
 
 
 def test_the_same_text_in_two_columns_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "k")
     privacy = settings("{hosts: hash, client_ids: hash, key: {env: KEY}}")
-    [row] = Hider.of(privacy).hide([{"client_id": "same", "client_host": "same"}])
+    [row] = Pseudonymizer.of(privacy).apply([{"client_id": "same", "client_host": "same"}])
     assert row["client_id"] != row["client_host"]
 
 
@@ -57,17 +57,17 @@ def test_without_its_key_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> N
         settings("{hosts: hash}")
     monkeypatch.delenv("KEY", raising=False)
     with pytest.raises(SecretError, match="KEY"):
-        Hider.of(settings("{hosts: hash, key: {env: KEY}}")).hide(ROWS)
+        Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}")).apply(ROWS)
 
 
 def test_what_travels_to_an_executor_hides_alike_and_does_not_show_its_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KEY", "do not show")
-    hider = Hider.of(settings("{hosts: hash, key: {env: KEY}}"))
-    assert "do not show" not in repr(hider)
-    travelled = pickle.loads(pickle.dumps(hider))  # noqa: S301  # made right here
-    assert travelled.hide(ROWS) == hider.hide(ROWS)
+    pseudonymizer = Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}"))
+    assert "do not show" not in repr(pseudonymizer)
+    travelled = pickle.loads(pickle.dumps(pseudonymizer))  # noqa: S301  # made right here
+    assert travelled.apply(ROWS) == pseudonymizer.apply(ROWS)
 
 
 def test_the_page_tells_every_table_that_holds_such_a_column() -> None:

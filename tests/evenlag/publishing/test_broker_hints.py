@@ -10,13 +10,14 @@ import pytest
 
 from assignor_core.errors import HintSignatureError
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint
+from evenlag.enums import GroupType
 from evenlag.errors import JobError, KafkaUnreachableError
 from evenlag.kafka.connection import librdkafka_settings
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
 from evenlag.publishing import await_target
-from evenlag.publishing.await_target import ask_until_taken_up, is_taken_up
+from evenlag.publishing.await_target import await_target_assignment, is_taken_up
 from evenlag.publishing.hint_topic import decode_group_hint
 
 if TYPE_CHECKING:
@@ -112,14 +113,15 @@ class Coordinators:
             raise KafkaUnreachableError("nobody is let in")
         return "id"
 
-    def look(self, _client: object, _names: object, *, of_brokers: Any, limits: object) -> Any:
+    def look(self, _client: object, group_types: Any, limits: object) -> Any:
         assert limits
+        assert set(group_types.values()) == {GroupType.CONSUMER}
         taken: Any = BROKERS.assignment
         return {
             name: group(taken if self.asked.count(name) >= self._takes_up_after else {"i:a": {}})
             if name != "gone"
             else LiveGroup("Dead", None, None)
-            for name in of_brokers
+            for name in group_types
         }
 
 
@@ -137,10 +139,10 @@ def test_a_coordinator_is_asked_until_its_target_is_as_hinted_and_three_times_at
     coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
     coordinators._takes_up_after = 2
-    assert ask_until_taken_up(None, cluster, {"a": BROKERS, "b": BROKERS}) == {}
+    assert await_target_assignment(None, cluster, {"a": BROKERS, "b": BROKERS}) == {}
     assert sorted(coordinators.asked) == ["a", "a", "b", "b"]
     coordinators._takes_up_after, coordinators.asked = 9, []
-    assert ask_until_taken_up(None, cluster, {"a": BROKERS, "shut": BROKERS}) == {
+    assert await_target_assignment(None, cluster, {"a": BROKERS, "shut": BROKERS}) == {
         "a": "its coordinator was asked, and its target is not as hinted",
         "shut": "nobody is let in",
     }
@@ -151,7 +153,7 @@ def test_a_group_that_has_taken_its_hint_up_is_not_asked_again(
     coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
     coordinators._takes_up_after = 0
-    assert ask_until_taken_up(None, cluster, {"a": BROKERS}) == {}
+    assert await_target_assignment(None, cluster, {"a": BROKERS}) == {}
     assert coordinators.asked == []
 
 
@@ -159,7 +161,7 @@ def test_nobody_joins_a_group_that_is_not_there_any_more(
     coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
     """Joining would make it, or take a group that went back to the classic protocol over again."""
-    told = ask_until_taken_up(None, cluster, {"gone": BROKERS, "a": BROKERS})
+    told = await_target_assignment(None, cluster, {"gone": BROKERS, "a": BROKERS})
     assert told == {"gone": "the group is Dead by now, or does not show its members"}
     assert coordinators.asked == ["a", "a"]
 
@@ -168,7 +170,7 @@ def test_whatever_goes_wrong_is_a_reason_and_no_error(
     monkeypatch: pytest.MonkeyPatch, coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
     monkeypatch.setattr(await_target, "read_live_groups", lambda *_, **__: {})
-    told = ask_until_taken_up(None, cluster, {"a": BROKERS})
+    told = await_target_assignment(None, cluster, {"a": BROKERS})
     assert told == {"a": "unexpected KeyError: 'a'"}
     assert coordinators.asked == []
 
@@ -176,8 +178,8 @@ def test_whatever_goes_wrong_is_a_reason_and_no_error(
 def test_no_group_is_asked_when_there_is_none_or_no_time(
     coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
-    assert ask_until_taken_up(None, cluster, {}) == {}
-    told = ask_until_taken_up(None, cluster, {"a": BROKERS}, timeout_s=0)
+    assert await_target_assignment(None, cluster, {}) == {}
+    told = await_target_assignment(None, cluster, {"a": BROKERS}, timeout_s=0)
     assert told == {"a": "its coordinator was not asked in time"}
     assert coordinators.asked == []
 
@@ -190,5 +192,5 @@ def test_without_the_extra_a_hint_waits_for_the_group_to_change(
     for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
         monkeypatch.setattr(await_target, name, 0.0)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    told = ask_until_taken_up(None, cluster, {"a": BROKERS})
+    told = await_target_assignment(None, cluster, {"a": BROKERS})
     assert told == {"a": "confluent-kafka is not installed: install evenlag[kip848]"}

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.errors import FencedPublisherError
-from evenlag.publishing import publish as module
+from evenlag.publishing import publish, publish_checks
 from evenlag.publishing.publish import PublishReport, publish_hints
 from tests.support.live_plan import LiveGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
     from pyspark.sql import SparkSession
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -37,7 +38,7 @@ def group(
     live.close()
 
 
-def publish(group: LiveGroup) -> PublishReport:
+def publish_group(group: LiveGroup) -> PublishReport:
     return publish_hints(group.loaded, group.name, datetime.now(UTC), "r")
 
 
@@ -58,7 +59,7 @@ def test_killed_at_each_step_a_repeat_carries_the_same_sequence_and_plan(group: 
         is_published = step in {"committed", "told"}
         assert (standing is not None and standing.plan_id == plan_id) is is_published, step
         assert ("PUBLISHED" in group.events(plan_id)) is (step == "told"), step
-        report = publish(group)
+        report = publish_group(group)
         sequence = number + 1
         assert report.published == ([] if step == "told" else [(group.group_id, plan_id, sequence)]), step
         again = group.topic_state.hints[group.group_id]
@@ -69,13 +70,13 @@ def test_killed_at_each_step_a_repeat_carries_the_same_sequence_and_plan(group: 
         told = group.events(plan_id)["PUBLISHED"]
         assert told["sequence"] == sequence, step
         assert round(told["at"].timestamp() * 1000) == again.issued_at_ms, step
-        assert publish(group).published == []
+        assert publish_group(group).published == []
 
 
 class Stuck:
     """A publishing that stops at one of its steps until it is let go on."""
 
-    def __init__(self, group: LiveGroup, patch: pytest.MonkeyPatch, step: str) -> None:
+    def __init__(self, group: LiveGroup, patch: pytest.MonkeyPatch, module: ModuleType, step: str) -> None:
         self.is_there, self._go_on = threading.Event(), threading.Event()
         self.report: PublishReport | None = None
         self.error: Exception | None = None
@@ -94,7 +95,7 @@ class Stuck:
 
     def _run(self, group: LiveGroup) -> None:
         try:
-            self.report = publish(group)
+            self.report = publish_group(group)
         except Exception as error:  # noqa: BLE001 - what it was is what the test asks for
             self.error = error
 
@@ -111,8 +112,8 @@ def test_a_stuck_run_that_wakes_up_is_fenced_and_tells_nothing(
     group: LiveGroup, monkeypatch: pytest.MonkeyPatch, step: str, *, does_change: bool
 ) -> None:
     plan_id = new_plan(group)
-    stuck = Stuck(group, monkeypatch, step)
-    assert publish(group).published == [(group.group_id, plan_id, 1)]
+    stuck = Stuck(group, monkeypatch, publish_checks, step)
+    assert publish_group(group).published == [(group.group_id, plan_id, 1)]
     if does_change:
         # What it would judge by now is the group that follows the other run's hint.
         group.add_member()
@@ -129,9 +130,9 @@ def test_a_run_stuck_before_it_could_fence_puts_no_older_plan_over_a_newer_one(
     group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = new_plan(group, age_s=9)
-    stuck = Stuck(group, monkeypatch, "ensure_hint_topic")
+    stuck = Stuck(group, monkeypatch, publish, "ensure_hint_topic")
     newer = group.plan(mode="auto", approved=True, age_s=3)
-    assert [plan for _, plan, _ in publish(group).published] == [newer]
+    assert [plan for _, plan, _ in publish_group(group).published] == [newer]
     stuck.wake()
     assert stuck.report == PublishReport()
     assert group.topic_state.hints[group.group_id].plan_id == newer
@@ -144,7 +145,7 @@ def test_a_plan_that_a_person_rejected_meanwhile_is_not_published(
     from evenlag.publishing.event_log import ControlEvent, append_control_events
 
     plan_id = new_plan(group)
-    stuck = Stuck(group, monkeypatch, "ensure_hint_topic")
+    stuck = Stuck(group, monkeypatch, publish, "ensure_hint_topic")
     told = group.events(plan_id)["APPROVED"]
     rejection = told | {"event": "REJECTED", "actor": "alice", "reason": "no", "at": datetime.now(UTC)}
     append_control_events(str(group.lake), [ControlEvent(**rejection)])

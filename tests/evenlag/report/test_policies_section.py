@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evenlag.report.model import MeasuredResult, PolicyResult
-from evenlag.report.sections import policies_section
+from evenlag.report.policies_section import policies_section
 
 if TYPE_CHECKING:
     from evenlag.report.model import Report

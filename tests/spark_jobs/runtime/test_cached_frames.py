@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from tests.soak.probes import kept_plans
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.jvm
 def fail_with_three_kept(spark: SparkSession, before: int) -> None:
     from pyspark import StorageLevel
 
-    with KeptFrames() as kept:
-        frames = [kept.keep(spark.range(7)), kept.keep(spark.range(8), StorageLevel.DISK_ONLY)]
+    with CachedFrames() as kept:
+        frames = [kept.cache(spark.range(7)), kept.cache(spark.range(8), StorageLevel.DISK_ONLY)]
         assert [frame.count() for frame in frames] == [7, 8]
-        with KeptFrames() as for_a_while:
-            for_a_while.keep(frames[0].selectExpr("id + 1 AS id"))
+        with CachedFrames() as for_a_while:
+            for_a_while.cache(frames[0].selectExpr("id + 1 AS id"))
             assert kept_plans(spark) == before + 3
         assert kept_plans(spark) == before + 2
         assert frames[1].storageLevel.useDisk

@@ -9,9 +9,9 @@ import pytest
 
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_ids import new_snapshot_id, slot_ms
 from evenlag.lake.tables import COMPARISONS, OFFSETS, SNAPSHOTS, Table
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.steps.collect_snapshot import new_snapshot_id, slot_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

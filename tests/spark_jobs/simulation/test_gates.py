@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from assignor_core.group import Group
+from assignor_core.members import Member
 from evenlag.policy.gate_contract import Comparison
 from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.portable_settings import plain_values
 from spark_jobs.simulation import gates
-from spark_jobs.simulation.gates import EARLY_INPUTS, PLAN_INPUTS, may_plan, passes_gates
+from spark_jobs.simulation.gates import EARLY_INPUTS, PLAN_INPUTS, SimulatedPlan, may_plan, passes_gates
 
 if TYPE_CHECKING:
     from evenlag.policy.gate_contract import Gate
@@ -33,14 +36,33 @@ def test_a_plan_beyond_one_limit_fails_by_this_gate_alone(
     good: dict[str, Any] = {other.observed: other.limit.allowed(SETTINGS, {}) for other in SIMULATED_GATES}
     step = 1 if gate.comparison is Comparison.AT_MOST else -1
 
-    def evaluate(observed: dict[str, Any]) -> bool:
-        given = _Observed(observed)
+    def passes(observed: dict[str, Any]) -> bool:
         with monkeypatch.context() as patch:
-            patch.setattr(type(gate), "observe", lambda self, _plan: given.values[self.observed])
-            return may_plan(SETTINGS, 0) and passes_gates(SETTINGS, given)  # type: ignore[arg-type]  # a stand-in
+            patch.setattr(type(gate), "observe", lambda self, _plan: observed[self.observed])
+            return may_plan(SETTINGS, 0) and passes_gates(SETTINGS, {})
 
-    assert evaluate(good)
-    assert not evaluate({**good, gate.observed: good[gate.observed] + step})
+    assert passes(good)
+    assert not passes({**good, gate.observed: good[gate.observed] + step})
+
+
+def test_a_simulation_computes_the_inputs_from_its_arrays() -> None:
+    members = [Member("a", ("t",)), Member("b", ("t",))]
+    group = Group.from_members({"t": 4}, members, lags={"t": [40, 30, 20, 10]})
+    group = group.with_state(np.array([0, 0, 1, 1], dtype=np.int32), group.lag)
+    target = np.array([0, 1, 1, 1], dtype=np.int32)
+    plan = SimulatedPlan(group, target, group.lag.astype(np.float64), np.ones(2))
+    assert dict(plan) == {
+        "count_gap": 2,
+        "moves": 1,
+        "gain": pytest.approx(1 - 60 / 70),
+        "num_members": 2,
+        "num_partitions": 4,
+        "after_min_member_partitions": 1,
+        "after_max_member_partitions": 3,
+    }
+    assert len(plan) == len(PLAN_INPUTS)
+    assert not passes_gates(SETTINGS, plan)
+    assert passes_gates(SETTINGS | {"count_slack": 1}, plan)
 
 
 def test_the_first_plan_of_a_scenario_has_no_cooldown() -> None:
@@ -48,8 +70,3 @@ def test_the_first_plan_of_a_scenario_has_no_cooldown() -> None:
     assert not may_plan(SETTINGS, SETTINGS["gates"]["cooldown_s"] - 1)
     assert may_plan(SETTINGS, SETTINGS["gates"]["cooldown_s"])
     assert {gate.name for gate in gates._EARLY_GATES} == {"cooldown"}
-
-
-class _Observed:
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.values = values

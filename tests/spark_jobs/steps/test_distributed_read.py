@@ -22,12 +22,13 @@ from evenlag.policy.cluster_settings import ClusterSettings
 from spark_jobs.steps import collect_snapshot as collecting
 from spark_jobs.steps import distributed_read
 from spark_jobs.steps.collect_snapshot import collect_offsets
-from spark_jobs.steps.distributed_read import Errand, read_spread
+from spark_jobs.steps.distributed_read import read_distributed
+from spark_jobs.steps.read_tasks import ReadTaskSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sandbox.broker import Broker
+    from sandbox.kafka.broker import Broker
     from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = [pytest.mark.broker, pytest.mark.jvm]
@@ -147,18 +148,18 @@ def test_a_task_that_dies_is_read_again_and_nothing_is_there_twice(
     died = tmp_path / "died"
     limits = reading_limits(cluster)
     with admin_client(cluster) as client:
-        survey = ClusterReader(client, limits=limits).survey()
-    errand = Errand(
+        inventory = ClusterReader(client, limits=limits).take_inventory()
+    spec = ReadTaskSpec(
         kafka_client_settings(cluster),
         limits,
         {"cluster": "c", "day": SLOT.date(), "snapshot_id": "20261121T130500000Z-00000000"},
         open_client=partial(dying_once, str(died)),
     )
-    assert str(kafka_client_settings(cluster)["sasl_plain_password"]) not in repr(errand)
-    reading = read_spread(lake, survey, errand, connections_per_broker=2)
+    assert str(kafka_client_settings(cluster)["sasl_plain_password"]) not in repr(spec)
+    reading = read_distributed(lake, inventory, spec, connections_per_broker=2)
     assert died.exists()
     assert reading.num_unread_partitions == 0
-    rows = rows_of(lake, str(errand.head["snapshot_id"]), *filled)
+    rows = rows_of(lake, str(spec.head["snapshot_id"]), *filled)
     assert {table: len(some) for table, some in rows.items()} == NUM_ROWS
 
 

@@ -10,7 +10,7 @@ import pytest
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
 from evenlag.publishing.event_log import ControlEvent, append_control_events
-from spark_jobs.runtime.cached_frames import KeptFrames
+from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
 from spark_jobs.steps.settle_outcomes import read_lives
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker, member
@@ -127,8 +127,8 @@ def fill(lake: Lake) -> None:
 
 def score(lake: Lake) -> int:
     """Score as a cycle does: the session is all tests', so nothing stays in its cache."""
-    with KeptFrames() as kept:
-        return score_plans(lake, "c", SNAPSHOT, "r", kept.keep(read_lives(lake, "c")))
+    with CachedFrames() as kept:
+        return score_plans(lake, "c", SNAPSHOT, "r", kept.cache(read_lives(lake, "c")))
 
 
 def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None:

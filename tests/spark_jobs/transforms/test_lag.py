@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.enums import LagStatus
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
+from tests.support.lag_rules import LAG_RULES, GroupCase, LagRule
 from tests.support.lakes.snapshots import NOW, commit, frame, marker, member, offset
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.jvm
@@ -25,25 +29,85 @@ class Reading:
     def __init__(self, spark: SparkSession, **rows: list[dict[str, Any]]) -> None:
         self.spark, self.rows = spark, rows
 
-    def lag(self, *, reset: str | None = "earliest", isolation: str | None = None) -> dict[Any, Any]:
+    def lag(
+        self,
+        *,
+        reset: str | None = "earliest",
+        isolation: str | None = None,
+        settings: Sequence[tuple[str, str | None, str | None]] | None = None,
+    ) -> dict[Any, Any]:
         get = self.rows.get
         groups = {row["group_id"] for row in get("members", [])} | {"g"}
-        settings = self.spark.createDataFrame(
-            [(group, reset, isolation) for group in sorted(groups)],
-            "group_id STRING, reset_policy STRING, isolation_level STRING",
+        given = settings or [(group, reset, isolation) for group in sorted(groups)]
+        group_settings = self.spark.createDataFrame(
+            list(given), "group_id STRING, reset_policy STRING, isolation_level STRING"
         )
         built = build_lag(
             offsets=frame(self.spark, OFFSETS, get("offsets", [])),
             commits=frame(self.spark, COMMITS, get("commits", [])),
             members=frame(self.spark, MEMBERS, get("members", [])),
             snapshot=frame(self.spark, SNAPSHOTS, [marker()]),
-            group_settings=settings,
+            group_settings=group_settings,
             offset_history=build_offset_history(frame(self.spark, OFFSETS, get("past_offsets", []))),
             commit_history=build_commit_history(frame(self.spark, COMMITS, get("past_commits", []))),
             rate_window_s=900,
         )
         assert built.columns == list(LAG.column_names)
         return {(row.group_id, row.topic, row.partition): row for row in built.collect()}
+
+
+def rule_rows(rule: LagRule) -> dict[str, list[dict[str, Any]]]:
+    """Rows of ``offsets``, ``commits`` and ``members`` that make up one rule."""
+    place: dict[str, Any] = {"group": rule.name}
+    own: dict[str, Any] = {"topic": rule.name, "topic_id": f"id of {rule.name}"}
+    stable = rule.stable_end
+    offsets = (
+        offset(0, 0, start=0)
+        | own
+        | {
+            "log_start_offset": rule.start,
+            "high_watermark": rule.high_watermark,
+            "last_stable_offset": stable,
+            "error": rule.offset_error,
+        }
+    )
+    commits = [] if rule.committed is None else [commit(0, rule.committed, **place) | own]
+    if rule.group is GroupCase.COMMITS_UNREAD:
+        commits = [{"group_id": rule.name, "read_at": NOW, "error": "CoordinatorNotAvailableError"}]
+    taken = [rule.name]
+    people = {
+        GroupCase.NOT_SUBSCRIBED: member(**place, topics=["another"]),
+        GroupCase.EMPTY: member(None, **place, topics=None, group_state="Empty", assignor=None),
+        GroupCase.DEAD: member(None, **place, topics=None, group_state="Dead", assignor=None),
+        GroupCase.REBALANCING: member(**place, topics=None, **REBALANCING),
+        GroupCase.NOT_DESCRIBED: member(None, **place, topics=None, error="NotCoordinatorError"),
+        GroupCase.NO_MEMBERS_REPORTED: member(None, **place, topics=None, group_type="consumer"),
+    }
+    return {
+        "offsets": [offsets],
+        "commits": commits,
+        "members": [people.get(rule.group, member(**place, topics=taken))],
+    }
+
+
+def test_every_rule_of_the_table(spark: SparkSession) -> None:
+    """All rules in one snapshot, each with a group and a topic of its own."""
+    rows: dict[str, list[dict[str, Any]]] = {"offsets": [], "commits": [], "members": []}
+    for rule in LAG_RULES:
+        for name, some in rule_rows(rule).items():
+            rows[name] += some
+    settings = [(rule.name, rule.reset, rule.isolation) for rule in LAG_RULES]
+    lag = Reading(spark, **rows).lag(settings=settings)
+    found = {rule.name: lag[rule.name, rule.name, 0] for rule in LAG_RULES}
+    assert len(found) == len(lag) == len(LAG_RULES)
+    seen = {name: (row.status, row.lag_records) for name, row in found.items()}
+    assert seen == {rule.name: (rule.status.value, rule.lag) for rule in LAG_RULES}
+
+
+def test_the_table_has_every_status() -> None:
+    assert {rule.status for rule in LAG_RULES} == set(LagStatus)
+    assert {rule.group for rule in LAG_RULES} == set(GroupCase)
+    assert len({rule.name for rule in LAG_RULES}) == len(LAG_RULES)
 
 
 def test_every_status_in_one_snapshot(spark: SparkSession) -> None:

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from sandbox.broker_plugin import compile_java, find_tool
 from sandbox.jars import broker_classpath
+from sandbox.kafka.broker_plugin import compile_java, find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.broker import Broker
-from sandbox.broker_plugin import ASSIGNOR_CLASS
+from sandbox.kafka.broker import Broker
+from sandbox.kafka.broker_plugin import ASSIGNOR_CLASS
 from sandbox.processes import free_ports
 from tests.support.hints import wait_until
 

@@ -1,0 +1,104 @@
+"""Slots and snapshot ids: the moment that a snapshot represents, and the name of an attempt to take it."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, date, datetime
+
+
+def floor_to_ms(slot: datetime) -> datetime:
+    """Round a slot down to the millisecond, in UTC.
+
+    Tables and snapshot ids hold slots to the millisecond: round a slot before comparing it with them.
+
+    Parameters
+    ----------
+    slot
+        Any moment with a time zone.
+
+    Returns
+    -------
+    datetime.datetime
+        In UTC.
+
+    Examples
+    --------
+    >>> floor_to_ms(datetime(2026, 3, 1, 12, 0, 0, 123_999, UTC)).microsecond
+    123000
+    """
+    utc = slot.astimezone(UTC)
+    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
+
+
+def slot_ms(slot: datetime) -> int:
+    """Return a slot in milliseconds since the epoch.
+
+    Parameters
+    ----------
+    slot
+        Any moment with a time zone.
+
+    Returns
+    -------
+    int
+        Milliseconds.
+    """
+    return round(slot.timestamp() * 1000)
+
+
+def new_snapshot_id(slot: datetime) -> str:
+    """Name an attempt to take a snapshot.
+
+    Parameters
+    ----------
+    slot
+        Its slot.
+
+    Returns
+    -------
+    str
+        The slot in UTC, so that ids sort by time, then 32 random bits.
+    """
+    return f"{slot.astimezone(UTC):%Y%m%dT%H%M%S}{slot.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"
+
+
+def slot_day(snapshot_id: str) -> date:
+    """Return the UTC day under which the rows of a snapshot are stored.
+
+    Parameters
+    ----------
+    snapshot_id
+        An id of :func:`new_snapshot_id`.
+
+    Returns
+    -------
+    datetime.date
+        The day of its slot.
+
+    Raises
+    ------
+    ValueError
+        When the text does not begin with a date.
+
+    Examples
+    --------
+    >>> slot_day("20260301T120000000Z-0badcafe")
+    datetime.date(2026, 3, 1)
+    """
+    return datetime.strptime(snapshot_id[:8], "%Y%m%d").replace(tzinfo=UTC).date()
+
+
+def id_prefix(moment: datetime) -> str:
+    """Return the text with which the ids of a second begin; ids before that second sort below it.
+
+    Parameters
+    ----------
+    moment
+        Any moment with a time zone.
+
+    Returns
+    -------
+    str
+        ``yyyymmddThhmmss`` in UTC.
+    """
+    return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S}"

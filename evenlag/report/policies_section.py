@@ -1,0 +1,82 @@
+"""The report's section of policies: what each would have come to, beside what was measured."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from evenlag.formatting import NOTHING, duration, number, percent
+from evenlag.html.markup import Html, badge, table
+from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
+from evenlag.report.sections import COMPARE, note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evenlag.report.model import MeasuredResult, PolicyResult, Report
+
+_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
+days the mean of the days'), then the least lag on average over time, then the fewest moves;
+<em>observed (replayed)</em> is what really ran, by the model; <em>measured</em> is what Kafka reported,
+without the model. <em>Drained in</em>: from the largest lag that was measured until all that had arrived by
+then was processed. <em>Above the bound</em>: how far the most loaded member is above what any assignment
+could reach, on average over the snapshots, by lag alone. ≥: a lower bound, since some of it is not
+known.</p>"""
+
+
+def policies_section(report: Report) -> Html:
+    """What each policy would have come to, the best marked."""
+    if not report.policies and not report.reasons:
+        return note("Nothing was compared on these days. Run: ", COMPARE)
+    columns = (
+        "policy", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
+        "rebalances#", "above the bound#",
+    )  # fmt: skip
+    days = max((each.num_days for each in report.policies), default=0)
+    told = table(
+        columns,
+        [_policy_row(each) for each in report.policies]
+        + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
+        caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
+    )
+    shown = told + _ABOUT_POLICIES if report.policies else ""
+    return Html(shown + "".join(note(reason) for reason in report.reasons))
+
+
+def _policy_row(each: PolicyResult) -> Sequence[object]:
+    name = shown_policy(each.name)
+    return (
+        Html(f"{escape(name)} {badge('best', 'good')}") if each.is_best else name,
+        _bound(duration(each.p95_time_lag_ms), each.unknown_ages),
+        _bound(duration(each.max_time_lag_ms), each.unknown_ages),
+        number(each.mean_lag_records),
+        number(each.max_lag_records),
+        _drained(each),
+        number(each.moves),
+        number(each.rebalances),
+        percent(each.optimality_gap),
+    )
+
+
+def _measured_row(each: MeasuredResult) -> Sequence[object]:
+    return (
+        MEASURED_SHOWN,
+        NOTHING,
+        _bound(duration(each.max_time_lag_ms), each.unknown_time_lags),
+        _bound(number(each.mean_lag_records), each.unknown_share),
+        _bound(number(each.max_lag_records), each.unknown_lags),
+        *[NOTHING] * 4,
+    )
+
+
+def _bound(value: str, unknown: float | None) -> str:
+    """Mark a figure as a lower bound where something is not known."""
+    return f"≥ {value}" if unknown and value != NOTHING else value
+
+
+def _drained(each: PolicyResult) -> str:
+    days = each.num_not_drained
+    but = f"not on {days} of {each.num_days} {'day' if each.num_days == 1 else 'days'}"
+    if each.drain_time_ms is None:
+        return but
+    return f"{duration(each.drain_time_ms)}, {but}" if days else duration(each.drain_time_ms)

@@ -1,0 +1,1 @@
+"""A whole Airflow in a folder of its own, and its REST interface."""

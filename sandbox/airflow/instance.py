@@ -1,0 +1,213 @@
+"""A whole Airflow in a folder of its own: database, page, scheduler, DAG processor; on the loopback only."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from evenlag.policy.loader import POLICY_VARIABLE
+from sandbox.airflow.rest import AirflowError, AirflowRest
+from sandbox.processes import free_ports, start_process, stop_process
+from sandbox.spark.jvm_class_archive import submit_environment
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_KEEPER = Path(__file__).resolve().parents[1] / "subreaper.py"
+_START_TIMEOUT_S = 120.0
+_USER = "evenlag"
+
+
+class Airflow:
+    """A running Airflow; leaving the context stops all of it and keeps its folder.
+
+    Attributes
+    ----------
+    url : str
+        Address of the page, on 127.0.0.1.
+    username, password : str
+        Who may log in; the password is made anew for every start.
+    rest : AirflowRest
+        Its REST interface.
+
+    Examples
+    --------
+    >>> with Airflow.start("/tmp/airflow", policy=Path("evenlag.yaml")) as airflow:  # doctest: +SKIP
+    ...     run = airflow.rest.trigger("lag_rebalance__orders")
+    """
+
+    def __init__(
+        self, directory: Path, *, policy: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory = directory.resolve()
+        self.username = _USER
+        self.password = secrets.token_urlsafe(12)
+        page, *log_ports = free_ports(3)
+        self.url = f"http://127.0.0.1:{page}"
+        self.rest = AirflowRest(self.url, self.username, self.password)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment = self._make_environment(page, log_ports, policy) | dict(environment or {})
+
+    @classmethod
+    def start(
+        cls,
+        directory: str | Path,
+        *,
+        policy: Path,
+        environment: Mapping[str, str] | None = None,
+        on_step: Callable[[str], None] | None = None,
+    ) -> Self:
+        """Make the database, start the parts and wait until all of them are healthy.
+
+        Parameters
+        ----------
+        directory
+            Airflow's home; created when it is not there.
+        policy
+            The policy file that the DAGs are made from.
+        environment
+            Further variables for Airflow and what it starts, secrets that the policy refers to among them.
+        on_step
+            Told what happens next.
+
+        Raises
+        ------
+        AirflowError
+            When a part ends or the whole is not healthy within two minutes.
+        """
+        airflow = cls(Path(directory), policy=policy, environment=environment)
+        tell = on_step or (lambda _step: None)
+        try:
+            airflow._write_files()
+            tell("making Airflow's database")
+            airflow._migrate()
+            tell("starting Airflow's page, scheduler and DAG processor")
+            airflow._launch()
+        except BaseException:
+            airflow.stop()
+            raise
+        return airflow
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def kill_scheduler(self) -> None:
+        """Kill the scheduler, and the tasks that it runs, as a machine that loses its power."""
+        keeper = self._processes.pop("scheduler")
+        children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text(encoding="ascii")
+        for child in children.split():
+            os.kill(int(child), signal.SIGKILL)
+        # It kills what the scheduler has left behind, and ends.
+        keeper.wait(_START_TIMEOUT_S)
+
+    def start_scheduler(self) -> None:
+        """Start a scheduler again after :meth:`kill_scheduler`."""
+        # One machine: the page reads the logs from the folder, and nothing else has to listen.
+        self._start("scheduler", "scheduler", "--skip-serve-logs")
+
+    def pids(self) -> dict[str, int]:
+        """Return the process ids of the parts by name, each the root of all that the part started."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def stop(self) -> None:
+        """End every part and all that they started, running tasks and their JVMs included."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()  # all at once: each may take seconds
+        with ExitStack() as stack:
+            for process in self._processes.values():
+                stack.callback(stop_process, process)
+        self._processes.clear()
+
+    def _make_environment(self, page: int, log_ports: list[int], policy: Path) -> dict[str, str]:
+        bin_folder = str(Path(sys.executable).parent)
+        settings = {
+            "CORE__LOAD_EXAMPLES": "False",
+            "CORE__DAGS_FOLDER": str(_REPOSITORY / "dags"),
+            "CORE__PARALLELISM": "4",
+            "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{_USER}:admin",
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.directory / "passwords.json"),
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.directory / 'airflow.db'}",
+            "API__HOST": "127.0.0.1",
+            "API__PORT": str(page),
+            "API__BASE_URL": self.url,
+            "API__WORKERS": "1",
+            "API__SECRET_KEY": secrets.token_urlsafe(24),
+            "API_AUTH__JWT_SECRET": secrets.token_urlsafe(24),
+            "LOGGING__BASE_LOG_FOLDER": str(self.directory / "logs"),
+            # kafka-python tells of every connection at INFO.
+            "LOGGING__NAMESPACE_LEVELS": "kafka=WARNING",
+            "LOGGING__WORKER_LOG_SERVER_PORT": str(log_ports[0]),
+            "LOGGING__TRIGGER_LOG_SERVER_PORT": str(log_ports[1]),
+            "USAGE_DATA_COLLECTION__ENABLED": "False",
+        }
+        return {
+            **os.environ,
+            **{f"AIRFLOW__{name}": value for name, value in settings.items()},
+            "AIRFLOW_HOME": str(self.directory),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+                {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
+            ),
+            POLICY_VARIABLE: str(policy.resolve()),
+            "NO_PROXY": "127.0.0.1,localhost",
+            "PATH": os.pathsep.join([bin_folder, os.environ.get("PATH", os.defpath)]),
+            # The DAG files' helper package is imported as dags.dag_support.
+            "PYTHONPATH": str(_REPOSITORY),
+            **submit_environment(self.directory / "spark"),
+        }
+
+    def _write_files(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        passwords = self.directory / "passwords.json"
+        passwords.touch(mode=0o600)
+        passwords.write_text(json.dumps({self.username: self.password}), encoding="utf-8")
+
+    def _migrate(self) -> None:
+        process = self._start("migrate", "db", "migrate")
+        try:
+            status = process.wait(_START_TIMEOUT_S)
+        finally:
+            stop_process(self._processes.pop("migrate"))
+        if status != 0:
+            raise AirflowError(f"airflow db migrate ended with status {status}:\n{self._tail('migrate')}")
+
+    def _launch(self) -> None:
+        self._start("api-server", "api-server")
+        self._start("dag-processor", "dag-processor")
+        self.start_scheduler()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            for name, process in self._processes.items():
+                if (status := process.poll()) is not None:
+                    raise AirflowError(f"airflow {name} ended with status {status}:\n{self._tail(name)}")
+            if self.rest.is_healthy():
+                return
+            time.sleep(0.5)
+        raise AirflowError(
+            f"Airflow was not healthy after {_START_TIMEOUT_S:.0f} s: see {self.directory}/*.log"
+        )
+
+    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        airflow = [sys.executable, "-m", "airflow", *arguments]
+        keeper = [sys.executable, "-I", "-S", str(_KEEPER)]
+        with (self.directory / f"{name}.log").open("ab") as log:
+            process = start_process([*keeper, *airflow], log=log, env=self._environment)
+        self._processes[name] = process
+        return process
+
+    def _tail(self, name: str, lines: int = 20) -> str:
+        text = (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])

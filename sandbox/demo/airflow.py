@@ -1,0 +1,80 @@
+"""``make airflow``: a broker, a skewed workload and the Airflow page, until Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sandbox.airflow.instance import Airflow
+from sandbox.demo.console import Story
+from sandbox.demo.run import (
+    DAG_ID,
+    EXPECTED_ERRORS,
+    GROUP,
+    NUM_CONSUMERS,
+    TOPIC,
+    interruptible,
+    make_workload,
+    prepare_folder,
+    prepare_spark,
+    write_policy,
+)
+from sandbox.kafka.broker import Broker
+
+if TYPE_CHECKING:
+    from sandbox.workload.workload import Workload
+
+FOLDER: Final = Path(".airflow")
+# About what the consumers can do together, but not evenly spread: who holds the hot partitions falls behind.
+_RECORDS_PER_S: Final = 200.0
+_SHIFT_EVERY_S: Final = 300.0
+
+
+def main() -> int:
+    """Start everything, say where it is, and wait; returns the exit status."""
+    story = Story()
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    folder = FOLDER.resolve()
+    try:
+        with interruptible(), ExitStack() as stack:
+            _start(stack, prepare_folder(folder), story)
+    except EXPECTED_ERRORS as error:
+        story.say(f"\nIt stopped: {error}\nLogs are in {folder}", style="bold red")
+        return 1
+    except KeyboardInterrupt:
+        story.say("\nStopped; nothing runs any more.", style="bold")
+    return 0
+
+
+def _start(stack: ExitStack, folder: Path, story: Story) -> None:
+    with story.step("Kafka: one node, on a port of its own") as tell:
+        broker = stack.enter_context(Broker.start(folder / "broker"))
+        tell(broker.bootstrap_servers)
+    policy = write_policy(folder, broker)
+    workload: Workload = stack.enter_context(make_workload(broker, folder))
+    with story.step(f"{NUM_CONSUMERS} consumers of {TOPIC}, group {GROUP}, and skewed traffic"):
+        workload.start_consumers(NUM_CONSUMERS)
+        workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)
+        workload.wait_until_owned()
+    prepare_spark(policy, folder, story)
+    with story.step("Airflow: page, scheduler, DAG processor") as tell:
+        airflow = stack.enter_context(Airflow.start(folder / "home", policy=policy, on_step=tell))
+        airflow.rest.wait_for_dag(DAG_ID)
+        tell("ready")
+    story.say(f"\n  {airflow.url}/dags/{DAG_ID}", style="bold")
+    story.say(f"  user      {airflow.username}\n  password  {airflow.password}")
+    story.say(f"\nTrigger {DAG_ID} there, and look at what it did with:")
+    story.say(f"  evenlag plans --lake {folder / 'lake'}")
+    story.say(f"  evenlag hints --bootstrap-servers {broker.bootstrap_servers}")
+    story.say("\nCtrl-C stops everything.")
+    while True:
+        workload.check()
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The end of the demo: what the commands and the report show of its lake is what the lake holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sandbox.demo.result import Promise
+from sandbox.truth.check_lake import check_lake, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from sandbox.truth.checks import Runner
+
+_MAX_DIFFERENCES: Final = 20
+
+
+def compare_answers(lake: Path, run: Runner, folder: Path, tell: Callable[[str], None]) -> Promise:
+    """Ask every command about the lake, and compare each value with the rows of the tables.
+
+    Parameters
+    ----------
+    lake
+        The root of the lake.
+    run
+        Runs the command.
+    folder
+        For exported files, the report's page, and ``differences.txt`` when there are any; made.
+    tell
+        Takes the line that sums it up.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    checks = check_lake(lake, run, folder)
+    told = summary(checks)
+    tell(told)
+    seen = told
+    if checks.differences:
+        path = folder / "differences.txt"
+        path.write_text("".join(f"{each}\n" for each in checks.differences), encoding="utf-8")
+        shown = "; ".join(str(each) for each in checks.differences[:_MAX_DIFFERENCES])
+        seen = f"{len(checks.differences):,} differ, all of them in {path}: {shown}"
+    return Promise("the commands and the report show what the lake holds", not checks.differences, seen)

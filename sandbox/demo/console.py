@@ -1,0 +1,145 @@
+"""How the demo tells what it does: steps with a spinner and their time, tables, a verdict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sandbox.airflow.rest import DagRun
+    from sandbox.demo.result import DemoResult, Promise
+
+_CYCLE = ("observe", "decide", "publish")
+_MARK_BY_STATE = {
+    "success": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "upstream_failed": ("✗", "red"),
+    "up_for_retry": ("↻", "yellow"),
+    "running": ("▶", "cyan"),
+}
+
+
+class Story:
+    """Tells a demo on the terminal; in a pipe, the same in plain lines."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(
+            file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 110
+        )
+        self._started = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self._started
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Write a line."""
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+    def chapter(self, text: str) -> None:
+        """Begin a new part."""
+        self.console.print()
+        self.console.rule(Text(text, style="bold"), align="left", style="dim")
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show a spinner while something is done, then how long it took; yields a way to say more."""
+        started = time.monotonic()
+        details = [""]
+
+        def tell(detail: str) -> None:
+            details[0] = detail
+            status.update(f"{text}: {detail}")
+
+        with self.console.status(text) as status:
+            yield tell
+        line = Text.assemble(("✓ ", "green"), text)
+        if details[0]:
+            line.append(f": {details[0]}")
+        line.append(f"  {time.monotonic() - started:.1f} s", style="dim")
+        self.console.print(line, soft_wrap=True)
+
+    @contextmanager
+    def dag_run(self, text: str) -> Iterator[Callable[[DagRun], None]]:
+        """Show the tasks of a run with their states, as they change."""
+        spinner = Spinner("dots", text=text)
+        latest: list[DagRun] = []
+        with Live(spinner, console=self.console, transient=True) as live:
+
+            def show(run: DagRun) -> None:
+                latest[:] = [run]
+                live.update(Group(spinner, _task_line(run)))
+
+            yield show
+        for run in latest:
+            self.console.print(
+                Text.assemble(("✓ ", "green"), text, (f"  {run.duration_s:.1f} s", "dim")), soft_wrap=True
+            )
+            self.console.print(_task_line(run))
+
+    def lag_table(self, result: DemoResult) -> None:
+        """Show each member's lag before, as predicted, and after."""
+        table = Table(title="Lag of each consumer, in records", title_justify="left")
+        table.add_column("consumer")
+        for name in ("before", "predicted", "after"):
+            table.add_column(name, justify="right")
+        table.add_column("partitions before")
+        table.add_column("partitions after")
+        for member in result.members:
+            loaded = member.before == result.max_before
+            table.add_row(
+                member.name,
+                Text(f"{member.before:,}", style="bold red" if loaded else ""),
+                f"{member.predicted:,}",
+                Text(f"{member.after:,}", style="bold green" if loaded else ""),
+                _numbers(member.partitions_before),
+                _numbers(member.partitions_after),
+            )
+        table.add_section()
+        table.add_row(
+            "most loaded",
+            f"{result.max_before:,}",
+            f"{result.max_predicted:,}",
+            f"{result.max_after:,}",
+            style="bold",
+        )
+        self.console.print()
+        self.console.print(table)
+
+    def promises(self, promises: Sequence[Promise]) -> None:
+        """Show what was promised, and whether it was kept."""
+        table = Table(title="What was promised", title_justify="left")
+        for name in ("", "promise", "seen"):
+            table.add_column(name)
+        for promise in promises:
+            mark = Text("✓", style="green") if promise.kept else Text("✗", style="bold red")
+            table.add_row(mark, promise.text, Text(promise.seen))
+        self.console.print()
+        self.console.print(table)
+
+
+def _task_line(run: DagRun) -> Text:
+    line = Text("  ")
+    # In the order of the cycle, and what else there is behind it; Airflow answers in its own.
+    known = [task for task in _CYCLE if task in run.task_states]
+    for task in [*known, *sorted(set(run.task_states) - set(known))]:
+        state = run.task_states[task]
+        mark, style = _MARK_BY_STATE.get(state or "", ("·", "dim"))
+        line.append(f"{mark} {task} ", style=style)
+        line.append(f"{state or 'waiting'}   ", style="dim")
+    return line
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    return ", ".join(str(number) for number in partitions)

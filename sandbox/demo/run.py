@@ -1,0 +1,318 @@
+"""The demo: a real broker, a group that counts evenly and lags unevenly, Airflow, and two runs of the DAG."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evenlag.logging_setup import set_up_logging
+from sandbox.airflow.instance import Airflow
+from sandbox.airflow.rest import AirflowError
+from sandbox.command_in_process import run_in_process
+from sandbox.demo.answers import compare_answers
+from sandbox.demo.broker import CONSUMER, PROTOCOLS, start_demo_broker
+from sandbox.demo.console import Story
+from sandbox.demo.page import write_page
+from sandbox.demo.result import DemoError, DemoLake, Promise, check_promises
+from sandbox.demo.sampler import LagSampler
+from sandbox.jars import JarsError
+from sandbox.kafka.broker import BrokerError
+from sandbox.spark import jvm_class_archive
+from sandbox.workload.workload import Workload, WorkloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+    from sandbox.demo.result import DemoResult, PublishedPlan
+    from sandbox.kafka.broker import Broker
+    from sandbox.truth.checks import Runner
+
+CLUSTER: Final = "sandbox"
+GROUP: Final = "billing"
+TOPIC: Final = "orders"
+DAG_ID: Final = f"lag_rebalance__{CLUSTER}"
+NUM_PARTITIONS: Final = 12
+NUM_CONSUMERS: Final = 4
+# Slow enough that the backlog is still there when the second run looks.
+CONSUMER_RECORDS_PER_S: Final = 60.0
+TRAFFIC_RECORDS_PER_S: Final = 80.0
+# What the first consumer's partitions have waiting: a few keys that everybody writes to.
+HEAVY_BACKLOG: Final = (24_000, 16_000, 11_000)
+LIGHT_BACKLOG: Final = 400
+RUN_TIMEOUT_S: Final = 420.0
+PAGE: Final = "index.html"
+_TWO_PHASES: Final = "The consumers follow the hint, in two phases"
+_MARKER: Final = ".evenlag-demo"
+EXPECTED_ERRORS: Final = (AirflowError, BrokerError, DemoError, JarsError, WorkloadError, OSError)
+
+POLICY: Final = """\
+# Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.
+lake: {lake}
+audit_schedule: null          # by hand; hourly without this line
+maintenance: {{schedule: null}}  # by hand; daily without this line
+clusters:
+  {cluster}:
+    bootstrap_servers: {bootstrap_servers}
+    schedule: null            # by hand; in production a cron expression
+groups:
+  - match: {group}
+    mode: auto                # publish what passes the gates; the default is shadow: plan and score only
+    reset_policy: earliest
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What runs while the demo goes on."""
+
+    protocol: str
+    broker: Broker
+    workload: Workload
+    airflow: Airflow
+    sampler: LagSampler
+    lake: DemoLake
+
+
+def run_demo(
+    folder: Path,
+    *,
+    protocol: str = PROTOCOLS[0],
+    keep_going: bool = False,
+    story: Story | None = None,
+    run: Runner | None = None,
+) -> int:
+    """Run the demo and return the exit status: 0 only when every promise was kept.
+
+    Parameters
+    ----------
+    folder
+        Where everything goes; made, or emptied when an earlier demo made it.
+    protocol
+        ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): consumers of confluent-kafka, which know
+        nothing of hints, and a broker that has the plug-in.
+    keep_going
+        Stay up after the end until Ctrl-C.
+    run
+        Runs the command, to compare what it shows with the lake at the end; not compared when not given.
+    """
+    told = story or Story()
+    # The clients talk at length about a broker that is being stopped.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    try:
+        with interruptible():
+            promises = _tell(prepare_folder(folder), told, protocol, run, keep_going=keep_going)
+    except EXPECTED_ERRORS as error:
+        told.say(f"\nThe demo stopped: {error}", style="bold red")
+        told.say(f"Logs are in {folder.resolve()}")
+        return 1
+    except KeyboardInterrupt:
+        told.say("\nStopped; nothing runs any more.", style="bold")
+        return 130
+    page = (folder / PAGE).resolve()
+    told.promises(promises)
+    kept = all(promise.kept for promise in promises)
+    told.say(f"\nThe picture: {page.as_uri()}", style="bold")
+    told.say(
+        f"Done in {told.elapsed_s:.0f} s." if kept else "Not every promise was kept.",
+        style="" if kept else "bold red",
+    )
+    return 0 if kept else 1
+
+
+def _tell(
+    folder: Path, story: Story, protocol: str, run: Runner | None, *, keep_going: bool
+) -> tuple[Promise, ...]:
+    story.chapter("1  A cluster, a group, a backlog")
+    with ExitStack() as stack:
+        stage = _set_up(stack, folder, story, protocol)
+        story.chapter("2  The first run: observe, decide, publish")
+        plan = _first_run(stage, story)
+        story.chapter("3  The second run: what became of the hint?")
+        result = _second_run(stage, plan, story)
+        owners = stage.workload.owners()
+        with story.step("Stopping the consumers, and looking through what they noted"):
+            samples = stage.sampler.stop()
+            stage.workload.stop()
+            evidence = stage.workload.evidence()
+        promises = check_promises(result, plan, owners, evidence, records_per_s=CONSUMER_RECORDS_PER_S)
+        if run is not None:
+            with story.step("Comparing what the commands and the report show with the lake") as tell:
+                promises = (*promises, compare_answers(folder / "lake", run, folder / "answers", tell))
+        write_page(folder / PAGE, result, promises, samples)
+        story.lag_table(result)
+        if keep_going:
+            _stay(stage, story)
+    return promises
+
+
+def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stage:
+    with story.step("Kafka: one node, on a port of its own") as tell:
+        broker = stack.enter_context(start_demo_broker(folder, protocol))
+        tell(f"{broker.bootstrap_servers}{', with the plug-in' if protocol == CONSUMER else ''}")
+    policy = write_policy(folder, broker)
+    workload = stack.enter_context(make_workload(broker, folder, protocol))
+    with story.step(
+        f"{NUM_CONSUMERS} consumers of {TOPIC}, {NUM_PARTITIONS} partitions, group {GROUP}"
+    ) as tell:
+        workload.start_consumers(NUM_CONSUMERS)
+        share = NUM_PARTITIONS // NUM_CONSUMERS
+        owners = workload.wait_until_owned(condition=lambda held: all(len(held[n]) == share for n in held))
+        tell(f"{share} partitions each: even by count")
+    prepare_spark(policy, folder, story)
+    backlog = skewed_backlog(owners)
+    # Airflow takes its time to start, and the backlog to be written: both at once.
+    with ThreadPoolExecutor(1) as pool:
+        filling = pool.submit(workload.fill, backlog)
+        with story.step("Airflow: page, scheduler, DAG processor") as tell:
+            airflow = stack.enter_context(Airflow.start(folder / "airflow", policy=policy, on_step=tell))
+            airflow.rest.wait_for_dag(DAG_ID)
+            tell(airflow.url)
+    with story.step("A backlog that is anything but even") as tell:
+        filling.result()
+        workload.start_traffic(records_per_s=TRAFFIC_RECORDS_PER_S, skew=1.0)
+        tell(f"{sum(HEAVY_BACKLOG):,} of {sum(backlog.values()):,} records wait for one consumer")
+    sampler = LagSampler(workload)
+    stack.callback(sampler.stop)
+    sampler.start()
+    return Stage(protocol, broker, workload, airflow, sampler, DemoLake(folder / "lake", CLUSTER, GROUP))
+
+
+def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
+    """Train Spark's class archive when there is none for this Java and this Spark yet, and it is wanted."""
+    if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file().is_file():
+        return
+    with story.step("Getting Spark to start faster from now on, once") as tell:
+        made = jvm_class_archive.train(policy, CLUSTER, folder / "training")
+        tell("its classes are kept ready" if made else "that did not work; it only takes longer")
+
+
+def write_policy(folder: Path, broker: Broker) -> Path:
+    """Write the policy that tells Airflow and the jobs of the sandbox's broker; return its file."""
+    path = folder / "evenlag.yaml"
+    path.write_text(
+        POLICY.format(
+            lake=folder / "lake", cluster=CLUSTER, bootstrap_servers=broker.bootstrap_servers, group=GROUP
+        ),
+        encoding="utf-8",
+    )
+    return path
+
+
+def make_workload(broker: Broker, folder: Path, protocol: str = PROTOCOLS[0]) -> Workload:
+    """The demo's topic and consumers, not started yet."""
+    return Workload(
+        {"bootstrap_servers": broker.bootstrap_servers},
+        folder / "workload",
+        topic=TOPIC,
+        num_partitions=NUM_PARTITIONS,
+        group_id=GROUP,
+        consumer={"records_per_s": CONSUMER_RECORDS_PER_S, "protocol": protocol},
+    )
+
+
+def skewed_backlog(owners: dict[str, set[int]]) -> dict[int, int]:
+    """Records to write by partition: what the first consumer holds is far behind, the rest a little."""
+    first = min(owners)
+    heavy = dict(zip(sorted(owners[first]), HEAVY_BACKLOG, strict=True))
+    return {number: heavy.get(number, LIGHT_BACKLOG) for numbers in owners.values() for number in numbers}
+
+
+def _first_run(stage: Stage, story: Story) -> PublishedPlan:
+    _run_dag(stage, story, "first run")
+    plan = stage.lake.published_plan()
+    story.say(
+        f"  plan {plan.head['plan_id'][:12]} for {GROUP}: {plan.head['moves']} partitions move, "
+        f"largest lag {plan.head['metrics_before']['max_member_lag_records']:,} → "
+        f"{plan.head['metrics_after']['max_member_lag_records']:,} predicted"
+    )
+    is_for_brokers = stage.protocol == CONSUMER
+    who = "The broker assigns as hinted, the consumers go there" if is_for_brokers else _TWO_PHASES
+    with story.step(who):
+        try:
+            stage.workload.wait_until_owned(timeout_s=60, condition=lambda held: held == dict(plan.owners))
+        except WorkloadError as error:
+            raise DemoError(f"the consumers did not take up the hint: {error}") from error
+    stage.sampler.mark("hint followed")
+    return plan
+
+
+def _second_run(stage: Stage, plan: PublishedPlan, story: Story) -> DemoResult:
+    _run_dag(stage, story, "second run")
+    result = stage.lake.result(plan)
+    outcome = result.outcome
+    story.say(
+        f"  plan {result.plan_id[:12]}: {outcome.get('outcome', 'no outcome')} ({outcome.get('reason')})"
+    )
+    return result
+
+
+def _run_dag(stage: Stage, story: Story, which: str) -> None:
+    rest = stage.airflow.rest
+    with story.dag_run(f"{DAG_ID}, {which}, by Airflow") as show:
+        run = rest.trigger(DAG_ID)
+        stage.sampler.mark(which)
+        rest.wait(run, timeout_s=RUN_TIMEOUT_S, on_change=show)
+
+
+def _stay(stage: Stage, story: Story) -> None:
+    story.say(
+        f"\nAirflow: {stage.airflow.url}  user {stage.airflow.username}  password {stage.airflow.password}"
+    )
+    story.say("Ctrl-C stops all.")
+    while True:
+        time.sleep(1)
+
+
+def prepare_folder(folder: Path) -> Path:
+    """Empty the demo's folder; one that is not ours is left alone."""
+    target = folder.resolve()
+    if target.exists() and any(target.iterdir()) and not (target / _MARKER).exists():
+        raise DemoError(f"{target} is not empty and no earlier demo's: give another one with --folder")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    (target / _MARKER).touch()
+    return target
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM unwind as Ctrl-C does, so that everything is stopped in order."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        # Once is enough: a second one would break into the stopping.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo from the command line, as ``evenlag demo`` does; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="sandbox.demo", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where everything goes")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="of the consumers")
+    parser.add_argument("--keep", action="store_true", help="stay up at the end until Ctrl-C")
+    arguments = parser.parse_args(argv)
+    set_up_logging(is_command=True)
+    return run_demo(
+        arguments.folder, protocol=arguments.protocol, keep_going=arguments.keep, run=run_in_process
+    )

@@ -1,0 +1,86 @@
+"""Lag per consumer over time, asked of the broker every few seconds beside everything else."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafka.errors import KafkaError
+
+from sandbox.kafka.topic_admin import read_offsets
+from sandbox.workload.evidence import OwnerTracker
+
+if TYPE_CHECKING:
+    from sandbox.workload.workload import Workload
+
+_EVERY_S = 2.0
+
+
+@dataclass(slots=True)
+class Samples:
+    """Points in time, and moments worth a mark.
+
+    Attributes
+    ----------
+    at_s
+        Seconds since the beginning.
+    lag_by_name
+        For each consumer its lag at each of those points; None while it held nothing.
+    marks
+        (seconds, what happened).
+    """
+
+    at_s: list[float] = field(default_factory=list)
+    lag_by_name: dict[str, list[int | None]] = field(default_factory=dict)
+    marks: list[tuple[float, str]] = field(default_factory=list)
+
+
+class LagSampler:
+    """Samples a workload's lag on a thread of its own until it is stopped."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._tracker = OwnerTracker()
+        self._samples = Samples()
+        self._started = time.monotonic()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lag-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._started = time.monotonic()
+        self._thread.start()
+
+    def mark(self, what: str) -> None:
+        """Note that something happens now."""
+        self._samples.marks.append((time.monotonic() - self._started, what))
+
+    def stop(self) -> Samples:
+        """End, and return what was seen; may be called again."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+        return self._samples
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            # A picture may lack a point; what is proved rests on the journals.
+            with contextlib.suppress(KafkaError, OSError):
+                self._sample()
+            self._stopping.wait(_EVERY_S)
+
+    def _sample(self) -> None:
+        work = self._workload
+        pairs = [(work.topic, number) for number in range(work.num_partitions)]
+        offsets = read_offsets(work.client, work.group_id, pairs)
+        lag = {pair: end - max(committed or 0, start) for pair, (start, end, committed) in offsets.items()}
+        owned = self._tracker.read(work.journals)
+        self._samples.at_s.append(time.monotonic() - self._started)
+        num_points = len(self._samples.at_s)
+        for name, pairs_held in owned.items():
+            points = self._samples.lag_by_name.setdefault(name, [])
+            points += [None] * (num_points - 1 - len(points))
+            points.append(sum(lag.get(pair, 0) for pair in pairs_held) if pairs_held else None)

@@ -1,0 +1,101 @@
+"""The demo's skewed group alone, on a broker that runs already: ``python -m sandbox.demo.workload run …``.
+
+Makes the topics, starts the consumers, gives the first of them a backlog and goes on with skewed traffic
+until it is told to stop. ``check`` says by its exit status whether all of it runs, for a health check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from sandbox.demo.run import (
+    CONSUMER_RECORDS_PER_S,
+    GROUP,
+    NUM_CONSUMERS,
+    NUM_PARTITIONS,
+    TOPIC,
+    interruptible,
+    skewed_backlog,
+)
+from sandbox.workload.workload import Workload, WorkloadError
+
+# About what the consumers can do together: who holds the hot partitions falls behind, and they wander.
+_RECORDS_PER_S: Final = 200.0
+_SHIFT_EVERY_S: Final = 300.0
+_START_TIMEOUT_S: Final = 120.0
+# Touched each second; so old, it stands still.
+_STALE_S: Final = 30.0
+_SIGN: Final = "well"
+
+
+def run(bootstrap_servers: str, folder: Path) -> None:
+    """Run the workload until SIGTERM or Ctrl-C.
+
+    Parameters
+    ----------
+    folder
+        For journals and output; emptied, so that a restart counts nothing twice.
+
+    Raises
+    ------
+    WorkloadError
+        When one of its processes ends by itself.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    workload = Workload(
+        {"bootstrap_servers": bootstrap_servers},
+        folder,
+        topic=TOPIC,
+        num_partitions=NUM_PARTITIONS,
+        group_id=GROUP,
+        consumer={"records_per_s": CONSUMER_RECORDS_PER_S},
+    )
+    with workload:
+        workload.start_consumers(NUM_CONSUMERS)
+        workload.fill(skewed_backlog(workload.wait_until_owned(timeout_s=_START_TIMEOUT_S)))
+        workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)
+        while True:
+            workload.check()
+            (folder / _SIGN).touch()
+            time.sleep(1)
+
+
+def is_well(folder: Path) -> bool:
+    """Whether a workload of that folder runs and has all its processes."""
+    try:
+        return time.time() - (folder / _SIGN).stat().st_mtime < _STALE_S
+    except OSError:
+        return False
+
+
+def main(argv: list[str]) -> int:
+    """Run it, or check it."""
+    parser = argparse.ArgumentParser(prog="sandbox.demo.workload", description=__doc__)
+    commands = parser.add_subparsers(required=True, dest="command")
+    running, checking = commands.add_parser("run"), commands.add_parser("check")
+    running.add_argument("--bootstrap-servers", required=True)
+    for command in (running, checking):
+        command.add_argument("--folder", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    if arguments.command == "check":
+        return 0 if is_well(arguments.folder) else 1
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    try:
+        with interruptible():
+            run(arguments.bootstrap_servers, arguments.folder)
+    except WorkloadError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        pass  # asked to
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

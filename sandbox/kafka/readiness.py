@@ -1,0 +1,45 @@
+"""Whether a broker answers, asked without a word in the log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def probe(bootstrap_servers: str) -> str | Exception:
+    """Return the cluster's id once it coordinates groups, else what is in the way."""
+    import socket
+
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    host, _, port = bootstrap_servers.partition(":")
+    try:
+        # kafka-python's own wait for a first connection is long and loud: knock first.
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError as error:
+        return error
+    with _quiet("kafka"), contextlib.ExitStack() as stack:
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=5000)
+            stack.callback(admin.close)
+            # The first question for a coordinator makes __consumer_offsets; until it is there it fails.
+            admin.list_group_offsets({"evenlag-sandbox-probe": None})
+            return str(admin.describe_cluster()["cluster_id"])
+        except (KafkaError, OSError) as error:
+            return error
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

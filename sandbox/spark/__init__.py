@@ -1,0 +1,1 @@
+"""A real Spark standalone cluster, and what makes its JVMs start faster."""

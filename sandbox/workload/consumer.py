@@ -1,0 +1,264 @@
+"""A consumer with a limited speed that logs all it does: ``python -m sandbox.workload.consumer SPEC.json``.
+
+It commits only what it has processed, after every batch and once more for partitions that are taken from
+it, so a planned move neither loses nor repeats a record. SIGTERM ends it in order.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
+
+from evenlag.consumer import HintedConsumer, ProcessedOffsets
+from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC
+from sandbox.workload.journal import Journal
+from sandbox.workload.kafka_python_rejoin_fix import finish_joins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+BATCHES_PER_S = 10
+_KAFKA_ASSIGNORS = {"cooperative-sticky": CooperativeStickyAssignor, "range": RangePartitionAssignor}
+
+
+@dataclass(frozen=True)
+class ConsumerSpec:
+    """What one consumer process does.
+
+    Attributes
+    ----------
+    name
+        Names the process in the logs; also its client id.
+    client
+        How to connect, as keyword arguments of kafka-python's clients (secrets too: so the file that
+        carries it is the user's own, and nothing stands on a command line).
+    topics, group_id
+        What it consumes, as whom.
+    log_file
+        Where its journal goes; several runs append to it.
+    records_per_s
+        Its speed.
+    instance_id
+        Static membership, None without.
+    protocol
+        ``classic``, or ``consumer`` (KIP-848): then it is `sandbox.workload.kip848_consumer` that runs it.
+    assignor
+        ``evenlag``, or ``range`` or ``cooperative-sticky`` of kafka-python itself for comparison.
+    hint_topic, hint_key_hex
+        Where hints come by, and the group's signing key.
+    heartbeat_interval_ms, session_timeout_ms
+        As in Kafka.
+    listener_delay_s
+        How long its rebalance listener keeps everything waiting, each time that partitions come or go.
+    """
+
+    name: str
+    client: Mapping[str, Any]
+    topics: tuple[str, ...]
+    group_id: str
+    log_file: str
+    records_per_s: float = 500.0
+    instance_id: str | None = None
+    protocol: str = "classic"
+    assignor: str = "evenlag"
+    hint_topic: str = DEFAULT_HINT_TOPIC
+    hint_key_hex: str | None = None
+    heartbeat_interval_ms: int = 500
+    session_timeout_ms: int = 6000
+    listener_delay_s: float = 0.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write the specification to a file that only its owner can read."""
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> ConsumerSpec:
+        """Read what `write` wrote."""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**content, "topics": tuple(content["topics"])})
+
+
+class Worker:
+    """Consumes until it is told to stop."""
+
+    def __init__(self, spec: ConsumerSpec) -> None:
+        self._spec = spec
+        self._stopping = threading.Event()
+        self._journal = Journal(Path(spec.log_file), spec.name)
+        self._offsets = _LoggingOffsets(self)
+        self._consumer: Any = None
+
+    def stop(self) -> None:
+        """Have `run` return after the batch in hand."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Consume until stopped, then leave the group in order."""
+        self._journal.write("started", spec={"records_per_s": self._spec.records_per_s})
+        self._consumer = self._connect()
+        try:
+            while not self._stopping.is_set():
+                batches = self._consumer.poll(timeout_ms=200)
+                generation = self._consumer.group_metadata().generation_id
+                for tp, records in batches.items():
+                    self._process(tp, [record.offset for record in records], generation)
+                self._commit()
+        finally:
+            self._commit()
+            self._consumer.close()
+            self._journal.write("closed")
+            self._journal.close()
+
+    def log_partitions(self, event: str, partitions: Iterable[Any]) -> None:
+        """Log that partitions came or went, with the generation, as slowly as the specification says."""
+        if self._spec.listener_delay_s:
+            time.sleep(self._spec.listener_delay_s)  # on the I/O thread: such listeners exist
+        pairs = sorted([tp.topic, tp.partition] for tp in partitions)
+        generation = self._consumer.group_metadata().generation_id
+        self._journal.write(event, partitions=pairs, generation=generation)
+
+    def log_committed(self, offsets: Mapping[Any, int]) -> None:
+        """Log what was committed."""
+        if offsets:
+            pairs = sorted([tp.topic, tp.partition, offset] for tp, offset in offsets.items())
+            self._journal.write("committed", offsets=pairs)
+
+    def log_failed_commit(self, error: KafkaError) -> None:
+        """Log that something could not be committed."""
+        self._journal.write("commit_failed", error=repr(error))
+
+    def _log_led(self, generation: int, assigned: Mapping[str, Any]) -> None:
+        """Log what this member, as the leader, hands out."""
+        given = {
+            # "<instance id or client id>-<uuid>"; both are the consumer's name here.
+            member_id[: -len("-00000000-0000-0000-0000-000000000000")]: sorted(
+                [tp.topic, tp.partition] for tp in assignment.partitions()
+            )
+            for member_id, assignment in assigned.items()
+        }
+        self._journal.write("led", generation=generation, given=given)
+
+    def _connect(self) -> Any:
+        spec = self._spec
+        configs: dict[str, Any] = {
+            **spec.client,
+            "client_id": spec.name,
+            "group_id": spec.group_id,
+            "group_instance_id": spec.instance_id,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "allow_auto_create_topics": False,
+            "heartbeat_interval_ms": spec.heartbeat_interval_ms,
+            "session_timeout_ms": spec.session_timeout_ms,
+            "max_poll_records": max(1, round(spec.records_per_s / BATCHES_PER_S)),
+            **spec.extra,
+        }
+        if spec.assignor == "evenlag":
+            consumer = HintedConsumer(
+                *spec.topics,
+                listener=self._offsets,
+                hint_topic=spec.hint_topic,
+                hint_key=bytes.fromhex(spec.hint_key_hex) if spec.hint_key_hex else None,
+                on_hint_event=lambda event: self._journal.write(
+                    "hint", reason=event.reason, plan_id=event.plan_id, detail=event.detail
+                ),
+                **configs,
+            )
+            assign = consumer.hint_assignor.assign
+
+            def assign_and_log(cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
+                assigned = assign(cluster, members)
+                self._log_led(consumer.group_metadata().generation_id, assigned)
+                return assigned
+
+            consumer.hint_assignor.assign = assign_and_log  # type: ignore[method-assign]  # for the journal
+            return consumer
+        strategy = [_KAFKA_ASSIGNORS[spec.assignor]]
+        consumer = finish_joins(KafkaConsumer(partition_assignment_strategy=strategy, **configs))
+        self._offsets.attach(consumer)
+        consumer.subscribe(topics=spec.topics, listener=self._offsets)
+        return consumer
+
+    def _process(self, tp: Any, offsets: list[int], generation: int) -> None:
+        """Work on one batch for as long as its records take, then log it as runs of offsets."""
+        self._stopping.wait(len(offsets) / self._spec.records_per_s)
+        for first, last in runs_of(offsets):
+            self._journal.write(
+                "processed",
+                topic=tp.topic,
+                partition=tp.partition,
+                first=first,
+                last=last,
+                generation=generation,
+            )
+        self._offsets.processed_to(tp, offsets[-1] + 1)
+
+    def _commit(self) -> None:
+        try:
+            self.log_committed(self._offsets.commit())
+        except KafkaError as error:
+            # The group rebalances: what is ours still is committed with the next batch or on revocation.
+            self.log_failed_commit(error)
+
+
+class _LoggingOffsets(ProcessedOffsets):
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        await super().on_partitions_assigned(assigned)
+        self._worker.log_partitions("assigned", assigned)
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        await super().on_partitions_revoked(revoked)
+        self._worker.log_partitions("revoked", revoked)
+
+    async def on_partitions_lost(self, lost: Any) -> None:
+        await super().on_partitions_lost(lost)
+        self._worker.log_partitions("lost", lost)
+
+    def committed(self, offsets: Mapping[Any, int]) -> None:
+        self._worker.log_committed(offsets)
+
+    def not_committed(self, offsets: Mapping[Any, int], error: KafkaError) -> None:  # noqa: ARG002  # as there
+        self._worker.log_failed_commit(error)
+
+
+def runs_of(offsets: Iterable[int]) -> Iterable[tuple[int, int]]:
+    """Return consecutive offsets as (first, last)."""
+    runs: list[tuple[int, int]] = []
+    for offset in offsets:
+        if runs and offset == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], offset)
+        else:
+            runs.append((offset, offset))
+    return runs
+
+
+def main(argv: list[str]) -> int:
+    """Run one consumer as its specification says."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    worker = Worker(ConsumerSpec.read(Path(argv[0])))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.stop())
+    worker.run()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

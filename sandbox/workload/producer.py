@@ -1,0 +1,121 @@
+"""Skewed traffic whose hot spot wanders: ``python -m sandbox.workload.producer SPEC.json``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TICK_S = 0.1
+
+
+@dataclass(frozen=True)
+class TrafficSpec:
+    """What one producer process sends.
+
+    Attributes
+    ----------
+    client
+        How to connect, as keyword arguments of kafka-python's clients.
+    topic, num_partitions
+        Where to.
+    records_per_s
+        In all partitions together.
+    skew
+        Partition number i of the ranking gets a share of ``1 / (i + 1) ** skew``; 0 is even.
+    shift_every_s
+        After so long the ranking moves on by one partition; 0 never.
+    payload_bytes, seed
+        Size of a record, and of the chance that deals them.
+    """
+
+    client: Mapping[str, Any]
+    topic: str
+    num_partitions: int
+    records_per_s: float
+    skew: float = 1.0
+    shift_every_s: float = 0.0
+    payload_bytes: int = 100
+    seed: int = 0
+
+    def write(self, path: Path) -> None:
+        """Write the specification to a file that only its owner can read."""
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+
+def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
+    """Return each partition's share of the traffic, after the ranking moved on `shift` times.
+
+    Examples
+    --------
+    >>> [round(share, 3) for share in shares(3, 1.0, shift=1)]
+    [0.182, 0.545, 0.273]
+    """
+    weights = [1.0 / (rank + 1) ** skew for rank in range(num_partitions)]
+    total = sum(weights)
+    return [weights[(partition - shift) % num_partitions] / total for partition in range(num_partitions)]
+
+
+def fill(
+    client: Mapping[str, Any], topic: str, counts: Mapping[int, int], *, payload_bytes: int = 100
+) -> None:
+    """Send so many records to each partition, as fast as it goes, and return when all are written."""
+    payload = b"x" * payload_bytes
+    producer = KafkaProducer(**client, acks="all", linger_ms=20, batch_size=64 * 1024)
+    try:
+        for partition, count in counts.items():
+            for _ in range(count):
+                producer.send(topic, payload, partition=partition)
+        producer.flush(timeout=120)
+    finally:
+        producer.close()
+
+
+def produce(spec: TrafficSpec, stopping: threading.Event) -> int:
+    """Send until stopped; return how many records were written."""
+    chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
+    payload = b"x" * spec.payload_bytes
+    producer = KafkaProducer(**spec.client, acks="all", linger_ms=20)
+    partitions: Sequence[int] = range(spec.num_partitions)
+    started, num_sent = time.monotonic(), 0
+    try:
+        while not stopping.wait(_TICK_S):
+            elapsed_s = time.monotonic() - started
+            due = int(elapsed_s * spec.records_per_s) - num_sent
+            shift = int(elapsed_s / spec.shift_every_s) if spec.shift_every_s else 0
+            weights = shares(spec.num_partitions, spec.skew, shift=shift)
+            for partition in chance.choices(partitions, weights, k=max(0, due)):
+                producer.send(spec.topic, payload, partition=partition)
+            num_sent += max(0, due)
+        producer.flush(timeout=30)
+    finally:
+        producer.close()
+    return num_sent
+
+
+def main(argv: list[str]) -> int:
+    """Produce as the specification says until SIGTERM."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    spec = TrafficSpec(**json.loads(Path(argv[0]).read_text(encoding="utf-8")))
+    print(f"{produce(spec, stopping)} records sent", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

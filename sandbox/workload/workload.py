@@ -1,0 +1,267 @@
+"""Consumer and producer processes on a topic, started and stopped together, with proof of what they did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC, create_hint_topic, create_topic, read_offsets
+from sandbox.processes import kill_process, start_process, stop_process
+from sandbox.workload.consumer import ConsumerSpec
+from sandbox.workload.evidence import Evidence, OwnerTracker, gather
+from sandbox.workload.journal import Journal
+from sandbox.workload.producer import TrafficSpec, fill
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping
+
+_MODULES = {"classic": "sandbox.workload.consumer", "consumer": "sandbox.workload.kip848_consumer"}
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class WorkloadError(RuntimeError):
+    """The workload did not get where it was wanted; the message says what is there instead."""
+
+
+class Workload:
+    """A topic, consumers on it in processes of their own, and traffic; leaving the context ends all.
+
+    Parameters
+    ----------
+    client
+        How to connect, as keyword arguments of kafka-python's clients, ``{"bootstrap_servers": …}``.
+    directory
+        For journals, specifications and output of the processes.
+    topic, num_partitions
+        Made when missing, as is the hint topic.
+    group_id, hint_topic
+        Of the consumers.
+    consumer
+        Further fields of `ConsumerSpec` that all consumers have, for example ``records_per_s``, or
+        ``protocol`` for consumers of confluent-kafka in a group that the broker assigns.
+
+    Examples
+    --------
+    >>> with Workload({"bootstrap_servers": ...}, path, topic="orders", num_partitions=12,
+    ...               group_id="billing", consumer={"records_per_s": 300}) as workload:  # doctest: +SKIP
+    ...     workload.start_consumers(4)
+    ...     workload.wait_until_owned()
+    ...     workload.fill({0: 9000, 3: 6000})
+    ...     workload.start_traffic(records_per_s=200, skew=1.2)
+    ...     print(workload.owners())
+    ...     workload.stop()
+    ...     print(*workload.evidence().explain(), sep=", ")
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        directory: Path,
+        *,
+        topic: str,
+        num_partitions: int,
+        group_id: str,
+        hint_topic: str = DEFAULT_HINT_TOPIC,
+        consumer: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.client = dict(client)
+        self.directory = directory
+        self.topic, self.num_partitions = topic, num_partitions
+        self.group_id, self.hint_topic = group_id, hint_topic
+        self._settings = dict(consumer or {})
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._num_producers = 0
+        self._tracker = OwnerTracker()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal(directory / "workload.jsonl", "workload")
+
+    def __enter__(self) -> Self:
+        create_topic(self.client, self.topic, self.num_partitions)
+        create_hint_topic(self.client, self.hint_topic)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+        self._journal.close()
+
+    @property
+    def journals(self) -> list[Path]:
+        """The journals of all processes and the workload's own."""
+        return sorted(self.directory.glob("*.jsonl"))
+
+    @property
+    def consumers(self) -> tuple[str, ...]:
+        """The names of the consumers that run."""
+        return tuple(n for n, p in self._processes.items() if n.startswith("consumer-") and p.poll() is None)
+
+    def start_consumers(self, count: int, **fields: Any) -> tuple[str, ...]:
+        """Start so many more consumers; `fields` are of `ConsumerSpec`. Returns their names at once."""
+        first = sum(name.startswith("consumer-") for name in self._processes)
+        names = tuple(f"consumer-{number}" for number in range(first, first + count))
+        for name in names:
+            self.start_consumer(name, **fields)
+        return names
+
+    def start_consumer(self, name: str, *, is_static: bool = False, **fields: Any) -> None:
+        """Start one consumer; a name that ran before goes on in the same journal."""
+        spec = ConsumerSpec(
+            name=name,
+            client=self.client,
+            topics=(self.topic,),
+            group_id=self.group_id,
+            log_file=str(self.directory / f"{name}.jsonl"),
+            hint_topic=self.hint_topic,
+            instance_id=name if is_static else None,
+        )
+        spec = replace(spec, **{**self._settings, **fields})
+        path = self.directory / f"{name}.json"
+        spec.write(path)
+        self._start(name, _MODULES[spec.protocol], path)
+
+    def start_traffic(
+        self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0
+    ) -> str:
+        """Start a producer process (`TrafficSpec`); return its name."""
+        name = f"producer-{self._num_producers}"
+        self._num_producers += 1
+        path = self.directory / f"{name}.json"
+        TrafficSpec(
+            client=self.client,
+            topic=self.topic,
+            num_partitions=self.num_partitions,
+            records_per_s=records_per_s,
+            skew=skew,
+            shift_every_s=shift_every_s,
+            seed=seed,
+        ).write(path)
+        self._start(name, "sandbox.workload.producer", path)
+        return name
+
+    def fill(self, counts: Mapping[int, int]) -> None:
+        """Write so many records to each partition now: a backlog."""
+        fill(self.client, self.topic, counts)
+
+    def owners(self) -> dict[str, set[int]]:
+        """Return the partitions of the topic by running consumer, as their journals say at this moment."""
+        owned = self._tracker.read(self.journals)
+        return {
+            name: {number for topic, number in owned.get(name, ()) if topic == self.topic}
+            for name in self.consumers
+        }
+
+    def wait_until_owned(
+        self,
+        *,
+        timeout_s: float = 120.0,
+        condition: Callable[[dict[str, set[int]]], bool] | None = None,
+        num_partitions: int | None = None,
+    ) -> dict[str, set[int]]:
+        """Wait until every partition has exactly one owner, every consumer one, and `condition` holds.
+
+        Raises
+        ------
+        WorkloadError
+            When that does not come true in time, or a consumer ended.
+        """
+        wanted = self.num_partitions if num_partitions is None else num_partitions
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.check()
+            owners = self.owners()
+            held = [number for numbers in owners.values() for number in numbers]
+            is_whole = len(held) == len(set(held)) == wanted
+            has_all = len(owners) > wanted or all(owners.values())
+            if is_whole and has_all and (condition is None or condition(owners)):
+                return owners
+            if time.monotonic() > deadline:
+                shown = {name: sorted(numbers) for name, numbers in owners.items()}
+                raise WorkloadError(f"after {timeout_s:.0f} s the owners are {shown}")
+            time.sleep(0.1)
+
+    def num_processed(self) -> dict[str, int]:
+        """Return how many records each consumer has processed up to now."""
+        self._tracker.read(self.journals)
+        return dict(self._tracker.num_processed)
+
+    def wait_until_processed(self, num_records: int, *, timeout_s: float = 120.0) -> None:
+        """Wait until the consumers have processed so many records in all.
+
+        Raises
+        ------
+        WorkloadError
+            When they have not in time, or a process ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (done := sum(self.num_processed().values())) < num_records:
+            self.check()
+            if time.monotonic() > deadline:
+                raise WorkloadError(f"after {timeout_s:.0f} s {done} of {num_records} records are processed")
+            time.sleep(0.1)
+
+    def check(self) -> None:
+        """Raise `WorkloadError`, with its last words, when a process ended that nobody stopped."""
+        for name, process in self._processes.items():
+            status = process.poll()
+            if status is not None:
+                tail = (self.directory / f"{name}.out").read_text(encoding="utf-8", errors="replace")
+                raise WorkloadError(f"{name} ended with status {status}:\n{tail[-2000:]}")
+
+    def note(self, event: str, **fields: Any) -> None:
+        """Write an event of whoever drives the workload to its journal."""
+        self._journal.write(event, **fields)
+
+    def pause(self, name: str) -> None:
+        """Freeze a process, as a long garbage collection or a suspended machine would."""
+        process = self._processes[name]
+        os.kill(process.pid, signal.SIGSTOP)
+        self._journal.write("paused", victim=name, victim_pid=process.pid)
+
+    def resume(self, name: str) -> None:
+        """Let a frozen process go on."""
+        process = self._processes[name]
+        self._journal.write("resumed", victim=name, victim_pid=process.pid)
+        os.kill(process.pid, signal.SIGCONT)
+
+    def pid(self, name: str) -> int:
+        """Return the process id of a consumer or producer that runs."""
+        return self._processes[name].pid
+
+    def kill(self, name: str) -> None:
+        """Kill a process at once (-9)."""
+        process = self._processes.pop(name)
+        kill_process(process)
+        self._journal.write("killed", victim=name, victim_pid=process.pid)
+
+    def stop_process(self, name: str) -> None:
+        """End one process in order."""
+        process = self._processes.pop(name)
+        stop_process(process)
+        # It says itself when it closed; this line counts only for one that had to be killed.
+        self._journal.write("killed", victim=name, victim_pid=process.pid)
+
+    def stop(self) -> None:
+        """End all processes in order, all at once: each takes a moment to leave its group."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGCONT)
+                process.terminate()
+        for name in sorted(self._processes, reverse=True):
+            self.stop_process(name)
+
+    def evidence(self) -> Evidence:
+        """Return what the journals and the broker's offsets prove up to now."""
+        pairs = [(self.topic, number) for number in range(self.num_partitions)]
+        return gather(self.journals, read_offsets(self.client, self.group_id, pairs))
+
+    def _start(self, name: str, module: str, spec: Path) -> None:
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        with (self.directory / f"{name}.out").open("ab") as log:
+            self._processes[name] = start_process(
+                [sys.executable, "-m", module, str(spec)], log=log, env={**os.environ, "PYTHONPATH": path}
+            )

@@ -1,0 +1,72 @@
+"""What is judged of Airflow: its connection, its DAG files and its answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.airflow.dag_bundle import dag_texts
+from evenlag.doctor.airflow_checks import (
+    airflow_checks,
+    check_connection,
+    check_dag_files,
+    judge_dags,
+    judge_health,
+    judge_heartbeat,
+    judge_imports,
+)
+from evenlag.doctor.model import Verdict
+from tests.evenlag.doctor.test_checks import NOW, worst
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        ("spark://local[*]", "failed"),
+        ('{"conn_type": "spark"}', "failed"),
+        ('{"conn_type": "spark", "host": "local[*]"}', "ok"),
+        ("", "skipped"),
+    ],
+)
+def test_the_spark_connection_is_json_with_a_master(value: str, verdict: str) -> None:
+    assert worst(check_connection({"AIRFLOW_CONN_SPARK_DEFAULT": value})) == verdict
+
+
+def test_dag_files_of_another_version_are_told(tmp_path: Path) -> None:
+    environ = {"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path)}
+    assert worst(check_dag_files(environ)) == "failed"
+    for name, text in dag_texts().items():
+        (tmp_path / "evenlag_dags" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "evenlag_dags" / name).write_text(text, encoding="utf-8")
+    assert worst(check_dag_files(environ)) == "ok"
+    (tmp_path / "evenlag_dags" / "lag_rebalance.py").write_text("# older", encoding="utf-8")
+    [found] = check_dag_files(environ)
+    assert found.told.endswith("of another version: lag_rebalance.py")
+    assert found.todo == f"evenlag dags install {tmp_path}"
+
+
+def test_airflow_s_answers_are_judged() -> None:
+    healthy = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
+    assert worst(judge_health(healthy)) == "ok"
+    [found] = judge_health(healthy | {"scheduler": {"status": "unhealthy"}})
+    assert found.told == "scheduler is unhealthy"
+    assert worst(judge_imports({"import_errors": []})) == "ok"
+    broken = {"filename": "lag.py", "stack_trace": "Traceback\n  …\nDagPolicyError: no file\n"}
+    assert judge_imports({"import_errors": [broken]})[0].told == "lag.py: DagPolicyError: no file"
+    assert worst(judge_dags({"a": False})) == "ok"
+    assert worst(judge_dags({"a": True})) == "warning"
+    assert worst(judge_dags({"a": None})) == "failed"
+    assert worst(judge_heartbeat(300, ["*/5 * * * *"], NOW)) == "ok"
+    assert worst(judge_heartbeat(300, ["*/5 * * * *", "* * * * *"], NOW)) == "warning"
+    assert worst(judge_heartbeat(300, ["0 0 L * *"], NOW)) == "skipped"
+
+
+def test_an_airflow_that_is_not_there_fails_what_asks_it() -> None:
+    checks = {check.full_name: check for check in airflow_checks(None, "http://127.0.0.1:1", {})}
+    [found] = checks["airflow.health"].look()
+    assert found.verdict is Verdict.FAILED
+    assert "127.0.0.1:1" in found.told

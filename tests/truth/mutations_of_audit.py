@@ -1,0 +1,151 @@
+"""Faults to put into the audit and the report, one at a time: the truth suite must detect them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.truth.mutation import CLOCK, JOIN, SIDE, SIGN, STEP, SUM, UNIT, Mutation
+
+_LAG_ROWS: Final = "evenlag/queries/lag.py"
+_DIFFERENCES: Final = "evenlag/audit/differences.py"
+_OWNERS: Final = "evenlag/audit/owners.py"
+_CHURN: Final = "evenlag/audit/rebalances.py"
+_MOVES: Final = "evenlag/audit/moves.py"
+_ADHERENCE: Final = "evenlag/audit/adherence.py"
+_ANOMALIES: Final = "evenlag/audit/anomalies.py"
+_LAG_INTERVALS: Final = "evenlag/audit/lag_intervals.py"
+_JOINING: Final = "evenlag/audit/interval_merge.py"
+_REPORT: Final = "evenlag/report/read_report.py"
+_CHANGE: Final = "evenlag/report/read_lag_change.py"
+_SECTIONS: Final = "evenlag/report/sections.py"
+
+MUTATIONS_OF_AUDIT: Final = (
+    # audit ----------------------------------------------------------------------------------------------
+    Mutation(
+        "a snapshot counts as before a moment from its begin on",
+        CLOCK,
+        _OWNERS,
+        "np.maximum.accumulate(period.finished_us())",
+        "np.maximum.accumulate(period.started_us())",
+    ),
+    Mutation(
+        "the owner before is the owner after",
+        SIDE,
+        _DIFFERENCES,
+        '(("before", ends[0], old), ("after", ends[1], new))',
+        '(("before", ends[0], new), ("after", ends[1], old))',
+    ),
+    Mutation(
+        "members that joined count as left",
+        SIDE,
+        _CHURN,
+        "(RebalanceCause.MEMBER_LEFT, change.left),",
+        "(RebalanceCause.MEMBER_LEFT, change.joined),",
+    ),
+    Mutation(
+        "partitions that moved count as returned",
+        SIDE,
+        _CHURN,
+        'rebalance["num_returned" if returned else "num_moved"] += 1',
+        'rebalance["num_moved" if returned else "num_returned"] += 1',
+    ),
+    Mutation(
+        "a move has the time at which the old owner was first seen",
+        CLOCK,
+        _MOVES,
+        '_FROM: Final = ("member_id", "last_seen_at", "last_snapshot_id")',
+        '_FROM: Final = ("member_id", "first_seen_at", "last_snapshot_id")',
+    ),
+    Mutation(
+        "placed partitions count as freed",
+        SIGN,
+        _MOVES,
+        '"num_freed": ~is_owned & was_owned',
+        '"num_freed": is_owned & ~was_owned',
+    ),
+    Mutation(
+        "the best share of a hint is its least",
+        SUM,
+        _ADHERENCE,
+        "shares[while_it_stood].max()",
+        "shares[while_it_stood].min()",
+    ),
+    Mutation(
+        "a hint is followed from the snapshot's begin on",
+        CLOCK,
+        _ADHERENCE,
+        'followed_from = _moment(period, first, "finished_at")',
+        'followed_from = _moment(period, first, "started_at")',
+    ),
+    Mutation(
+        "lag that a stalled partition has is its least",
+        SUM,
+        _LAG_INTERVALS,
+        "np.maximum.reduceat(",
+        "np.minimum.reduceat(",
+    ),
+    Mutation(
+        "an anomaly's interval is one snapshot short",
+        STEP,
+        _LAG_INTERVALS,
+        '"num_snapshots": last - first + 1,',
+        '"num_snapshots": last - first,',
+    ),
+    Mutation(
+        "an idle member is one that nobody could relieve",
+        STEP,
+        _ANOMALIES,
+        'if sum(len(topic["partitions"]) for topic in held) > 1:',
+        'if sum(len(topic["partitions"]) for topic in held) > 99:',
+    ),
+    Mutation(
+        "an owner's end is when the next snapshot began",
+        CLOCK,
+        _JOINING,
+        '("next", rows[LAST_INDEX].to_numpy() + 1, "finished_at"),',
+        '("next", rows[LAST_INDEX].to_numpy() + 1, "started_at"),',
+    ),
+    # report ---------------------------------------------------------------------------------------------
+    Mutation(
+        "the most loaded member is the least loaded one",
+        SUM,
+        _LAG_ROWS,
+        "most = max(lags, default=None) if known else None",
+        "most = min(lags, default=None) if known else None",
+    ),
+    Mutation(
+        "hours are taken for minutes",
+        UNIT,
+        _REPORT,
+        "length = timedelta(hours=min(",
+        "length = timedelta(minutes=min(",
+    ),
+    Mutation(
+        "a gate's refusals are the plans that passed",
+        SIGN,
+        _REPORT,
+        'for row in by_gate[gate] if not row["passed"]]',
+        'for row in by_gate[gate] if row["passed"]]',
+    ),
+    Mutation(
+        "a plan's owners are those it takes partitions from",
+        SIGN,
+        _CHANGE,
+        'pc.fill_null(both["is_planned"], fill_value=False), both["owner_after"], both["owner_member_id"]',
+        'pc.fill_null(both["is_planned"], fill_value=False), both["owner_member_id"], both["owner_after"]',
+    ),
+    Mutation(
+        "the report's actual lag of a plan is the predicted one",
+        JOIN,
+        _SECTIONS,
+        'plan["max_member_lag_actual_records"],',
+        'plan["max_member_lag_predicted_records"],',
+    ),
+    Mutation(
+        "the first lag of a replay is its last",
+        STEP,
+        _SECTIONS,
+        "(known[0], max(known), known[-1])",
+        "(known[-1], max(known), known[-1])",
+    ),
+)
