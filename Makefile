@@ -1,8 +1,8 @@
-# All that a person or a machine does with this project. Each target sets up what it needs by itself.
+# The entry points of this project. Each target sets up what it needs.
 #
-#   make            says what there is
-#   make setup      PYTHON=python3.12 picks the interpreter, JAVA_HOME the Java
-#   make demo       PROTOCOL=consumer takes a group of the newer protocol (KIP-848)
+#   make            lists the targets
+#   make setup      PYTHON=python3.12 selects the interpreter, JAVA_HOME the Java
+#   make demo       PROTOCOL=consumer uses a group of the newer protocol (KIP-848)
 #   make test       PYTEST_ARGS="-k fingerprint" runs a part
 
 SHELL := /bin/bash
@@ -25,11 +25,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
-help: ## Say what there is
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(STAMP) ## Make .venv with everything locked, and fetch the jars (once)
+setup: $(STAMP) ## Create .venv from the lock, and download the jars (once)
 
 $(STAMP): requirements.lock pyproject.toml
 	@bash .ci/make_venv $(VENV) "$(PYTHON)"
@@ -41,33 +41,33 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setup: ready"
 
 .PHONY: demo
-demo: $(STAMP) ## Run the main job end to end on a real broker, with Airflow, and draw it; PROTOCOL=consumer: KIP-848
+demo: $(STAMP) ## Run the cycle end to end on a real broker, with Airflow, and chart it; PROTOCOL=consumer: KIP-848
 	@$(BIN)/evenlag demo --protocol $(PROTOCOL) $(DEMO_ARGS)
 
 .PHONY: airflow
-airflow: $(STAMP) ## Start the sandbox's broker, a workload and the Airflow page; Ctrl-C stops all
+airflow: $(STAMP) ## Start the sandbox's broker, a workload and Airflow; Ctrl-C stops all
 	@$(BIN)/python -m sandbox.demo.airflow
 
 .PHONY: test
-test: $(STAMP) ## Run all tests, with the real broker, Spark and Delta
+test: $(STAMP) ## Run all tests, with a real broker, Spark and Delta
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## Run what takes minutes to hours: 300 cycles that may grow nothing, fifty members, more of the audit
+soak: $(STAMP) ## Run the long tests (minutes to hours): growth over 300 cycles, fifty members, more of the audit
 	@$(BIN)/python -m pytest -m soak
 
 .PHONY: chaos
-chaos: $(STAMP) ## Let faults loose on consumers, on Spark and on Airflow, and judge what is left (30 minutes)
+chaos: $(STAMP) ## Inject faults into consumers, Spark and Airflow, and verify the result (30 minutes)
 	@$(BIN)/python -m tests.chaos.run $(CHAOS_ARGS)
 	@$(BIN)/python -m tests.chaos.spark_faults
 	@$(BIN)/python -m tests.chaos.scheduler_faults
 
 .PHONY: plugin
-plugin: $(STAMP) ## Build the brokers' plug-in, a jar under dist/
+plugin: $(STAMP) ## Build the broker plug-in, a jar under dist/
 	@$(BIN)/python -m sandbox.kafka.broker_plugin
 
 .PHONY: bench
-bench: $(STAMP) ## Time the assignors beside Kafka's own, and plans and planning (an hour)
+bench: $(STAMP) ## Benchmark the assignors against Kafka's, plans and planning (an hour)
 	@$(BIN)/python -m tests.bench.run
 	@$(BIN)/python -m tests.bench.quality
 	@$(BIN)/python -m tests.bench.gates
@@ -88,7 +88,7 @@ types: $(STAMP) ## mypy --strict
 	@$(BIN)/mypy
 
 .PHONY: contracts
-contracts: $(STAMP) ## import-linter: dependencies point one way
+contracts: $(STAMP) ## import-linter: check the direction of imports
 	@$(BIN)/lint-imports --no-cache
 
 .PHONY: structure
@@ -96,17 +96,17 @@ structure: $(STAMP) ## Print the figures of the structure: rooms and arrows of s
 	@$(BIN)/python -m tests.structure
 
 .PHONY: format
-format: $(STAMP) ## Format the code and fix what can be fixed by itself
+format: $(STAMP) ## Format the code and apply automatic fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 RESOLVE := $(BIN)/uv pip compile --quiet --universal --no-header --no-emit-index-url --generate-hashes \
 	--python-version 3.11 pyproject.toml
-# Parts of requirements.lock: what an image installs, and nothing that no test has seen.
+# Parts of requirements.lock: what an image installs, in the versions that the tests use.
 PART := $(RESOLVE) --no-annotate --constraint requirements.lock
 
 .PHONY: lock
-lock: $(STAMP) ## Resolve the packages again into requirements.lock and the images' parts of it
+lock: $(STAMP) ## Resolve the packages into requirements.lock and the images' parts of it
 	@$(RESOLVE) --all-extras -o requirements.lock
 	@$(PART) --extra airflow --extra postgres --extra kip848 -o docker/airflow.lock
 	@$(PART) --extra spark -o docker/spark.lock
@@ -114,7 +114,7 @@ lock: $(STAMP) ## Resolve the packages again into requirements.lock and the imag
 	@printf 'build\nhatchling\n' | $(subst pyproject.toml,-,$(PART)) -o docker/build.lock
 
 .PHONY: clean
-clean: ## Remove what runs, tests and set-up left here; the sources stay
+clean: ## Remove the files that runs, tests and set-up created
 	@rm -rf $(VENV) .cache .airflow .demo dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache spark-warehouse metastore_db derby.log *.egg-info
 	@find $(FOLDERS) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -47,7 +47,7 @@ _MAX_VALUE_BYTES = 32 * 1024 * 1024
 
 
 def member_key(member_id: str, instance_id: str | None) -> str:
-    """Return the name under which a member stands in hints: what survives a restart, if anything does.
+    """Return the key of a member in hints: the instance id, which survives a restart, else the member id.
 
     Examples
     --------

@@ -97,7 +97,7 @@ class HintPayload:
     cluster_id, group_id
         Where it holds.
     snapshot_id
-        The reading of the cluster that it was planned from.
+        The snapshot that it was planned from.
     fingerprint
         The membership that it was planned for (`assignor_core.hint.fingerprint`).
     assignment
@@ -108,7 +108,7 @@ class HintPayload:
     member_ids
         For a group of the consumer protocol (KIP-848) only: key → member id of its static members at the
         time of the snapshot, by which a broker knows the group. None for a group of the classic protocol:
-        the field does not stand in its bytes, which stay as they always were.
+        its bytes omit the field, and do not change.
     """
 
     cluster_id: str

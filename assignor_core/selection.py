@@ -43,8 +43,8 @@ def possible_selections(preferences: Sequence[Sequence[str]]) -> tuple[str, ...]
 def protocol_of(assignor: str) -> str:
     """Return the protocol of a group that selected this assignor: COOPERATIVE if it can be used so.
 
-    It follows the assignor selected, not what stands in anybody's list when it starts: that a list also
-    holds eager ones must not make a cooperative one eager.
+    It follows the selected assignor, not the lists that members offer at start: an eager assignor in a list
+    must not make a cooperative one eager.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Make Airflow ready to start: who may log in, then the database; ends as ``airflow db migrate`` ends.
+"""Prepare Airflow: write the logins, then migrate the database; returns what ``airflow db migrate`` returns.
 
 It may run any number of times; a new password or a newer Airflow takes effect by running it again.
 """
@@ -33,4 +33,4 @@ if __name__ == "__main__":
         settings["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"],
         settings["AIRFLOW_PASSWORD"],
     )
-    os.execvp("airflow", ["airflow", "db", "migrate"])  # noqa: S606  # nothing of ours is left to do
+    os.execvp("airflow", ["airflow", "db", "migrate"])  # noqa: S606  # the last step of this script

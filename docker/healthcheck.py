@@ -1,4 +1,4 @@
-"""Ask a service over HTTP how it is: ``healthcheck.py URL [KEY=VALUE …]``; for health checks in containers.
+"""Check the health of a service over HTTP: ``healthcheck.py URL [KEY=VALUE …]``.
 
 The answer's status has to be 200, and each key of its JSON (``scheduler.status`` goes down a level) has to
 have the value. Needs the standard library only: the images carry no curl.
@@ -17,7 +17,7 @@ _TIMEOUT_S = 8.0
 
 
 def find_fault(url: str, wanted: list[str]) -> str | None:
-    """What is wrong with the service at `url`, None when it is well.
+    """Return what is wrong with the service at `url`, None if it is healthy.
 
     Parameters
     ----------

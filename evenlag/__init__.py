@@ -1,1 +1,1 @@
-"""The `evenlag` command: run a cycle, look at what is there, show what it does."""
+"""Everything of evenlag that needs no JVM: policy, lake, Kafka, publishing, audit, report and the command."""

@@ -1,7 +1,7 @@
 """A consumer that follows hints and neither loses nor repeats a record on a planned move.
 
-``python -m examples.consume BROKERS TOPIC GROUP [INSTANCE_ID]`` prints each record's place. Start it several
-times with the same group. Ctrl-C or SIGTERM ends it in order.
+``python -m examples.consume BROKERS TOPIC GROUP [INSTANCE_ID]`` prints topic, partition and offset of each
+record. Start it several times with the same group. Ctrl-C or SIGTERM stops it cleanly.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 def consume(
     handle: Callable[[Any], None], stopping: threading.Event, *topics: str, group_id: str, **configs: Any
 ) -> None:
-    """Handle records until told to stop; what is handled is committed, and nothing else.
+    """Handle records until `stopping` is set. Commits handled records only.
 
     Parameters
     ----------
     handle
-        Does the work for one `ConsumerRecord`; what it raises ends the consumer, and the record is not
-        committed.
+        Handles one `ConsumerRecord`. An exception ends the consumer, and the record is not committed.
     stopping
-        Set it to end.
+        Set it to stop.
     topics, group_id, **configs
-        As for `hinted_consumer`.
+        As in `hinted_consumer`.
     """
     offsets = ProcessedOffsets()
     consumer = hinted_consumer(
@@ -47,14 +46,14 @@ def consume(
             try:
                 offsets.commit()
             except KafkaError:
-                # The group rebalances, or the coordinator is away: with the next batch, or at the revocation.
+                # A rebalance, or no coordinator: committed with the next batch, or at the revocation.
                 continue
     finally:
-        consumer.close()  # revokes, and so commits, what is held
+        consumer.close()  # revokes owned partitions, and so commits
 
 
 def main(argv: list[str]) -> int:
-    """Print the places of records."""
+    """Print topic, partition and offset of each record."""
     brokers, topic, group_id, *instance_id = argv
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""Further starts of the search of `lag-aware-sticky`: a move taken back, or a heavy row given away first."""
+"""Further starts of the search of `lag-aware-sticky`: a move undone, or a heavy row reassigned first."""
 
 from __future__ import annotations
 

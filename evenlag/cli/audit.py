@@ -1,4 +1,4 @@
-"""`evenlag audit`: who held what and when, what changed and why, from the audit's tables."""
+"""`evenlag audit`: who owned which partition when, what changed and why, from the audit's tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Tell from past readings who held which partition, what changed and why, and what was wrong.",
+    help="Show from past snapshots who owned which partition, what changed and why, and what was wrong.",
 )
 
 
@@ -48,7 +48,7 @@ SinceOption = Annotated[
         "--from",
         parser=option_types.moment,
         metavar="MOMENT",
-        help=f"Begin of the period ({_MOMENT_FORM}); else a day before its end.",
+        help=f"Start of the period ({_MOMENT_FORM}); else a day before its end.",
     ),
 ]
 UntilOption = Annotated[
@@ -57,7 +57,7 @@ UntilOption = Annotated[
         "--to",
         parser=option_types.moment,
         metavar="MOMENT",
-        help="End of the period; else the newest reading.",
+        help="End of the period; else the newest snapshot.",
     ),
 ]
 MaxGapOption = Annotated[
@@ -66,7 +66,7 @@ MaxGapOption = Annotated[
         "--max-gap",
         parser=option_types.real(0, option_types.MAX_GAP_S),
         metavar="SECONDS",
-        help="Readings further apart say nothing of what was in between; else 3 times the usual distance.",
+        help="Snapshots further apart leave the time in between unknown; else 3 times the usual distance.",
     ),
 ]
 
@@ -94,7 +94,7 @@ def _read_between(
     group: str | None,
     max_gap: float | None = None,
 ) -> tuple[LakeReader, AuditedPeriod]:
-    """As `_read`, for questions about what was seen in a period: it needs a snapshot in it."""
+    """As `_read`, for questions that need a snapshot within the period."""
     from evenlag.audit.period import require_snapshots
 
     reader, found = _read(lake, config, cluster, period, group, max_gap)
@@ -110,7 +110,7 @@ def _answer(
     as_json: bool,
     **told: Any,
 ) -> bool:
-    """Export and print what is for programs; False when a person is still to be shown something."""
+    """Export and print what programs read; False when the tables for people are still to be printed."""
     if export is not None:
         count = export_rows(rows, export)
         sys.stderr.write(f"{count} rows written to {export}\n")
@@ -119,12 +119,12 @@ def _answer(
         return True
     if period.downsampled_days:
         sys.stderr.write(
-            f"note: the readings of {len(period.downsampled_days)} days are gone but for one an hour's lag; "
-            "who held what is told from the audit, which had them all\n"
+            f"note: of {len(period.downsampled_days)} days only one snapshot's lag per hour remains; "
+            "ownership comes from the audit, which had all snapshots\n"
         )
     if period.num_unaudited:
         sys.stderr.write(
-            f"note: {period.num_unaudited} readings of the period are not audited yet: evenlag audit build\n"
+            f"note: {period.num_unaudited} snapshots of the period are not audited yet: evenlag audit build\n"
         )
     return False
 
@@ -139,7 +139,7 @@ def owner(
             "--at",
             parser=option_types.moment,
             metavar="MOMENT",
-            help=f"When ({_MOMENT_FORM}); else the newest reading.",
+            help=f"When ({_MOMENT_FORM}); else the newest snapshot.",
         ),
     ] = None,
     topic: Annotated[
@@ -163,7 +163,7 @@ def owner(
     export: ExportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell who held a group's partitions at a moment, and how surely that is known."""
+    """Show who owned a group's partitions at a moment, and how certain that is."""
     from evenlag.audit.known_names import check_partitions
     from evenlag.audit.owners import group_around, owners_at
     from evenlag.cli.audit_tables import owner_table
@@ -255,7 +255,7 @@ def adherence(
     export: ExportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether groups held what their hints said, and from when to when."""
+    """Show whether groups owned what their hints assigned, and from when to when."""
     from evenlag.audit.adherence import hint_finder, judge_hints
     from evenlag.audit.published_hints import read_hints
     from evenlag.audit.rebalances import find_rebalances
@@ -266,7 +266,9 @@ def adherence(
     rebalances, _ = find_rebalances(period, find_hint=hint_finder(hints))
     rows = judge_hints(period, hints, rebalances)
     if not rows:
-        raise NothingThereError(f"no hint stood on {period.cluster} in that period: evenlag plans tells why")
+        raise NothingThereError(
+            f"no hint was published on {period.cluster} in that period: evenlag plans shows why"
+        )
     if _answer(period, rows, export, as_json=as_json, hints=rows):
         return
     console().print(adherence_table(period, rows, limit))
@@ -285,7 +287,7 @@ def anomalies(
     export: ExportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what should not be: partitions held by nobody or by two, idle members, lag that stands still."""
+    """Show what should not be: partitions with no owner or with two, idle members, constant lag."""
     from evenlag.audit.anomalies import find_anomalies
     from evenlag.cli.audit_tables import anomalies_table
 

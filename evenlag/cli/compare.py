@@ -143,7 +143,7 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
     if model is not None:
         out.print(
             f"The model: replaying what really ran is off by {percent(model['median_error'])} of the lag "
-            f"seen (half of a group's readings by less), 95 % of the readings by less than "
+            f"seen (half of a group's snapshots by less), 95 % of the snapshots by less than "
             f"{percent(model['p95_error'])}; medians of {number(model['group_days'])} group-days. Of "
             f"{number(model['observed_capacities'] + model['assumed_capacities'])} members' capacities "
             f"{number(model['observed_capacities'])} were seen, the others assumed.",

@@ -69,7 +69,7 @@ def demo(
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
     arguments = [f"--folder={folder}", f"--protocol={protocol}", *(["--keep"] if keep_going else [])]
-    become_module("sandbox.demo.run", arguments)
+    become_module("sandbox.demo", arguments)
 
 
 def become_module(module: str, arguments: Sequence[str]) -> None:

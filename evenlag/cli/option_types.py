@@ -25,7 +25,7 @@ MAX_HOURS: Final = 876_000
 MAX_DAYS: Final = 36_500
 MAX_ROWS: Final = 10_000_000
 MAX_GAP_S: Final = 31_622_400
-# What Linux takes for one part of a path, and for all of it.
+# The longest part of a path, and the longest path, that Linux accepts.
 _MAX_NAME_BYTES: Final = 255
 _MAX_PATH_BYTES: Final = 4_095
 _SHOWN: Final = 60

@@ -3,8 +3,7 @@
 kafka-python fixes when it is made whether a consumer gives up everything before a join (EAGER) or keeps it
 (COOPERATIVE), tells an assignor nothing of what is held, and sends any offset to the broker, which takes
 it. All of that is decided here instead, by replacing methods of this one coordinator object. Read against
-3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails loudly when a name or an order of steps has
-changed.
+3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails when a name or an order of steps has changed.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ compares them.
   Other rows are left over from a run that was killed.
 - The jobs enforce `null: no`. For Spark every column is nullable, so that columns can be added later.
 - `Kept` is the retention, by the policy's `maintenance`:
-  [upkeep of the lake](operations.md#upkeep-of-the-lake).
+  [maintenance of the lake](operations.md#maintenance-of-the-lake).
 - New versions of evenlag only add nullable columns: [upgrade](upgrade.md).
 - The events of a plan are the union of `plan_events` and `control_events`, which have the same columns.
 """

@@ -1,10 +1,10 @@
-"""After publishing: have the coordinators of groups of the consumer protocol take their hints up.
+"""After publishing: wait until coordinators of consumer-protocol groups have adopted their hints as targets.
 
-A coordinator asks evenlag's plug-in when its group changes, and at no other time, so it is made to ask
-(see `coordinator_trigger`). The plug-in may not have read the hint by then, and nobody is told
-whether a hint was followed: the group's target is looked at, and the coordinator asked again, at most three
-times a plan. All of it is bounded in time, and none of it fails a publishing: the hint stands, and the
-coordinator finds it when the group changes next.
+A coordinator calls evenlag's plug-in only when its group changes, so a change is triggered (see
+`coordinator_trigger`). The plug-in may not have read the hint by then, and Kafka does not report whether a
+hint was followed: the group's target assignment is compared with the hint, and the coordinator triggered
+again, at most three times per plan. The wait is limited in time and never fails a publishing: the hint is on
+the topic, and the coordinator reads it when the group changes next.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ _LEAST_LOOK_S: Final = 5.0
 def await_target_assignment(
     client: Any, cluster: ClusterSettings, payloads: Mapping[str, HintPayload], *, timeout_s: float = 60.0
 ) -> dict[str, str]:
-    """Ask the coordinators of groups until their targets are as hinted.
+    """Trigger the coordinators of groups until their target assignments match the hints.
 
     Parameters
     ----------
     client
-        A ``KafkaAdminClient``, to look at the targets.
+        A ``KafkaAdminClient``, to read the target assignments.
     cluster
         Its settings.
     payloads
-        By group, what stands on the hint topic for it; all of them of the consumer protocol.
+        Payload of each group's hint on the topic; all groups use the consumer protocol.
     timeout_s
-        For all of them together.
+        Time limit for all groups together, in seconds.
 
     Returns
     -------
     dict
-        By group, why its hint is not taken up so far; a group whose target is as hinted is left out. Nothing
-        is ever raised.
+        By group id, why its target does not match its hint yet; without the groups whose target matches.
+        Errors are returned as reasons and never raised.
     """
     if not payloads:
         return {}
@@ -75,7 +75,20 @@ def await_target_assignment(
 
 
 def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
-    """Whether a coordinator's target is as hinted."""
+    """Whether a group's target assignment matches its hint.
+
+    Parameters
+    ----------
+    payload
+        Payload of the hint.
+    group
+        The live group.
+
+    Returns
+    -------
+    bool
+        True when every hinted member has exactly its hinted partitions as target.
+    """
     wanted = {
         key: {topic: sorted(numbers) for topic, numbers in by_topic.items() if len(numbers)}
         for key, by_topic in payload.assignment.items()

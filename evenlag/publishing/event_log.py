@@ -1,4 +1,4 @@
-"""Events of plans told where no JVM runs: by the publisher, by a person's answer, by the command."""
+"""Append plan events without a JVM: from the publisher, manual approvals and the command line."""
 
 from __future__ import annotations
 
@@ -31,19 +31,32 @@ class ControlEvent:
     run_id: str | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """The event as a row."""
+        """Return the event as a row.
+
+        Returns
+        -------
+        dict
+            Values by column name.
+        """
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def append_control_events(root: str, events: Sequence[ControlEvent]) -> int:
-    """Write the events that are not there yet; a repeat writes none.
+    """Append the events that are not recorded yet. Idempotent.
 
-    An event is known by (plan_id, event): a plan is published once, expires once, is withdrawn once.
+    (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once.
+
+    Parameters
+    ----------
+    root
+        Root of the lake.
+    events
+        The events, of any clusters and plans.
 
     Returns
     -------
     int
-        How many were written.
+        Number of events written.
 
     Raises
     ------

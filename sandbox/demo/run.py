@@ -6,7 +6,6 @@ import argparse
 import logging
 import shutil
 import signal
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -308,7 +307,7 @@ def interruptible() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo from the command line, as ``evenlag demo`` does; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="sandbox.demo.run", description=__doc__)
+    parser = argparse.ArgumentParser(prog="sandbox.demo", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where everything goes")
     parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="of the consumers")
     parser.add_argument("--keep", action="store_true", help="stay up at the end until Ctrl-C")
@@ -317,7 +316,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_demo(
         arguments.folder, protocol=arguments.protocol, keep_going=arguments.keep, run=run_in_process
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

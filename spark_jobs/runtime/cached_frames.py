@@ -1,4 +1,4 @@
-"""Cached DataFrames that are unpersisted at the end of a block, even when it fails."""
+"""Spark DataFrames that are cached while a block runs, and unpersisted even when it fails."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 class CachedFrames(ExitStack):
-    """The DataFrames that a step uses more than once; a context manager.
+    """The DataFrames that a step uses more than once; used in a ``with`` statement.
 
-    A session outlives a step. A cached frame that is not unpersisted occupies memory, and Spark plans it
-    again for each write to a table that it reads.
+    A session outlives a step, and so does a DataFrame that is not unpersisted: it uses memory, and each
+    write to a table that it reads plans it again.
     """
 
     def cache(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
-        """Cache a frame from its first use to the end of the block.
+        """Cache the rows of a DataFrame from their first use to the end of the block.
 
         Parameters
         ----------
         frame
-            Used more than once.
+            The DataFrame.
         level
-            Storage level; that of ``DataFrame.cache`` if None.
+            Where to cache it; as ``DataFrame.cache`` does when ``None``.
 
         Returns
         -------
         DataFrame
-            The same frame.
+            The same DataFrame.
         """
         self.callback(frame.unpersist)
         return frame.cache() if level is None else frame.persist(level)

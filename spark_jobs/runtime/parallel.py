@@ -1,4 +1,4 @@
-"""Parallel Spark queries: on small tables the driver does most of a query's work."""
+"""Independent Spark work in parallel: on small tables the driver does most of the work of a query."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
 
 
 def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
-    """Run independent calls in one thread each and wait for all of them.
+    """Run calls in threads of their own and wait for all of them.
 
     Parameters
     ----------
     *calls
-        They do not depend on each other. Two of them never write to one table, and none writes to a table
-        that a cached frame of another reads (``docs/adr/0045``).
+        Independent calls. Two of them never write to one table, nor one to a table whose DataFrame another
+        caches and unpersists (``docs/adr/0045``).
 
     Returns
     -------
     list
-        Their results, in order.
+        The results, in the order of the calls.
 
     Raises
     ------
     Exception
-        The first exception in the order of the calls, after all calls have ended.
+        The first error, in the order of the calls, after all of them have ended.
     """
     with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
-        # Copies the fields of log records; a context can be used by one thread only.
+        # Each call keeps the fields of the caller's log records; a context serves one thread only.
         running = [pool.submit(copy_context().run, call) for call in calls]
     return [call.result() for call in running]

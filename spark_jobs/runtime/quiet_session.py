@@ -1,4 +1,4 @@
-"""A Spark session for a person's terminal: what Spark says by itself goes into a file."""
+"""A Spark session for a terminal: Spark's own output goes to a file."""
 
 from __future__ import annotations
 

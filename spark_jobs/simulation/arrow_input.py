@@ -1,4 +1,4 @@
-"""Between Arrow tables and the simulation: a group's rows in, scored moments and simulations out."""
+"""A group's rows of ``lag`` and ``members`` as the arrays that a simulation uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLASSIC: Final = "classic"
 def read_snapshots(
     lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: NDArray[np.float64]
 ) -> tuple[GroupSnapshots, NDArray[np.int64]]:
-    """Bring a group's rows of ``lag`` and ``members`` into columns.
+    """Return a group's rows of ``lag`` and ``members`` as columns.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _floats(values: pa.ChunkedArray) -> NDArray[np.float64]:
 def _members_by_snapshot(
     members: pa.Table, place: NDArray[np.int64], num_snapshots: int
 ) -> list[SnapshotMembers]:
-    """Who was there at each snapshot: a loop over members, not over partitions."""
+    """The members of each snapshot: a loop over members, not over partitions."""
     rows: list[list[dict[str, Any]]] = [[] for _ in range(num_snapshots)]
     for where, row in zip(place.tolist(), members.to_pylist(), strict=True):
         rows[where].append(row)
@@ -105,8 +105,8 @@ def _snapshot(rows: list[dict[str, Any]]) -> SnapshotMembers:
         return SnapshotMembers((), blocker=f"the group could not be read: {first['error']}")
     people = [row for row in rows if row["member_id"] is not None]
     if not people and first["group_type"] != _CLASSIC:
-        told = f"the group speaks the {first['group_type']} protocol and does not show its members"
-        return SnapshotMembers((), blocker=told)
+        reason = f"the group speaks the {first['group_type']} protocol and does not show its members"
+        return SnapshotMembers((), blocker=reason)
     if any(row["subscription"] is None for row in people):
         return SnapshotMembers(
             (),

@@ -1,4 +1,4 @@
-"""What a member can process, as it was seen to: its rate while it was behind."""
+"""The capacity of a member, estimated from its rate while it was behind."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FEWEST_INTERVALS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Capacities:
-    """What members can process.
+    """The capacities of members.
 
     Attributes
     ----------
     records_per_s
         [M], finite.
     is_observed
-        bool [M]: seen while the member was busy; else it is assumed.
+        bool [M]: measured while the member was busy; otherwise it is assumed.
     """
 
     records_per_s: NDArray[np.float64]
@@ -35,23 +35,22 @@ class Capacities:
 
 
 def estimate_capacities(history: History, relative: NDArray[np.float64] | None = None) -> Capacities:
-    """Estimate what each member of a period can process.
+    """Estimate the capacity of each member of a period.
 
-    A member is busy in an interval when it holds the same partitions at both ends and is behind at both by
-    more than arrives in ten seconds. Its capacity is the median of its rates in such intervals, three at the
-    least; intervals without any progress are left out (that member was stuck, not loaded).
+    A member is busy in an interval when it owns the same partitions at both ends and is behind at both by
+    more than arrives in ten seconds. Its capacity is the median of its rates in at least three such
+    intervals; intervals without progress do not count (that member was stuck, not loaded).
 
-    A member that was never busy for long enough is taken to be like the others: the median of the observed
-    ones, or its own largest rate if that is more. When nobody was busy, all that is known is a lower bound,
-    the largest rate of any member, and everybody gets that.
+    A member without enough busy intervals gets the median of the observed capacities, or its own largest
+    rate if that is higher. If no member was busy, all get the largest rate of any member, a lower bound.
 
     Parameters
     ----------
     history
-        What was seen.
+        The history of the group.
     relative
-        [M] what members can bear relative to each other, by the policy; NaN for who has no rule. Such members
-        get their share of the group's observed scale, whatever they were seen to do themselves.
+        [M] capacities relative to each other, by the policy; NaN for members without a rule. Members with one
+        get their share of the group's observed scale, whatever their own rates.
     """
     rates, is_busy = _member_rates(history)
     busy_rates = np.where(is_busy & (rates > 0), rates, np.nan)
@@ -84,11 +83,11 @@ def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Rates of members by interval and whether they were busy: [S - 1, M]; NaN where it cannot be told."""
+    """Rates of members by interval and whether they were busy: [S - 1, M]; NaN where it is unknown."""
     num_intervals, num_members = history.num_snapshots - 1, len(history.member_keys)
     owner, lag = history.owner, history.lag
     kept = (owner[:-1] >= 0) & (owner[:-1] == owner[1:])
-    told = kept & np.isfinite(lag[:-1]) & np.isfinite(lag[1:])
+    measured = kept & np.isfinite(lag[:-1]) & np.isfinite(lag[1:])
     interval = np.broadcast_to(np.arange(num_intervals)[:, None], kept.shape)
 
     def by_member(
@@ -103,9 +102,11 @@ def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.boo
     processed = (history.arrived + lag[:-1] - lag[1:]).clip(min=0.0)
     held_before = by_member(owner[:-1], owner[:-1] >= 0, None)
     held_after = by_member(owner[1:], owner[1:] >= 0, None)
-    num_told = by_member(owner[:-1], told, None)
-    is_told = (num_told > 0) & (num_told == held_before) & (num_told == held_after)
-    rates = np.where(is_told, by_member(owner[:-1], told, processed) / history.interval_s[:, None], np.nan)
-    backlog = np.minimum(by_member(owner[:-1], told, lag[:-1]), by_member(owner[1:], told, lag[1:]))
-    arriving = by_member(owner[:-1], told, history.arrived) / history.interval_s[:, None]
-    return rates, is_told & (backlog > 0) & (backlog >= BUSY_BACKLOG_S * arriving)
+    num_measured = by_member(owner[:-1], measured, None)
+    is_measured = (num_measured > 0) & (num_measured == held_before) & (num_measured == held_after)
+    rates = np.where(
+        is_measured, by_member(owner[:-1], measured, processed) / history.interval_s[:, None], np.nan
+    )
+    backlog = np.minimum(by_member(owner[:-1], measured, lag[:-1]), by_member(owner[1:], measured, lag[1:]))
+    arriving = by_member(owner[:-1], measured, history.arrived) / history.interval_s[:, None]
+    return rates, is_measured & (backlog > 0) & (backlog >= BUSY_BACKLOG_S * arriving)

@@ -18,7 +18,7 @@ ROUNDING_RECORDS: Final = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Advanced:
-    """What became of N rows in an interval.
+    """The state of N rows after an interval.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ def advance(
     duration_s: float,
     owed: NDArray[np.float64] | None = None,
 ) -> Advanced:
-    """Let time go by while rates of arrival and owners stay as they are.
+    """Advance the model over an interval in which arrival rates and owners are constant.
 
     Each server jumps from one of its events (a partition runs empty, or becomes ready) to the next by its
     own clock, all of them side by side. The equations are those of :mod:`spark_jobs.simulation`.
@@ -60,11 +60,11 @@ def advance(
     arrival
         [N] records a second.
     server
-        [N], row → who serves it, below J; to nobody: a server of capacity 0.
+        [N], row → server, below J; a row without an owner has a server of capacity 0.
     capacity
         [J] records a second, finite.
     ready_s
-        [N] seconds from the beginning for which the row stands still.
+        [N] seconds from the beginning for which the row pauses.
     duration_s
         Length of the interval.
     owed

@@ -1,4 +1,4 @@
-"""What was seen of one group over a period, as arrays: snapshots x partitions."""
+"""The history of one group over a period, as arrays: snapshots x partitions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMembers:
-    """Who was in the group at one snapshot.
+    """The members of a group in one snapshot.
 
     Attributes
     ----------
     members
-        (member id, instance id, topics taken) of each, in any order.
+        (member id, instance id, subscribed topics) of each, in any order.
     assignor
-        What the group had selected.
+        The assignor that the group had selected.
     blocker
-        Why nobody can say what members take and hold (the group rebalances, was not read); else None.
+        Why subscriptions and owners are unknown (the group rebalances, was not read); else None.
     """
 
     members: tuple[tuple[str, str | None, tuple[str, ...]], ...]
@@ -52,7 +52,7 @@ class GroupSnapshots:
     age_s
         Time lag; NaN where not known.
     owner
-        Index into ``member_ids``, -1 for nobody.
+        Index into ``member_ids``, -1 for none.
     at_s
         [S] moments of the snapshots, seconds since the epoch, ascending.
     topics, member_ids
@@ -99,7 +99,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """What was seen of one group: S snapshots, P rows, M members.
+    """The history of one group: S snapshots, P rows, M members.
 
     A row is one life of a partition: one that was away for a snapshot is another row afterwards. A member
     is known by its instance id where it has one, else by its member id.
@@ -109,7 +109,7 @@ class History:
     at_s
         [S] seconds since the epoch.
     live
-        bool [S, P]: the row is there, and some member takes it or none is there.
+        bool [S, P]: the row exists, and a member subscribes to it or the group has no members.
     lag
         [S, P] records; NaN where not known.
     arrived
@@ -119,7 +119,7 @@ class History:
     first_end
         int64 [P], the first snapshot that knows the row's end offset; 0 when none does.
     owner
-        int32 [S, P], index of a member, -1 for nobody. While nobody can say, as it was before.
+        int32 [S, P], index of a member, -1 for none. While owners are unknown, as they were before.
     member_keys, instance_ids
         [M].
     structure, structures
@@ -168,9 +168,14 @@ class History:
 
 
 def build_history(seen: GroupSnapshots) -> History:
-    """Bring a group's rows into arrays; no loop over partitions.
+    """Return a group's history as arrays; no loop over partitions.
 
-    What is not known of an end offset is taken from its neighbours, evenly; arrivals are never negative.
+    Unknown end offsets are interpolated between their neighbours; arrivals are never negative.
+
+    Parameters
+    ----------
+    seen
+        The group's rows and members.
     """
     row_of, row_topic, num_rows = _lives(seen)
     shape = (len(seen.at_s), num_rows)
@@ -243,7 +248,7 @@ def _key(member_id: str, instance_id: str | None) -> str:
 
 
 def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The newest snapshot up to each that shows what members hold; before the first such, itself."""
+    """The newest snapshot up to each in which owners are known; before the first such, itself."""
     places = np.arange(len(hidden))
     shown = np.maximum.accumulate(np.where(hidden, -1, places))
     return np.where(shown < 0, places, shown)

@@ -1,4 +1,4 @@
-"""What was measured of a group over a period, from the rows of ``lag`` themselves: no model."""
+"""The measured lag of a group over a period, from the rows of ``lag`` themselves: no model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class MeasuredLag:
     ----------
     mean_records
         The sum of the known lags over time, between snapshots on a straight line: each snapshot counts for
-        half of the interval before it and half of the one after it. A lag that is not known adds nothing, so
+        half of the interval before it and half of the one after it. An unknown lag adds nothing, so
         this is a lower bound when `unknown_share` > 0.
     max_records
         Largest sum over the partitions at a snapshot; those with unknown lag add nothing.
     num_unknown
         Lags of a partition at a snapshot that are not known.
     unknown_share
-        Part of the partitions' time, counted alike, in which their lag is not known.
+        Part of the partitions' time, counted alike, in which their lag is unknown.
     max_time_lag_ms
         Largest measured time lag of a partition at a snapshot.
     num_unknown_time_lags
@@ -42,7 +42,7 @@ class MeasuredLag:
 
 
 def measure_history(history: History) -> MeasuredLag:
-    """Work out the figures of what was measured; no loop over partitions or snapshots."""
+    """Return the figures of the measured lag; no loop over partitions or snapshots."""
     known = history.known
     unknown = history.live & ~known
     total = np.where(known, history.lag, 0.0).sum(axis=1)

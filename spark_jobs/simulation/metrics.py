@@ -1,4 +1,4 @@
-"""What a simulation is worth: lag and time lag over time, time to drain, and how far the model is off."""
+"""The figures of a simulation: lag and time lag over time, time to drain, and how far the model is off."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ScenarioMetrics:
     p95_time_lag_ms
         [L], over the partitions' time.
     drain_place
-        The snapshot at which most lag was seen: from there on drain times count.
+        The snapshot with the most measured lag: drain times start there.
     drain_time_ms
         [L]; NaN where the period ends before.
     """
@@ -55,8 +55,8 @@ class ModelError:
     Attributes
     ----------
     median, p95
-        Of |simulated - seen| lag of the group, as a share of what was seen, or of what arrives in ten seconds
-        where that is more. NaN when nothing can be told.
+        Of |simulated - measured| lag of the group, as a share of the measured lag, or of ten seconds of
+        arrivals where that is more. NaN when no lag is known.
     median_records, p95_records
         The same in records.
     """
@@ -68,7 +68,7 @@ class ModelError:
 
 
 def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
-    """Work out the figures of all scenarios; no loop over rows or snapshots."""
+    """Return the figures of all scenarios; no loop over rows or snapshots."""
     backlog = simulated.backlog
     num_snapshots, num_scenarios, _ = backlog.shape
     age_ms = 1000.0 * time_lags_s(history, backlog)
@@ -157,7 +157,7 @@ def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.f
     """Records that had arrived, and when: [S + 1, P] each, from before the first end offset on.
 
     Zero is where the end offset was when the row's lag was first measured; what came before that in the
-    period is on the curve as it was seen to come.
+    period is on the curve as measured.
     """
     num_snapshots, num_rows = history.live.shape
     begins, first, age_s = _beginnings(history)
@@ -189,28 +189,28 @@ def count_unknown_ages(history: History) -> int:
     """Count rows of whose first backlog not all has a known age: their time lag is a lower bound."""
     begins, first, age_s = _beginnings(history)
     columns = np.arange(len(begins))
-    seen = np.zeros(history.live.shape)
-    np.cumsum(history.arrived, axis=0, out=seen[1:])
-    is_older = begins > seen[first, columns] + ROUNDING_RECORDS
+    arrived = np.zeros(history.live.shape)
+    np.cumsum(history.arrived, axis=0, out=arrived[1:])
+    is_older = begins > arrived[first, columns] + ROUNDING_RECORDS
     return int((is_older & np.isnan(age_s)).sum())
 
 
 def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
-    """Compare the simulation of what really ran with what was really seen.
+    """Compare the simulation of the observed scenario with the measured lag.
 
     Parameters
     ----------
     backlog
-        [S, P] of the scenario of who really held what.
+        [S, P] of the observed scenario.
     """
     known = history.known
-    told = known[1:].any(axis=1)
-    if not told.any():
+    is_known = known[1:].any(axis=1)
+    if not is_known.any():
         return ModelError(np.nan, np.nan, np.nan, np.nan)
-    seen = np.where(known, history.lag, 0.0).sum(axis=1)[1:][told]
-    off = np.abs(np.where(known, backlog, 0.0).sum(axis=1)[1:][told] - seen)
-    rate = (np.where(known[1:], history.arrived, 0.0).sum(axis=1) / history.interval_s)[told]
-    share = off / np.maximum(np.maximum(seen, BUSY_BACKLOG_S * rate), 1.0)
+    measured = np.where(known, history.lag, 0.0).sum(axis=1)[1:][is_known]
+    off = np.abs(np.where(known, backlog, 0.0).sum(axis=1)[1:][is_known] - measured)
+    rate = (np.where(known[1:], history.arrived, 0.0).sum(axis=1) / history.interval_s)[is_known]
+    share = off / np.maximum(np.maximum(measured, BUSY_BACKLOG_S * rate), 1.0)
     return ModelError(
         float(np.median(share)),
         float(np.percentile(share, 95)),

@@ -1,4 +1,4 @@
-"""Who holds what in a simulation, snapshot by snapshot: as it really was, or as a policy would have it."""
+"""The assignment of each snapshot in a simulation: the real one, or that of a candidate."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from assignor_core.assignors import COOPERATIVE, EAGER, assignor_names, get_assignor
+from assignor_core.assignors import COOPERATIVE, EAGER, assignor_classes
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load, member_load
+from evenlag.enums import EVENLAG_ASSIGNOR
 from evenlag.planning.group_planner import assign_rows
 from evenlag.policy.candidates import OBSERVED
 from evenlag.policy.portable_settings import plain_values
@@ -23,15 +24,14 @@ if TYPE_CHECKING:
     from evenlag.policy.settings import Pauses
     from spark_jobs.simulation.history import History, Structure
 
-# The hint client's own name on the wire.
 _COOPERATIVE_NAMES: Final = frozenset(
-    {"evenlag", *(name for name in assignor_names() if COOPERATIVE in get_assignor(name).protocols)}
+    {EVENLAG_ASSIGNOR, *(each.name for each in assignor_classes() if COOPERATIVE in each.protocols)}
 )
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a scenario has done so far."""
+    """Moves, rebalances and pauses of a scenario so far."""
 
     moves: int = 0
     takeover_moves: int = 0
@@ -48,18 +48,18 @@ class Scenario(Protocol):
     owner: NDArray[np.int32]
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take note of a snapshot: set `owner` [P] and return for how many seconds each row stands still."""
+        """Process a snapshot: set `owner` [P] and return for how many seconds each row pauses."""
 
 
 def protocol_of(assignor: str | None) -> str:
-    """What a rebalance of a group stops: COOPERATIVE what moves, EAGER everything."""
+    """Return which partitions a rebalance stops: COOPERATIVE those that move, EAGER all."""
     return COOPERATIVE if assignor in _COOPERATIVE_NAMES else EAGER
 
 
 def pause_s(
     protocol: str, changed: NDArray[np.bool_], held: NDArray[np.bool_], pauses: Pauses
 ) -> NDArray[np.float64]:
-    """For how long each row stands still in a rebalance: [P] seconds.
+    """Return for how long each row pauses in a rebalance: [P] seconds.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def pause_s(
 
 @dataclass(slots=True)
 class ObservedScenario:
-    """Who really held what: the check of the model."""
+    """The observed owners: the check of the model."""
 
     history: History
     pauses: Pauses
@@ -110,11 +110,11 @@ class ObservedScenario:
 
 @dataclass(slots=True)
 class CandidateScenario:
-    """A policy in force from the first snapshot on.
+    """A candidate that is active from the first snapshot on.
 
     It takes over at the first snapshot. When members, subscriptions or partitions change, the group
-    rebalances and the policy assigns anew, from what it had assigned before. A policy that plans by lag is
-    asked at every other snapshot too, with the lag of this scenario. Its plan is applied when it passes the
+    rebalances, and the candidate assigns again from its previous assignment. A candidate that plans by lag
+    also plans at every other snapshot, with the lag of this scenario. Its plan is applied if it passes the
     gates that simulations apply.
     """
 
@@ -209,7 +209,7 @@ class Planner:
     def target(
         self, group: Group, rate: NDArray[np.float64], is_unknown: NDArray[np.bool_]
     ) -> NDArray[np.int32]:
-        """Who is to hold what: int32 [P].
+        """Return the target: int32 [P], row → member, -1 for none.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class Planner:
         rate
             [P] records a second that arrive; NaN where not known.
         is_unknown
-            bool [P]: the lag is not known, so the row stays with its live owner.
+            bool [P]: the lag is unknown, so the row stays with its live owner.
         """
         rule = self._settings.rule
         if rule.load is not Load.LAG:

@@ -40,14 +40,14 @@ _ALL_UNKNOWN: Final = "the lag of no partition is known"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What is scored: a policy, or what really ran.
+    """What is scored: a candidate, or the observed assignment.
 
     Attributes
     ----------
     policy, assignor, settings
         As in the tables.
     planner
-        None for what really ran.
+        None for the observed assignment.
     """
 
     policy: str
@@ -69,7 +69,7 @@ class Moments:
     group_size
         Members and partitions.
     unknown
-        int64 [R], partitions whose lag is not known.
+        int64 [R], partitions whose lag is unknown.
     scores
         None where there are none.
     reason
@@ -95,8 +95,8 @@ def score_group(history: History, rule: GroupSettings, compared: Sequence[Candid
     contenders = [Contender(OBSERVED)]
     for policy in compared:
         settings = policy.settings_for(rule)
-        told = policy.name, policy.assignor, settings.canonical_json()
-        contenders.append(Contender(*told, Planner(policy, settings)))
+        columns = policy.name, policy.assignor, settings.canonical_json()
+        contenders.append(Contender(*columns, Planner(policy, settings)))
     blockers = np.array([snapshot.blocker or "" for snapshot in history.groups], dtype=object)
     blockers[(blockers == "") & (history.structure < 0)] = _NO_MEMBERS
     for contender in contenders:
@@ -119,9 +119,9 @@ def _score(
     size = _size(structure)
     if not group.num_partitions:
         return Moments(contender, places, size, reason=_NO_ROWS)
-    seen = history.lag[np.ix_(places, rows)]
-    is_unknown = np.isnan(seen)
-    lag = np.where(is_unknown, 0.0, seen)
+    measured = history.lag[np.ix_(places, rows)]
+    is_unknown = np.isnan(measured)
+    lag = np.where(is_unknown, 0.0, measured)
     owner = structure.place[history.owner[np.ix_(places, rows)]]
     after = owner
     planner = contender.planner
@@ -158,9 +158,9 @@ def _rates_before(
 def simulate_group(
     history: History, rule: GroupSettings, compared: Sequence[Candidate], pauses: Pauses
 ) -> list[dict[str, Any]]:
-    """Replay what really ran, and each policy: a row each, by the columns of ``simulations``.
+    """Simulate the observed scenario and each candidate: a row each, by the columns of ``replays``.
 
-    The scenario of what really ran carries how far the model is off.
+    The row of the observed scenario has the error of the model.
     """
     settings = [policy.settings_for(rule) for policy in compared]
     names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
@@ -273,7 +273,7 @@ def _of_scenario(measured: ScenarioMetrics, number: int, scenario: Scenario) -> 
 
 
 def _of_model(history: History, simulated: Simulated) -> dict[str, Any]:
-    """How far the simulation of what really ran is off."""
+    """The error of the model, by the observed scenario."""
     off = model_error(history, simulated.backlog[:, 0])
     return {
         "median_error": _known(off.median),

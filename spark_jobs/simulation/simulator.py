@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulated:
-    """What became of L scenarios.
+    """The result of L scenarios.
 
     Attributes
     ----------
     backlog
         [S, L, P] records at each snapshot; 0 where the row is not there.
     owner
-        int32 [S, L, P] from each snapshot on, index of a member, -1 for nobody.
+        int32 [S, L, P] from each snapshot on, index of a member, -1 for none.
     processed
         [S - 1, L, P] records in the interval after each snapshot.
     lag_records_s
@@ -87,7 +87,7 @@ def simulate(history: History, scenarios: Sequence[Scenario], capacity: NDArray[
     lag_records_s = np.zeros(processed.shape[:2])
     drain_place = history.most_lag
     drain: _Drain | None = None
-    # To nobody (-1) is the last server of each scenario, which can do nothing.
+    # Rows without an owner (-1) have the last server of each scenario, of capacity 0.
     scenario_server = np.arange(num_scenarios)[:, None] * num_servers
     scenario_capacity = np.tile(np.append(capacity, 0.0), num_scenarios)
     is_begun = np.zeros(num_rows, dtype=np.bool_)

@@ -49,11 +49,11 @@ def score_moments(
     Parameters
     ----------
     group
-        Members, subscriptions and partitions; its owners and lags do not count. One member at the least.
+        Members, subscriptions and partitions; its owners and lags are ignored. At least one member.
     lag
-        [R, P] records, 0 where not known.
+        [R, P] records, 0 where unknown.
     before, after
-        int32 [R, P], row → member, -1 for nobody: who holds it, and who would.
+        int32 [R, P], row → member, -1 for no owner: the current owner, and the new one.
     """
     num_snapshots, num_members = len(lag), group.num_members
     cell = np.arange(num_snapshots)[:, None] * num_members
@@ -88,10 +88,11 @@ def score_moments(
 
 
 def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What no assignment brings the lag of the member furthest behind below: [R].
+    """Return a lower bound of the largest member lag over all assignments: [R] records.
 
-    The largest of: one partition's lag; the lag that a set of members must bear, because nobody else takes
-    it, by their number; and all of it by everybody. As `lag-aware-sticky` reports it, for equal capacities.
+    The largest of: one partition's lag; the lag that a set of members must share, because no other member
+    subscribes to it, by their number; and all of it by all members. The same as `LoadPlan.bound` for equal
+    capacities.
     """
     classes = classes_of(group)
     taken = classes.class_of_row >= 0
@@ -102,9 +103,9 @@ def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
     by_class = lag[:, taken] @ member_of
     outside = classes.eligible.astype(np.int64) @ (~classes.eligible).astype(np.int64).T
     shares = by_class @ (outside == 0) / classes.eligible.sum(axis=1)
-    everybody = by_class.sum(axis=1) / classes.eligible.any(axis=0).sum()
+    by_all = by_class.sum(axis=1) / classes.eligible.any(axis=0).sum()
     single = lag[:, taken].max(axis=1)
-    return np.asarray(np.maximum(np.maximum(shares.max(axis=1), everybody), single))
+    return np.asarray(np.maximum(np.maximum(shares.max(axis=1), by_all), single))
 
 
 def _count_gaps(group: Group, owner: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -119,9 +119,9 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
     )
     by_group = ("group_id", "first_seen_at")
     by_partition = ("group_id", "topic", "partition", "first_seen_at")
-    with CachedFrames() as kept:
-        kept.cache(readings)
-        kept.cache(memberships)
+    with CachedFrames() as cached:
+        cached.cache(readings)
+        cached.cache(memberships)
         ownership = build_ownership(memberships, readings)
         run_in_parallel(
             partial(lake.replace_days, MEMBERSHIPS, memberships, cluster, days, sort_by=by_group),

@@ -35,17 +35,17 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     LakeError
         When the table cannot be written.
     """
-    with CachedFrames() as kept:
-        _compute_lag(lake, policy, cluster, snapshot_id, kept)
+    with CachedFrames() as cached:
+        _compute_lag(lake, policy, cluster, snapshot_id, cached)
 
 
-def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kept: CachedFrames) -> None:
+def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, cached: CachedFrames) -> None:
     from pyspark import StorageLevel
     from pyspark.sql import functions as sf
 
     settings = policy.clusters[cluster]
-    marker = kept.cache(lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id))
-    members = kept.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id))
+    marker = cached.cache(lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id))
+    members = cached.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id))
     counts = ("num_groups", "num_partitions")
     seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
     history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
@@ -58,7 +58,7 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kep
     else:
         num_rows = most_rows
         # Little, and asked for several times: each look at Delta costs more than the rows.
-        offsets, commits = kept.cache(offsets), kept.cache(commits)
+        offsets, commits = cached.cache(offsets), cached.cache(commits)
     lag = build_lag(
         offsets=offsets,
         commits=commits,
@@ -72,7 +72,7 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, kep
     is_counted = most_rows > _ROWS_PER_FILE
     if is_counted:
         # Computed apart, to be counted; on disk, for on a local master memory is the driver's.
-        lag = kept.cache(lag, StorageLevel.DISK_ONLY)
+        lag = cached.cache(lag, StorageLevel.DISK_ONLY)
     with sized_session(lake.spark, num_rows):
         files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
         lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))

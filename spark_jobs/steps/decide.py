@@ -39,7 +39,9 @@ def run_decide(
     run_id: str,
     progress: ReportProgress = no_progress,
 ) -> dict[str, Any]:
-    """Plan the groups of a slot's snapshot and judge the plans; parameters as in :func:`run_observe`.
+    """Plan the groups of a slot's snapshot and validate the plans.
+
+    Parameters as in :func:`spark_jobs.steps.observe.run_observe`.
 
     Returns
     -------
@@ -50,9 +52,9 @@ def run_decide(
     Raises
     ------
     SnapshotNotFoundError
-        When the slot has not been observed, or was read more than two days ago.
+        When the slot has no snapshot, or its snapshot is older than two days.
     JobError
-        A subclass that says what is wrong and what to do.
+        A subclass; its message names the cause and the remedy.
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     loaded.cluster_settings(cluster)
@@ -66,9 +68,9 @@ def run_decide(
         planned = plan_assignments(lake, context, num_rows)
         progress("decide: planning groups", 1, 1)
         try:
-            progress("decide: judging plans", 0, 1)
+            progress("decide: validating plans", 0, 1)
             counts = validate_plans(lake, planned, context, started_at)
-            progress("decide: judging plans", 1, 1)
+            progress("decide: validating plans", 1, 1)
         finally:
             planned.release()
     summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": planned.num_plans}
@@ -80,7 +82,7 @@ def run_decide(
 def _plan_context(
     lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str
 ) -> tuple[PlanContext, int]:
-    """What all plans share, and how many rows of lag there may be."""
+    """What all plans share, and an upper bound of the rows of lag."""
     from pyspark.sql import functions as sf
 
     snapshot_id = lake.find_snapshot(cluster, slot_ms(slot))
@@ -99,8 +101,8 @@ def _plan_context(
     age = datetime.now(UTC) - finished_at
     if age > _MAX_DECIDE_AGE:
         raise SnapshotNotFoundError(
-            f"slot {slot.isoformat()} of {cluster} was read {age.days} days ago: nobody decides upon "
-            "so old a reading, and maintenance may have removed what an earlier try left behind"
+            f"slot {slot.isoformat()} of {cluster} has a snapshot of {age.days} days ago: that is too old "
+            "to decide on, and maintenance may have removed what an earlier attempt left behind"
         )
     context = PlanContext(
         policy=loaded.policy,
@@ -115,7 +117,7 @@ def _plan_context(
         log=WorkerLog.of_driver(),
         history=read_history(lake, loaded.policy, cluster, slot),
     )
-    # Every group on every partition at the most; only where that may be much is it worth a look.
+    # At most every group on every partition; the rows are counted only where that may be many.
     num_rows = marker.num_groups * marker.num_partitions
     if is_large_snapshot(num_rows):
         num_rows = lake.read_snapshot(LAG, cluster, snapshot_id).count()

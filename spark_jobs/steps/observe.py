@@ -32,7 +32,7 @@ def run_observe(
     run_id: str,
     progress: ReportProgress = no_progress,
 ) -> dict[str, Any]:
-    """Collect a slot, compute its lag, and settle earlier hints by it.
+    """Take a slot's snapshot, compute its lag, and settle earlier hints by it.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def run_observe(
     cluster
         Name of the cluster in the policy.
     slot
-        The moment that the reading stands for; a slot that has its snapshot is not read again.
+        The moment that the snapshot represents; a slot that has its snapshot is not collected again.
     run_id
-        The run, for the records.
+        Id of the run, for ``runs`` and the log.
     progress
         Called with (step, done, total).
 
@@ -55,7 +55,7 @@ def run_observe(
     Raises
     ------
     JobError
-        A subclass that says what is wrong and what to do.
+        A subclass; its message names the cause and the remedy.
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     settings = loaded.cluster_settings(cluster)
@@ -64,21 +64,21 @@ def run_observe(
     snapshot_id = collected.snapshot_id
     with log_fields(snapshot_id=snapshot_id):
         progress("observe: computing lag", 0, 1)
-        with CachedFrames() as kept:
-            lives = kept.cache(read_lives(lake, cluster))
+        with CachedFrames() as cached:
+            lives = cached.cache(read_lives(lake, cluster))
             with CachedFrames() as until_settled:
                 pending, _ = run_in_parallel(
                     partial(find_pending, lake, cluster, lives, until_settled),
                     partial(compute_lag, lake, loaded.policy, cluster, snapshot_id),
                 )
                 progress("observe: computing lag", 1, 1)
-                progress("observe: reading outcomes", 0, 1)
+                progress("observe: settling outcomes", 0, 1)
                 outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
-            # One after the other: when a table is written, Spark plans anew what is kept of it, and what is
-            # let go of just then by another thread stays for good. Scores keep what telling writes to.
+            # One after the other: a write to a table makes Spark plan its cached frames again, and a frame
+            # that another thread unpersists at that moment stays cached forever (docs/adr/0045).
             scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
             tell_settled(lake, cluster, snapshot_id, lives)
-        progress("observe: reading outcomes", 1, 1)
+        progress("observe: settling outcomes", 1, 1)
         summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
         keep_run(lake, cluster, run_id, "observe", slot, snapshot_id, started_at, summary)
     return summary

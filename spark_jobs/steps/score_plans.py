@@ -43,8 +43,8 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     # Nothing was ever published: nothing to look for.
     if not lake.exists(CONTROL_EVENTS):
         return 0
-    with CachedFrames() as kept:
-        due = kept.cache(_due(lake, cluster, snapshot_id, lives))
+    with CachedFrames() as cached:
+        due = cached.cache(_due(lake, cluster, snapshot_id, lives))
         planned_from = [row.plan_snapshot_id for row in due.select("plan_snapshot_id").distinct().collect()]
         if not planned_from:
             return 0

@@ -41,7 +41,7 @@ def read_lives(lake: Lake, cluster: str) -> DataFrame:
     Returns
     -------
     DataFrame
-        The events PUBLISHED and those that end a plan: to be kept.
+        The events PUBLISHED and those that end a plan: to be cached.
     """
     from pyspark.sql import functions as sf
 
@@ -49,7 +49,7 @@ def read_lives(lake: Lake, cluster: str) -> DataFrame:
     return lake.read_events().where((sf.col("cluster") == cluster) & told)
 
 
-def find_pending(lake: Lake, cluster: str, lives: DataFrame, kept: CachedFrames) -> Pending:
+def find_pending(lake: Lake, cluster: str, lives: DataFrame, cached: CachedFrames) -> Pending:
     """Find what waits for an outcome; it needs nothing of the snapshot that will settle it.
 
     Parameters
@@ -58,10 +58,10 @@ def find_pending(lake: Lake, cluster: str, lives: DataFrame, kept: CachedFrames)
         The tables.
     lives
         From :func:`read_lives`.
-    kept
-        Keeps the plans for :func:`read_outcomes`.
+    cached
+        Caches the plans for :func:`read_outcomes`.
     """
-    plans = kept.cache(_pending(lake, cluster, lives))
+    plans = cached.cache(_pending(lake, cluster, lives))
     return Pending(plans, [row.plan_id for row in plans.select("plan_id").collect()])
 
 
@@ -93,7 +93,7 @@ def read_outcomes(
 
     if not pending.plan_ids:
         return {}
-    with CachedFrames() as kept:
+    with CachedFrames() as cached:
         assignments = lake.read(PLAN_ASSIGNMENTS).where(
             (sf.col("cluster") == cluster) & sf.col("plan_id").isin(pending.plan_ids)
         )
@@ -101,12 +101,12 @@ def read_outcomes(
         outcomes = build_outcomes(
             pending=pending.plans.join(totals, "plan_id", "left"),
             assignments=assignments,
-            members=kept.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id)),
+            members=cached.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id)),
             lag=lake.read_snapshot(LAG, cluster, snapshot_id),
             snapshot=lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
             run_id=run_id,
         )
-        kept.cache(outcomes)
+        cached.cache(outcomes)
         counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
         # Most snapshots settle nothing, and an empty commit costs what a full one does.
         if counts:
@@ -137,8 +137,8 @@ def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -
         return
     told = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
     settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
-    with CachedFrames() as kept:
-        untold = kept.cache(settled.join(told, "plan_id", "left_anti"))
+    with CachedFrames() as cached:
+        untold = cached.cache(settled.join(told, "plan_id", "left_anti"))
         if untold.isEmpty():
             return
         read = lake.read(SNAPSHOTS).where(sf.col("cluster") == cluster).select("snapshot_id", "finished_at")

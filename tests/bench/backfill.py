@@ -1,8 +1,8 @@
-"""Time a backfill of comparisons: 30 days x 288 readings x 50 groups x 40 partitions under four policies.
+"""Time a backfill of comparisons: 30 days x 288 snapshots x 50 groups x 40 partitions under four policies.
 
 ``python -m tests.bench.backfill [days] [groups]`` makes the days from a seed (17.28 million lag rows in
 full), runs the job over all of them in one process, kills it twice on the way (SIGKILL) and starts it again,
-and then compares the first and the last days anew into a lake of their own, unkilled: the rows have to be the
+and then compares the first and the last days again into a separate lake, unkilled: the rows must be the
 same. Run in full it writes ``docs/bench/backfill.json``.
 """
 
@@ -108,7 +108,7 @@ def _bytes(rows: pa.Table) -> bytes:
 
 
 def link_days(source: Path, target: Path, days: Sequence[date]) -> None:
-    """Make a lake of the readings of some days of another."""
+    """Make a lake of the snapshots of some days of another."""
     reader = LakeReader(str(source))
     for table in (SNAPSHOTS, MEMBERS, LAG):
         for day in days:

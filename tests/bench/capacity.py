@@ -1,9 +1,9 @@
 """What a lake weighs: bytes, rows and files of each table per reading, and what compaction makes of a day.
 
-``python -m tests.bench.capacity [--groups 100] [--partitions 100] [--snapshots 96]`` writes a part of a day's
-readings of a generated cluster as cycles do, a file a table and reading, with real values (offsets that grow,
-members that come and go). Then the day is compacted by the job of maintenance, and one group's day is read
-before and after. Results go to ``docs/bench/capacity.json``.
+``python -m tests.bench.capacity [--groups 100] [--partitions 100] [--snapshots 96]`` writes a part of a
+day's snapshots of a generated cluster as cycles do, one file per table and snapshot, with real values
+(growing offsets, members that join and leave). Then the day is compacted by the job of maintenance, and one
+group's day is read before and after. Results go to ``docs/bench/capacity.json``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READINGS_A_DAY: Final = 288
 
 
 def make_tables(groups: int, partitions: int, snapshots: int) -> dict[Table, pa.Table]:
-    """Make the rows of a day's first readings; ``offsets`` and ``commits`` follow from ``lag``."""
+    """Make the rows of a day's first snapshots; ``offsets`` and ``commits`` follow from ``lag``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

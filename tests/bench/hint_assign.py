@@ -1,7 +1,7 @@
 """What a hint adds to ``assign()``: ``python -m tests.bench.hint_assign`` writes docs/bench/hint_assign.json.
 
 The same group, from kafka-python's wire types to kafka-python's assignments, with no hint and with one: that
-asks for moves, that keeps what is there, and that is for another group.
+asks for moves, one that keeps the assignment, and one for another group.
 """
 
 from __future__ import annotations

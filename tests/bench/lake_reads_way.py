@@ -108,7 +108,7 @@ def by_duckdb(root: str, table: str, filters: list[list[Any]]) -> Any:
     return connection.execute(text, values).to_arrow_table()
 
 
-# By the library whose version is told.
+# By the library whose version is reported.
 WAYS = {
     "evenlag": (by_evenlag, "pyarrow"),
     "deltalake dataset": (by_dataset, "deltalake"),

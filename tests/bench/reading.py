@@ -3,10 +3,10 @@
 ``python -m tests.bench.reading [--groups N] [--partitions N] [--runs N]`` makes groups that have committed on
 all partitions of a topic, on a broker of its own, and writes ``docs/bench/reading.json``.
 
-The two are timed in turn. Kafka's tool is a process: it is told whole, and without what it takes to start and
-to connect, which is the time of the same tool describing one group that is not there. Ours is the reading
-alone: an admin client made anew, all that goes into the tables read, as Arrow columns; Python is running
-already, as it is in a cycle. The budget of requests is the default one: how many were sent is told too.
+The two alternate. Kafka's tool is a process: its time is reported in total, and without start-up and
+connecting, which is the time of the same tool for one unknown group. Ours is the snapshot only: a new admin
+client, and everything that goes into the tables, as Arrow columns; Python is already running, as in a cycle.
+The request budget is the default one, and the number of requests is reported too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def time_tool(bootstrap_servers: str, *what: str) -> tuple[float, str]:
 
 
 def time_ours(settings: ClusterSettings) -> tuple[float, ClusterSnapshot]:
-    """Read once, connecting included; returns the seconds and the reading."""
+    """Take a snapshot, connecting included; return the seconds and the snapshot."""
     begin = time.perf_counter()
     with admin_client(settings) as client:
         reading = ClusterReader(

@@ -1,7 +1,7 @@
 """How many generations a large group takes to settle a hint: fifty consumer processes, as in production.
 
 ``python -m tests.bench.settling [--members N] [--hints N]`` merges its figures into
-``docs/bench/hints.json``. Every hint deals all partitions anew at random, so that nearly all of them move.
+``docs/bench/hints.json``. Every hint deals all partitions again at random, so that nearly all of them move.
 """
 
 from __future__ import annotations

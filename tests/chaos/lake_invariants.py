@@ -30,14 +30,14 @@ Rows = list[dict[str, Any]]
 
 
 def find_violations(lake: LakeReader, hints: Mapping[str, tuple[str, int]]) -> list[str]:
-    """Tell what is half-visible, twice there, or told differently in two places; empty when all is well.
+    """Return what is half visible, duplicated or contradictory; empty if the lake is consistent.
 
     Parameters
     ----------
     lake
-        Every table is read as a whole.
+        Every table is read completely.
     hints
-        (plan id, sequence) by group, as they stand on the hint topic.
+        (plan id, sequence) by group, as they are on the hint topic.
     """
     snapshots = lake.read(SNAPSHOTS).to_pylist()
     plans = lake.read(PLANS).to_pylist()
@@ -117,7 +117,7 @@ def _of_verdicts(lake: LakeReader, plans: Rows, events: Rows) -> Iterator[str]:
 
 
 def _of_hints(lake: LakeReader, hints: Mapping[str, tuple[str, int]]) -> Iterator[str]:
-    """The newest hint that the events tell of stands on the topic, and no other."""
+    """The newest hint of the events is on the topic, and no other."""
     newest: dict[str, tuple[str, int]] = {}
     for event in lake.read(CONTROL_EVENTS).to_pylist():
         if event["event"] == "PUBLISHED":

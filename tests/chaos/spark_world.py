@@ -205,7 +205,7 @@ class World:
 
 
 def new_slot() -> datetime:
-    """A slot of its own: no two within a second, as ids are told apart by it."""
+    """A unique slot: at most one per second, because ids depend on it."""
     time.sleep(1.1)
     return datetime.now(UTC).replace(microsecond=0)
 

@@ -1,4 +1,4 @@
-"""Hints of a storm: partitions dealt out at random; and the waits until a group is whole and done."""
+"""Hints of a storm: partitions distributed at random; and the waits until a group is whole and done."""
 
 from __future__ import annotations
 

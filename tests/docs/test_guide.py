@@ -30,7 +30,7 @@ HEADINGS: dict[type[BaseModel], str] = {
     GateLimits: "### Limits of the gates: `gates` of a rule",
     BackOff: "### Backing off: `back_off` of a rule",
     ComparisonSettings: "### Comparison",
-    MaintenanceSettings: "### Upkeep of the lake: `maintenance`",
+    MaintenanceSettings: "### Maintenance of the lake: `maintenance`",
     Pauses: "### Pauses of a replay: `pauses` of `comparison`",
 }
 

@@ -45,11 +45,13 @@ OF_OTHERS = {
     "validate_only": "a field of Kafka's CreateTopics",
 }
 OPTIONS_OF_OTHERS = {
+    "--events-fd": "python -m spark_jobs.cycle",
     "--jars": "spark-submit",
     "--operation": "kafka-acls.sh",
     "--profile": "docker compose",
     "--py-files": "spark-submit",
     "--quick": "python -m tests.bench.workers",
+    "--quiet": "python -m spark_jobs.cycle",
 }
 # A gate is what a plan fails; these fail as settings and tasks do.
 NO_GATES = {"report": "a task", "max_broker_failures": "a setting: so many brokers may not answer"}

@@ -178,7 +178,7 @@ def is_mixed(client: Any, group: str, num_newer: int) -> bool:
 
 
 def assert_seen_whole(setting: Setting) -> None:
-    """Type, epochs, assignor, racks, what is held and what shall be held."""
+    """Type, epochs, assignor, racks, current and target assignment."""
     rows = setting.rows(MEMBERS)
     assert len(rows) == 3
     head = ("group_state", "group_type", "assignor", "member_type", "rack_id")

@@ -1,7 +1,8 @@
 """Plans, scores and the report of a lake whose lag is partly unknown: written by the jobs' own steps.
 
 Group ``g`` has 7 partitions. Planned at 12:00 with all lag known; followed at 12:05, when the lag of two
-partitions is not known. Then it is planned again, from the partly unknown lag. Expected values are by hand.
+partitions is not known. Then it is planned again, from the partly unknown lag. Expected values
+are computed manually.
 """
 
 from __future__ import annotations
@@ -172,9 +173,9 @@ def write(lake: Lake) -> None:
         expires_at=NOW + timedelta(hours=1),
     )
     append_control_events(lake.paths.root, [published])
-    with CachedFrames() as kept:
-        lives = kept.cache(read_lives(lake, "c"))
-        pending = find_pending(lake, "c", lives, kept)
+    with CachedFrames() as cached:
+        lives = cached.cache(read_lives(lake, "c"))
+        pending = find_pending(lake, "c", lives, cached)
         assert read_outcomes(lake, "c", SECOND, "r", pending) == {"APPLIED": 1}
         assert score_plans(lake, "c", SECOND, "r", lives) == 1
         tell_settled(lake, "c", SECOND, lives)

@@ -1,8 +1,8 @@
 """Read the recorded period: its tables as a lake, and the consumers' own journals.
 
-`tests.recorded.record` made it. Tables come as the pipeline wrote them; `journal` is what consumer
-processes wrote when their listener was told of partitions, with ``wall_ms`` on the clock that the readings'
-``read_at`` has too, and a member's ``client_id`` is the process's ``name``.
+`tests.recorded.record` made it. Tables are as the pipeline wrote them; `journal` is what consumer processes
+wrote when their listener received partitions, with ``wall_ms`` on the clock of the snapshots' ``read_at``,
+and a member's ``client_id`` is the process's ``name``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BILLING: Final = "billing"
 ORDERS: Final = "orders"
 SHIPPING: Final = "shipping"
 PARCELS: Final = "parcels"
-# Of a journal, what tells who held what; the work itself, line by line, is most of it and not kept.
+# Of a journal, what tells partition ownership; the work itself, line by line, is most of it and not kept.
 JOURNAL_EVENTS: Final = frozenset(
     {"started", "assigned", "revoked", "lost", "closed", "killed", "paused", "resumed", "hint", "done"}
 )

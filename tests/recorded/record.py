@@ -1,7 +1,7 @@
 """Record a period again: ``python -m tests.recorded.record`` (ten minutes; needs nothing but `make setup`).
 
 The sandbox's real broker, consumer processes and producers; the pipeline's own jobs read, plan and publish.
-A reading stands for five minutes of a production cluster and comes every few seconds: hours in minutes, at
+A snapshot stands for five minutes of a production cluster and comes every few seconds: hours in minutes, at
 the moments that they really had. What happens is :data:`SCRIPT`; what was seen and what the consumers noted
 goes to ``tests/recorded/data``, and :mod:`tests.recorded.period` reads it.
 """
@@ -67,7 +67,7 @@ groups:
     reset_policy: earliest
 """
 COLLECT, OBSERVE, DECIDE = "collect", "observe", "decide"
-# Seconds from one reading to the next, at least: a reading itself takes some on a small machine.
+# Seconds from one snapshot to the next, at least: a snapshot itself takes some on a small machine.
 _INTERVAL_S: Final = 5.0
 _CONSUMER: Final = {
     "records_per_s": 60.0,
@@ -103,7 +103,7 @@ class Recorder:
         self._without_lag: list[str] = []
 
     def read(self, how: str = COLLECT) -> None:
-        """Take a reading: collect it only, `OBSERVE` it as a run does, or `DECIDE` and publish as well."""
+        """Take a snapshot: collect it only, `OBSERVE` it as a run does, or `DECIDE` and publish as well."""
         began, slot = time.monotonic(), datetime.now(UTC)
         run_id = f"recorded-{self.num_slots:03d}"
         if how == COLLECT:
@@ -125,13 +125,13 @@ class Recorder:
         time.sleep(max(0.0, _INTERVAL_S - took_s))
 
     def catch_up(self) -> None:
-        """Work out the lag of readings that were only collected: it rests on what came before them alone."""
+        """Work out the lag of snapshots that were only collected: it rests on what came before them alone."""
         lake = Lake(self._spark, self._loaded.policy.lake)
         for snapshot_id in self._without_lag:
             compute_lag(lake, self._loaded.policy, CLUSTER, snapshot_id)
 
     def note(self, what: str) -> None:
-        """Set down in the journals what is done to the groups now."""
+        """Record in the journals what is done to the groups now."""
         sys.stdout.write(f"{datetime.now(UTC):%H:%M:%S} {what}\n")
         self.billing.note("done", what=what)
         self.shipping.note("done", what=what)
@@ -194,7 +194,7 @@ class Recorder:
 
 
 _C, _O, _D = COLLECT, OBSERVE, DECIDE
-# What happens, and the readings that follow.
+# What happens, and the snapshots that follow.
 SCRIPT: Final[tuple[tuple[str | None, tuple[str, ...]], ...]] = (
     (None, (_C, _C, _C)),
     ("hot_spot", (_C, _D, _C, _C, _O, _C)),

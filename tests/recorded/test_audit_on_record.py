@@ -40,7 +40,7 @@ def reader(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
 
 
 def _window(period: AuditedPeriod, at: datetime) -> tuple[datetime, datetime]:
-    """The readings around a moment, and the delay of what they show."""
+    """The snapshots around a moment, and the delay of what they show."""
     around = snapshots_around(period, at)
     began, ended = (period.snapshots[name].to_pylist() for name in ("started_at", "finished_at"))
     first = began[around.before] if around.before is not None else at
@@ -68,12 +68,12 @@ def test_owners_are_those_that_held_it_partition_by_partition_and_moment_by_mome
             names = {each.name for each in held}
             rows = told.get(partition, [])
             owned = {row["client_id"] for row in rows if row["state"] == "OWNED"}
-            # Whoever is named held it between these two readings.
+            # Whoever is named held it between these two snapshots.
             assert owned <= names, (at, partition, owned, names)
             whole = [each for each in held if each.since <= first and each.until >= last]
             if not whole:
                 continue
-            # Nothing changed between the readings: it is that name, or a reading fell into a rebalance.
+            # Nothing changed between the snapshots: it is that name, or a snapshot fell into a rebalance.
             states = {row["state"] for row in rows}
             assert states <= {"OWNED", "UNKNOWN"}, (at, partition, rows)
             num_unchanged += 1
@@ -82,7 +82,7 @@ def test_owners_are_those_that_held_it_partition_by_partition_and_moment_by_mome
                 num_certain += 1
         at += STEP
     assert num_unchanged > 200 * num_partitions
-    # After each decision a minute passed without a reading, and the next one fell into the rebalance.
+    # After each decision a minute passed without a snapshot, and the next one fell into the rebalance.
     assert num_certain > 0.6 * num_unchanged, (num_certain, num_unchanged)
 
 

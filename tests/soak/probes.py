@@ -65,7 +65,7 @@ def driver_measures(spark: SparkSession) -> dict[str, float]:
     jvm: Any = spark.sparkContext._jvm
     java_context: Any = spark.sparkContext._jsc
     runtime = jvm.java.lang.Runtime.getRuntime()
-    # What the first finds unused, broadcast tables above all, Spark lets go of a moment later by itself.
+    # What the first finds unused, broadcast tables above all, Spark releases a moment later.
     jvm.java.lang.System.gc()
     time.sleep(0.5)
     jvm.java.lang.System.gc()
@@ -99,7 +99,7 @@ def _ask_jvm(pid: int, command: str) -> str:
 
 
 def kept_plans(spark: SparkSession) -> int:
-    """How many frames are kept, computed or not: each is planned anew when a table of its is written."""
+    """How many frames are kept, computed or not: each is planned again when one of its tables is written."""
     session: Any = spark._jsparkSession
     return int(session.sharedState().cacheManager().numCachedEntries())
 

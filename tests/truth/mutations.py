@@ -231,13 +231,6 @@ MUTATIONS: Final = (
         'row["drain_time_ms"] or 0',
     ),
     Mutation(
-        "an outcome has the time of its snapshot's slot",
-        CLOCK,
-        _REPORT_EVENTS,
-        'return max(at, finished_at.get(event["snapshot_id"], at))',
-        "return at",
-    ),
-    Mutation(
         "plans that expired unpublished are marked as hints",
         FILTER,
         _TIMELINE,

@@ -91,7 +91,7 @@ class Workload:
             self._assign(group)
 
     def next_day(self) -> dict[Table, pa.Table]:
-        """Let a day go by: the rows of ``snapshots``, ``members`` and ``lag`` that readings of it leave."""
+        """Let a day go by: the rows of ``snapshots``, ``members`` and ``lag`` that snapshots of it leave."""
         ends, lags, owners = [], [], []
         people: list[dict[str, Any]] = []
         first = self._slot

@@ -64,7 +64,7 @@ class Groups:
 
 
 def plan_context(mode: str, repeat: str) -> PlanContext:
-    """What a run of the bench plans by; each with a policy hash of its own, so that it writes anew."""
+    """What a run of the bench plans by; each with a policy hash of its own, so that it writes again."""
     loaded = parse_policy(POLICY % mode, environ={})
     context = PlanContext(
         policy=loaded.policy,

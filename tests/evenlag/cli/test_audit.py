@@ -167,11 +167,11 @@ def test_people_are_shown_tables(evenlag: Evenlag, audited: Path) -> None:
     assert "1 of 4 partitions" in shown
     answer = evenlag("audit", "churn", "g", "--moves", "--to", at(20).isoformat(), "--lake", audited)
     assert "HINT_APPLIED" in answer.stdout
-    assert "1 readings of the period are not audited yet: evenlag audit build" in answer.stderr
+    assert "1 snapshots of the period are not audited yet: evenlag audit build" in answer.stderr
     # The same where it goes up to the newest one, or to a moment that one would tell more of.
     for arguments in (("churn",), ("owner", "g"), ("owner", "g", "--at", at(20).isoformat())):
         answer = evenlag("audit", *arguments, "--lake", audited)
-        assert "1 readings of the period are not audited yet" in answer.stderr
+        assert "1 snapshots of the period are not audited yet" in answer.stderr
     assert not evenlag("audit", "owner", "g", "--at", at(1).isoformat(), "--lake", audited).stderr
     assert "FOLLOWED" in evenlag("audit", "adherence", "--lake", audited).stdout
     assert "OWNED_BY_TWO" in evenlag("audit", "anomalies", "g", "--lake", audited).stdout

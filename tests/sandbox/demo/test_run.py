@@ -1,4 +1,4 @@
-"""The demo's verdict, its page, and that Ctrl-C leaves nothing behind; the whole of it is `make demo`."""
+"""The demo's verdict, its page, and that Ctrl-C leaves nothing behind; `make demo` runs all of it."""
 
 from __future__ import annotations
 

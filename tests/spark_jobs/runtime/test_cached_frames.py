@@ -1,4 +1,4 @@
-"""What is kept for a block is let go of however the block ends."""
+"""DataFrames that a block caches are unpersisted even when the block fails."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.jvm
 def fail_with_three_kept(spark: SparkSession, before: int) -> None:
     from pyspark import StorageLevel
 
-    with CachedFrames() as kept:
-        frames = [kept.cache(spark.range(7)), kept.cache(spark.range(8), StorageLevel.DISK_ONLY)]
+    with CachedFrames() as cached:
+        frames = [cached.cache(spark.range(7)), cached.cache(spark.range(8), StorageLevel.DISK_ONLY)]
         assert [frame.count() for frame in frames] == [7, 8]
         with CachedFrames() as for_a_while:
             for_a_while.cache(frames[0].selectExpr("id + 1 AS id"))

@@ -127,8 +127,8 @@ def fill(lake: Lake) -> None:
 
 def score(lake: Lake) -> int:
     """Score as a cycle does: the session is all tests', so nothing stays in its cache."""
-    with CachedFrames() as kept:
-        return score_plans(lake, "c", SNAPSHOT, "r", kept.cache(read_lives(lake, "c")))
+    with CachedFrames() as cached:
+        return score_plans(lake, "c", SNAPSHOT, "r", cached.cache(read_lives(lake, "c")))
 
 
 def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None:

@@ -134,9 +134,10 @@ def write_planned(lake: Lake) -> None:
         for plan, slot in plans.items()
         for event in ("PROPOSED", "APPROVED")
     ]
-    # As lakes of earlier versions have it: at the slot, before the snapshot that shows it.
     outcome = head(THIRD) | {"plan_id": FOLLOWED, "group_id": GROUP}
-    told.append(outcome | {"event": "APPLIED", "actor": "observer", "at": THIRD, "reason": "all of it"})
+    told.append(
+        outcome | {"event": "APPLIED", "actor": "observer", "at": after(THIRD, 13), "reason": "all of it"}
+    )
     write(lake, PLAN_EVENTS, [{name: row[name] for name in row if name != "slot"} for row in told])
     write(
         lake,

@@ -50,7 +50,7 @@ groups:
 _NUM_PARTITIONS: Final = 24
 # Of the 24, what the first broker leads: the rest is not known while the second stalls.
 _NUM_KNOWN: Final = 14
-# After so many steps of a reading: who comes or goes from then on is not seen by it.
+# After so many steps of a snapshot, it does not see members that join or leave.
 _MEMBERS_ARE_READ: Final = 2
 _NEAR: Final = ("billing", "ranges", "edge")
 

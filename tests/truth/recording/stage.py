@@ -108,7 +108,7 @@ class Stage:
         return made
 
     def note(self, what: str, **about: Any) -> None:
-        """Set down what was done now."""
+        """Record an action with the current time."""
         sys.stdout.write(f"{datetime.now(UTC):%H:%M:%S} {what} {about or ''}\n")
         sys.stdout.flush()
         self.done.append({"wall_ms": time.time_ns() // 1_000_000, "what": what, **about})

@@ -15,11 +15,10 @@ import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
 import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 
 /**
- * Where a group's partitions go: where the hint says, if it fits; else where Kafka's own assignor says.
+ * Assigns a group's partitions: as in the hint if it is valid, else as Kafka's own assignor.
  *
- * <p>It keeps no state of groups. What the coordinator hands in as the current assignment is its last
- * answer, also after a restart: a plan that was followed asks for no more moves, and so is kept when it has
- * expired.
+ * <p>It keeps no state of groups. The current assignment that the coordinator passes is its last answer,
+ * also after a restart: a followed plan needs no more moves, and so is kept after it has expired.
  */
 final class Decider {
     private final Supplier<Knowledge> knowledge;
@@ -29,10 +28,10 @@ final class Decider {
     private final AtomicLong lastAssignNs;
 
     /**
-     * What the watcher knows.
+     * The watcher's state.
      *
-     * @param table null as long as nobody knows whether there are hints
-     * @param hintTopicId null when it is not known
+     * @param table null until the hint topic has been read
+     * @param hintTopicId null if unknown
      */
     record Knowledge(HintTable table, Uuid hintTopicId) {}
 
@@ -54,7 +53,7 @@ final class Decider {
         this.lastAssignNs = lastAssignNs;
     }
 
-    /** Answers the coordinator; never throws. */
+    /** Computes the assignment for the coordinator; never throws. */
     GroupAssignment assign(GroupSpec spec, SubscribedTopicDescriber describer) {
         long started = System.nanoTime();
         try {
@@ -91,7 +90,7 @@ final class Decider {
     private GroupAssignment follow(GroupView group, Hint hint, SubscribedTopicDescriber describer) {
         Verifier.Verdict verdict = Verifier.verify(group, hint);
         long now = nowMs.getAsLong();
-        // Expiry stops starting, never finishing or keeping: what asks for no move was started before.
+        // Expiry prevents a start, not the completion: a hint without moves was started before.
         if (verdict.reason() == Reason.FOLLOWED && verdict.moves() > 0 && hint.isExpired(now)) {
             long secondsAgo = (now - hint.expiresAtMs()) / 1000;
             String detail = "expired " + secondsAgo + " s ago with " + verdict.detail() + " to start";
@@ -110,7 +109,7 @@ final class Decider {
         return new GroupAssignment(answer);
     }
 
-    /** Keeps what is held within a slack; an ordinary rebalance must not undo a followed plan. */
+    /** Keeps owned partitions within the slack; an ordinary rebalance must not undo a followed plan. */
     private GroupAssignment keep(GroupView group, long countSlack, SubscribedTopicDescriber describer) {
         List<Map<Uuid, Set<Integer>>> kept = countSlack > 0 ? Keeping.keep(group, countSlack) : null;
         if (kept == null) {
@@ -140,7 +139,7 @@ final class Decider {
         return new GroupAssignment(answer);
     }
 
-    /** Deals the hint topic out among those who take nothing else: nobody waits for records in vain. */
+    /** Assigns the hint topic to members that subscribe only to it, so that they receive its records. */
     private static GroupAssignment withAside(
             GroupView group, Uuid hintTopicId, SubscribedTopicDescriber describer, GroupAssignment answer) {
         int numAside = group.aside.size();

@@ -15,23 +15,23 @@ import org.slf4j.LoggerFactory;
 /**
  * Makes groups of the consumer protocol (KIP-848) follow hints: {@code group.remote.assignor=evenlag}.
  *
- * <p>It answers at once, from memory, and always: without a hint that fits, as Kafka's uniform assignor. A
- * mistake in its settings is logged and leaves it without hints; the broker starts all the same. Several
- * coordinator threads may call it at once.
+ * <p>It always answers from memory without delay: without a valid hint, as Kafka's uniform assignor. An
+ * error in its settings is logged and disables hints; the broker starts anyway. Several coordinator threads
+ * may call it concurrently.
  */
 public final class EvenlagAssignor implements ConsumerGroupPartitionAssignor, Configurable {
-    /** The name that clients ask for. */
+    /** The name that clients request. */
     public static final String NAME = "evenlag";
 
     private static final Logger LOG = LoggerFactory.getLogger("evenlag.broker");
 
-    /** A broker makes its assignors anew each time that it reads its settings; they share one watcher. */
+    /** A broker creates its assignors again whenever it reads its settings; they share one watcher. */
     private static final Map<Settings, Shared> SHARED = new HashMap<>();
 
     private final UniformAssignor uniform = new UniformAssignor();
     private volatile Decider decider;
 
-    /** What the assignors of one broker share. */
+    /** State that the assignors of one broker share. */
     private record Shared(HintWatcher watcher, Journal journal, AtomicLong lastAssignNs) {}
 
     @Override
@@ -49,7 +49,7 @@ public final class EvenlagAssignor implements ConsumerGroupPartitionAssignor, Co
                     shared.journal,
                     System::currentTimeMillis,
                     shared.lastAssignNs);
-        } catch (Throwable error) { // hints are not worth a broker that does not start
+        } catch (Throwable error) { // a broker must start without hints
             LOG.error("hints are off: the settings of evenlag's assignor are wrong", error);
         }
     }

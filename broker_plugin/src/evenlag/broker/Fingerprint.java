@@ -10,7 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.common.Uuid;
 
-/** Who is in a group, what they take, how much that is: {@code assignor_core.hint.fingerprint}. */
+/** A group's members, subscriptions and partition counts: {@code assignor_core.hint.fingerprint}. */
 final class Fingerprint {
     private Fingerprint() {}
 
@@ -18,9 +18,9 @@ final class Fingerprint {
      * Returns a fingerprint.
      *
      * @param keys the members' keys
-     * @param subscriptions the ids of the topics that each takes, in the order of the keys
+     * @param subscriptions the ids of the topics that each subscribes to, in the order of the keys
      * @param counts number of partitions of the topics that exist
-     * @param isHomogeneous whether all take the same
+     * @param isHomogeneous whether all subscriptions are equal
      * @return SHA-256 of the canonical JSON, in hexadecimal
      */
     static String of(
@@ -34,7 +34,7 @@ final class Fingerprint {
         }
         Arrays.sort(order, (a, b) -> Text.compare(keys.get(a), keys.get(b)));
         MessageDigest digest = HintCodec.sha256();
-        // Written once for all who take the same: with many topics this is nearly all of the text.
+        // Written once for equal subscriptions: with many topics this is nearly all of the text.
         byte[] same = isHomogeneous && order.length > 0 ? write(subscriptions.get(0), counts) : null;
         Map<Set<Uuid>, byte[]> written = new HashMap<>();
         StringBuilder out = new StringBuilder("{\"members\":[");

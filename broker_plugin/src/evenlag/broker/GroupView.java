@@ -16,25 +16,25 @@ import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
 
 /**
- * A group as it counts: without members that take nothing but the hint topic.
+ * A group without the members that subscribe only to the hint topic.
  *
- * <p>Such a member joins and leaves so that the coordinator asks again. It must change nothing for the
- * others: neither the group's fingerprint nor whether Kafka's assignor sees equal subscriptions.
+ * <p>Such a member joins and leaves to trigger the coordinator. It must change nothing for the others:
+ * neither the group's fingerprint nor whether Kafka's assignor sees equal subscriptions.
  */
 final class GroupView {
     /** The members that count, in the coordinator's order. */
     final List<String> memberIds;
-    /** The names under which they stand in hints. */
+    /** Their keys in hints. */
     final List<String> keys;
-    /** The ids of the topics that they take. */
+    /** The ids of the topics that they subscribe to. */
     final List<Set<Uuid>> subscriptions;
-    /** The members that take the hint topic only, sorted; empty when one of the others takes it too. */
+    /** The members that subscribe only to the hint topic, sorted; empty if another member does too. */
     final List<String> aside;
-    /** Number of partitions of each existing topic that somebody who counts takes. */
+    /** Number of partitions of each existing topic that a counted member subscribes to. */
     final Map<Uuid, Integer> topics;
-    /** Whether all who count take the same. */
+    /** Whether all counted members have equal subscriptions. */
     final boolean isHomogeneous;
-    /** The group without those set aside. */
+    /** The group without the excluded members. */
     final GroupSpec spec;
 
     private GroupView(GroupSpec given, SubscribedTopicDescriber describer, Set<String> without) {
@@ -59,9 +59,9 @@ final class GroupView {
     }
 
     /**
-     * Looks at a group.
+     * Creates the view of a group.
      *
-     * @param hintTopicId the hint topic's id, null when it is not known: then nobody is set aside
+     * @param hintTopicId the hint topic's id, null if unknown: then no member is excluded
      */
     static GroupView of(GroupSpec spec, SubscribedTopicDescriber describer, Uuid hintTopicId) {
         Set<String> aside = hintTopicId == null ? Set.of() : findAside(spec, hintTopicId);
@@ -74,7 +74,7 @@ final class GroupView {
 
     private static Set<String> findAside(GroupSpec spec, Uuid hintTopicId) {
         if (spec.subscriptionType() == SubscriptionType.HOMOGENEOUS) {
-            return Set.of(); // nobody, or all: then it is what the group is for
+            return Set.of(); // no member, or all: then the group consumes that topic
         }
         Set<String> aside = new HashSet<>();
         for (String memberId : spec.memberIds()) {
@@ -105,7 +105,7 @@ final class GroupView {
         return counts;
     }
 
-    /** The group as Kafka's assignor is to see it. */
+    /** The group as Kafka's assignor sees it. */
     private final class SpecWithout implements GroupSpec {
         private final GroupSpec given;
 

@@ -10,16 +10,16 @@ import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
  *
  * @param planId SHA-256 of the payload's bytes, in hexadecimal
  * @param groupId the group that it is for
- * @param sequence rises by one with every new hint of a group
+ * @param sequence increases by one with every new hint of a group
  * @param issuedAtMs milliseconds since the epoch
- * @param expiresAtMs from then on nobody may start to follow it
+ * @param expiresAtMs after this time no group may start to follow it
  * @param fingerprint of the membership that it was planned for
- * @param countSlack how uneven it may leave counts
- * @param maxMoves how many partitions it may take from who has them
+ * @param countSlack how much the counts may differ
+ * @param maxMoves how many partitions it may take from their owners
  * @param memberIds key to member id of the static members; null for a group of the classic protocol
  * @param shares what each member gets, by key; members without partitions are left out
- * @param topics what each topic's partitions go to
- * @param bytes about what it takes in memory
+ * @param topics the members that get each topic's partitions
+ * @param bytes its approximate size in memory
  */
 record Hint(
         String planId,
@@ -36,21 +36,21 @@ record Hint(
         long bytes) {
 
     /**
-     * What one member gets.
+     * The partitions of one member.
      *
      * @param index its number among the hint's members
      * @param count how many partitions it gets
-     * @param partitions as the coordinator takes them, unmodifiable
+     * @param partitions in the coordinator's type, unmodifiable
      */
     record Share(int index, int count, Map<Uuid, Set<Integer>> partitions) implements MemberAssignment {}
 
     /**
-     * Who gets the partitions of one topic.
+     * The members that get the partitions of one topic.
      *
-     * @param count how many partitions the hint gives out
+     * @param count how many partitions the hint assigns
      * @param highest the highest number among them
-     * @param shareOf partition to {@link Share#index}; null unless every number up to the highest is given
-     *     out once
+     * @param shareOf partition to {@link Share#index}; null unless every number up to the highest is
+     *     assigned once
      */
     record Owners(int count, int highest, int[] shareOf) {}
 

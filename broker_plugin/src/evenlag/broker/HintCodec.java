@@ -15,10 +15,10 @@ import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
 /**
- * Reads hints: {@code assignor_core.hint} in Java, held to the same vectors.
+ * Decodes hints: {@code assignor_core.hint} in Java, tested with the same vectors.
  *
  * <p>A value is an envelope, a line feed, and the payload's bytes. The signature is checked before the
- * payload is looked into.
+ * payload is parsed.
  */
 final class HintCodec {
     static final int MAX_VALUE_BYTES = 32 * 1024 * 1024;
@@ -50,8 +50,8 @@ final class HintCodec {
      * @param key the record's key
      * @param value the record's value
      * @param masterKeys any of which may have signed it; with none, nothing is verified
-     * @param clusterId the cluster that this broker is of, null when it is not known
-     * @throws HintException when it is malformed, not rightly signed, or of another group or cluster
+     * @param clusterId this broker's cluster, null if unknown
+     * @throws HintException if it is malformed, not correctly signed, or of another group or cluster
      */
     static Hint decode(byte[] key, byte[] value, List<byte[]> masterKeys, String clusterId)
             throws HintException {
@@ -72,7 +72,7 @@ final class HintCodec {
         return new PayloadReader(envelope.numbers, key, clusterId).read(value, end + 1);
     }
 
-    /** Returns what signs a group's hints for brokers: {@code assignor_core.hint.derive_broker_key}. */
+    /** Returns the signing key of a group for brokers: {@code assignor_core.hint.derive_broker_key}. */
     static byte[] deriveKey(byte[] masterKey, byte[] recordKey) {
         Mac mac = mac(masterKey);
         mac.update(KEY_CONTEXT);

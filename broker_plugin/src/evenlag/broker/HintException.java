@@ -1,14 +1,14 @@
 package evenlag.broker;
 
-/** Thrown when a record is no hint to hold; it says why, and by which of the stable reasons. */
+/** Thrown if a record is not an acceptable hint, with the reason and a message. */
 final class HintException extends Exception {
     private static final long serialVersionUID = 1L;
 
     final Reason reason;
 
     HintException(Reason reason, String message) {
-        // What the hint topic holds is foreign input and may be wrong often: no stack trace is worth its
-        // cost.
+        // The hint topic is untrusted input and may be invalid often: a stack trace would be too
+        // expensive.
         super(message, null, false, false);
         this.reason = reason;
     }

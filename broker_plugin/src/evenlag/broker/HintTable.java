@@ -12,7 +12,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.common.utils.Utils;
 
 /**
- * All hints of one reading of the hint topic. One thread writes, any number look things up; nobody waits.
+ * All hints of one pass over the hint topic. One thread writes, any number read; none of them blocks.
  *
  * <p>Hints are found by member ids. These are unique, fingerprints are not: two groups may have the same
  * instance ids and topics.
@@ -21,12 +21,12 @@ final class HintTable {
     private static final byte[] STOP_KEY = "control/stop".getBytes(StandardCharsets.US_ASCII);
     private static final int SLOT_BYTES = 200;
 
-    /** A group's hint, and what was seen of it: what is older must not come back. */
+    /** A group's hint and its sequence and time: an older hint must not return. */
     private static final class Slot {
         final String groupId;
         final int partition;
         volatile Hint hint;
-        /** The last accepted hint's, also when it was withdrawn since; null before the first. */
+        /** Of the last accepted hint, also if it was withdrawn; null before the first. */
         String planId;
         long sequence;
         long issuedAtMs;
@@ -58,10 +58,10 @@ final class HintTable {
     }
 
     /**
-     * What is known of a group.
+     * The result for a group.
      *
-     * @param hint null when there is none to follow
-     * @param isAmbiguous whether its members stand in the hints of several groups
+     * @param hint null if there is none to follow
+     * @param isAmbiguous whether its members are in the hints of several groups
      */
     record Found(Hint hint, boolean isAmbiguous) {
         static final Found NOTHING = new Found(null, false);
@@ -83,9 +83,9 @@ final class HintTable {
      * Makes an empty table.
      *
      * @param numPartitions of the hint topic; a group's records count in its own partition only
-     * @param masterKeys any of which may sign; with none, signatures are not looked at
-     * @param clusterId the cluster that hints must be for, null when it is not known
-     * @param maxBytes how much memory hints may take, about
+     * @param masterKeys any of which may sign; with none, signatures are not checked
+     * @param clusterId the cluster that hints must be for, null if unknown
+     * @param maxBytes the approximate memory limit for hints
      */
     HintTable(int numPartitions, List<byte[]> masterKeys, String clusterId, long maxBytes, Journal journal) {
         this.numPartitions = numPartitions;
@@ -124,7 +124,7 @@ final class HintTable {
         return new Found(found.hint, false);
     }
 
-    /** Takes a record; a bad one is noted and changes nothing. */
+    /** Processes a record; an invalid one is recorded and changes nothing. */
     void apply(int partition, byte[] key, byte[] value) {
         if (key == null) {
             return;
@@ -132,13 +132,13 @@ final class HintTable {
         if (Arrays.equals(key, STOP_KEY)) {
             applyStop(partition, value != null);
         } else if (Utils.toPositive(Utils.murmur2(key)) % numPartitions == partition) {
-            // Elsewhere stand leftovers from before the topic had as many partitions.
+            // Other partitions have leftovers from before the topic had as many partitions.
             applyGroup(partition, key, value);
         }
     }
 
     /**
-     * Ends the first reading: what another reading has seen counts on.
+     * Ends the first pass over the topic: sequences of the previous pass remain valid.
      *
      * @param before the table that this one follows, or null
      */
@@ -159,7 +159,7 @@ final class HintTable {
         }
     }
 
-    /** Returns a table without hints, for when the topic cannot be read; what was seen counts on. */
+    /** Returns a table without hints, for an unreadable topic; it keeps the sequences. */
     HintTable forget() {
         HintTable empty = new HintTable(numPartitions, masterKeys, clusterId, maxBytes, journal);
         for (Slot old : slots.values()) {
@@ -217,7 +217,7 @@ final class HintTable {
         } catch (HintException error) {
             journal.note(error.reason, groupId, null, error.getMessage());
         } catch (RuntimeException error) {
-            // Bytes from outside must not end the watcher.
+            // Untrusted bytes must not end the watcher.
             journal.note(Reason.UNUSABLE, groupId, null, error.getClass().getName());
         }
     }
@@ -251,7 +251,7 @@ final class HintTable {
         boolean isOther = slot.hint == null || !slot.hint.planId().equals(hint.planId());
         slot.remember(hint.planId(), hint.sequence(), hint.issuedAtMs(), false);
         if (hint.memberIds() == null) {
-            hold(slot, null); // what the group's members follow by themselves now
+            hold(slot, null); // the group's members follow it themselves now
             noteUnlessReading(Reason.CLASSIC, groupId, hint.planId(), "for the classic protocol");
         } else if (bytes - (slot.hint == null ? 0 : slot.hint.bytes()) + hint.bytes() > maxBytes) {
             hold(slot, null);
@@ -271,7 +271,7 @@ final class HintTable {
         return slot;
     }
 
-    /** Puts a hint in the place of the one that stands: first it counts, then its members lead to it. */
+    /** Replaces the current hint: first the hint, then the index of its members. */
     private void hold(Slot slot, Hint hint) {
         Hint before = slot.hint;
         slot.hint = hint;
@@ -291,7 +291,7 @@ final class HintTable {
         numHeld += (hint == null ? 0 : 1) - (before == null ? 0 : 1);
     }
 
-    /** Returns the member ids by which a hint's group is known: a dynamic member's stands in its key. */
+    /** Returns the member ids that identify a hint's group: a dynamic member's key contains its id. */
     private static Collection<String> membersOf(Hint hint) {
         List<String> ids = new ArrayList<>(hint.memberIds().values());
         for (String key : hint.shares().keySet()) {

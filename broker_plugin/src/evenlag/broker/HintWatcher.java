@@ -25,17 +25,17 @@ import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Keeps the hint topic in memory: one daemon thread with clients of its own, for as long as the broker runs.
+ * Keeps the hint topic in memory: one daemon thread with its own clients, while the broker runs.
  *
- * <p>It belongs to no group and makes no topic. When the topic is gone, or cannot be read for a while,
- * groups are assigned as if evenlag were not there.
+ * <p>It is in no group and creates no topic. If the topic is missing, or cannot be read for a while, groups
+ * are assigned as if evenlag were not installed.
  */
 final class HintWatcher {
     private static final Duration TIMEOUT = Duration.ofSeconds(10);
     private static final long TICK_MS = 100;
     private static final long FIRST_BACKOFF_MS = 200;
     private static final long MAX_BACKOFF_MS = 10_000;
-    /** Of knocking, which costs little: it begins before the broker listens, and groups wait. */
+    /** Delay between connection attempts: short, because groups wait while the broker starts. */
     private static final long MAX_KNOCK_BACKOFF_MS = 500;
 
     private final Settings settings;
@@ -63,7 +63,7 @@ final class HintWatcher {
         return knowledge;
     }
 
-    /** Seconds since it last knew that all was read; -1 before the first time. */
+    /** Seconds since it last confirmed that all hints were read; -1 before the first time. */
     double ageSeconds() {
         return hasRead ? (System.nanoTime() - lastContactNs) / 1e9 : -1;
     }
@@ -73,7 +73,7 @@ final class HintWatcher {
         return hasRead ? (System.nanoTime() - lastPollNs) / 1e9 : -1;
     }
 
-    /** How many offsets of the hint topic are not read yet, as of the last look; -1: unknown. */
+    /** How many offsets of the hint topic are not read yet, at the last check; -1: unknown. */
     long lagRecords() {
         return lagRecords;
     }
@@ -93,7 +93,7 @@ final class HintWatcher {
             } catch (Throwable error) { // whatever a client throws: try again later
                 markUnavailable(describe(error), isSilent());
             }
-            // It starts with the broker, before anybody listens: the first tries are close together.
+            // It starts with the broker, before any listener: the first attempts are close together.
             backoffMs = isAgain || hasRead && lagRecords >= 0 ? FIRST_BACKOFF_MS : backoffMs;
             lagRecords = -1;
             pause(backoffMs);
@@ -109,11 +109,11 @@ final class HintWatcher {
         try {
             Thread.sleep(ms);
         } catch (InterruptedException error) {
-            // Nobody ends it but the JVM: it goes on.
+            // Only the JVM ends it: it continues.
         }
     }
 
-    /** Reads until something is not as it was, then returns or throws. */
+    /** Reads until the topic or the keys change, then returns or throws. */
     private void readTopic() throws Exception {
         List<byte[]> keys = settings.readKeys();
         knock();
@@ -136,7 +136,7 @@ final class HintWatcher {
         }
     }
 
-    /** Reads all that is there, and only then says what it means: older records of a key do not count. */
+    /** Reads all existing records before it evaluates them: older records of a key do not count. */
     private void catchUp(KafkaConsumer<byte[], byte[]> consumer, HintTable table) {
         while (readLag(consumer) > 0) {
             poll(consumer, table);
@@ -159,7 +159,7 @@ final class HintWatcher {
                         || now.partitions().size() != topic.partitions().size()
                         || !areSame(keys, settings.readKeys())
                         || readLag(consumer) < 0) {
-                    return; // made anew, or in other partitions, or signed by others: read it anew
+                    return; // recreated, other partitions or other keys: read it again
                 }
                 nextCheckNs = System.nanoTime() + settings.checkIntervalMs() * 1_000_000;
             }
@@ -167,8 +167,8 @@ final class HintWatcher {
     }
 
     private void poll(KafkaConsumer<byte[], byte[]> consumer, HintTable table) {
-        // Not poll(TICK): while it waits the client asks again and again for a topic that was deleted, and
-        // logs each answer, thousands in a second.
+        // Not poll(TICK): while it waits the client keeps requesting a deleted topic, and logs each
+        // response, thousands per second.
         ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ZERO);
         for (ConsumerRecord<byte[], byte[]> record : records) {
             table.apply(record.partition(), record.key(), record.value());
@@ -179,7 +179,7 @@ final class HintWatcher {
         }
     }
 
-    /** Returns how much is not read yet; negative when the topic ends before what was read. */
+    /** Returns the number of unread offsets; negative if the topic ends before the read position. */
     private long readLag(KafkaConsumer<byte[], byte[]> consumer) {
         long lag = 0;
         for (Map.Entry<TopicPartition, Long> end :
@@ -219,7 +219,7 @@ final class HintWatcher {
         journal.noteWatcher(Reason.UNAVAILABLE, settings + ": " + why);
     }
 
-    /** Makes sure that somebody listens: Kafka's clients tell of every failed connection, for ever. */
+    /** Checks that a broker listens: Kafka's clients log every failed connection, without a limit. */
     private void knock() throws ConnectException {
         String last = "no bootstrap server is named";
         for (String server : settings.client().get("bootstrap.servers").toString().split(",")) {
@@ -267,7 +267,7 @@ final class HintWatcher {
         return same;
     }
 
-    /** Names what is wrong without the values of settings: clients' messages on configuration hold them. */
+    /** Describes an error without the values of settings, which clients' messages contain. */
     private static String describe(Throwable error) {
         boolean isPlain = error instanceof IOException || error instanceof ApiException;
         return error.getClass().getSimpleName() + (isPlain ? ": " + error.getMessage() : "");

@@ -5,12 +5,12 @@ import java.util.Arrays;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 
-/** An unmodifiable set of partition numbers: four bytes each, boxed only while somebody looks at them. */
+/** An unmodifiable set of partition numbers: four bytes each, boxed only during iteration. */
 final class IntSet extends AbstractSet<Integer> {
     private final int[] sorted;
 
     /**
-     * Takes the array over.
+     * Takes ownership of the array.
      *
      * @param sorted strictly ascending
      */

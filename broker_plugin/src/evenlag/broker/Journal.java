@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.LongAdder;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Counts what happens, and logs each thing once per plan; safe to use from several threads. */
+/** Counts events, and logs each once per plan; thread-safe. */
 final class Journal {
     private static final Logger LOG = LoggerFactory.getLogger("evenlag.broker");
     private static final int MAX_REMEMBERED = 1000;
@@ -28,23 +28,23 @@ final class Journal {
     }
 
     /**
-     * Notes one thing.
+     * Records one event.
      *
-     * @param groupId null when it is about no group
-     * @param planId null when it is about no plan
+     * @param groupId null if it concerns no group
+     * @param planId null if it concerns no plan
      * @param detail in words and numbers, never a secret
      */
     void note(Reason reason, String groupId, String planId, String detail) {
         counts.get(reason).increment();
         if (reason == Reason.NO_HINT || reason == Reason.CLASSIC) {
-            return; // what most groups of most brokers do is no news
+            return; // the normal case of most groups is not logged
         }
         if (isFirst(reason + "/" + groupId + "/" + planId)) {
             LOG.info("group {}: hint {} {}: {}", groupId, planId, reason, detail);
         }
     }
 
-    /** Notes one thing about the watcher, and logs it when it is not what was noted there last. */
+    /** Records an event of the watcher, and logs it if it differs from the last one. */
     void noteWatcher(Reason reason, String detail) {
         counts.get(reason).increment();
         Reason other = reason == Reason.READY ? Reason.UNAVAILABLE : Reason.READY;
@@ -54,7 +54,7 @@ final class Journal {
         }
     }
 
-    /** Notes a fault of ours; the first of its kind with its stack. */
+    /** Records an internal error; the first of its kind with its stack trace. */
     void noteError(String what, Throwable error) {
         counts.get(Reason.INTERNAL_ERROR).increment();
         if (isFirst(what + "/" + error.getClass().getName())) {
@@ -64,7 +64,7 @@ final class Journal {
 
     private boolean isFirst(String key) {
         if (logged.size() > MAX_REMEMBERED) {
-            logged.clear(); // a long life must not fill memory
+            logged.clear(); // bounds the memory of a long-running broker
         }
         return logged.add(key);
     }

@@ -10,15 +10,15 @@ import java.util.Set;
 import org.apache.kafka.common.Uuid;
 
 /**
- * Leaves every partition with the member that has it, and gives the free ones to whoever has the least.
+ * Keeps every partition with its owner, and assigns the free ones to the members with the fewest.
  *
- * <p>For when an even assignment would undo a plan that the group follows: within the plan's slack, and for
- * as long as nobody knows whether there is a hint.
+ * <p>Used if an even assignment would undo a plan that the group follows: within the plan's slack, and until
+ * the hint topic has been read.
  */
 final class Keeping {
     static final long ANY_SLACK = Long.MAX_VALUE;
 
-    /** Free partitions times members: beyond, Kafka's assignor is quicker, and little is kept anyway. */
+    /** Free partitions times members: above this, Kafka's assignor is faster, and little is kept anyway. */
     private static final long MAX_STEPS = 4_000_000;
 
     private final GroupView group;
@@ -38,11 +38,11 @@ final class Keeping {
     }
 
     /**
-     * Works it out.
+     * Computes the assignment.
      *
      * @param countSlack as in a hint
-     * @return what each member gets, in the group's order; null when that is not within the slack, or when
-     *     there are members that have nothing so far and no slack is given: they wait for a share
+     * @return what each member gets, in the group's order; null if that exceeds the slack, or if members
+     *     own nothing yet and no slack is given: they wait for partitions
      */
     static List<Map<Uuid, Set<Integer>>> keep(GroupView group, long countSlack) {
         Keeping keeping = new Keeping(group);

@@ -15,7 +15,7 @@ import javax.management.MBeanInfo;
 import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
-/** What hints do, as one MBean, {@value #NAME}, of numbers only. */
+/** Metrics of hints, as one MBean, {@value #NAME}, of numbers only. */
 final class Metrics implements DynamicMBean {
     static final String NAME = "evenlag:type=BrokerAssignor";
 
@@ -35,7 +35,7 @@ final class Metrics implements DynamicMBean {
         values.put("LastAssignMicros", lastAssignMicros);
     }
 
-    /** Puts the MBean in place of an older one. */
+    /** Registers the MBean and replaces an older one. */
     void register() throws JMException {
         MBeanServer server = ManagementFactory.getPlatformMBeanServer();
         ObjectName name = new ObjectName(NAME);

@@ -13,16 +13,15 @@ import java.util.Set;
 import org.apache.kafka.common.Uuid;
 
 /**
- * Reads one payload, of which only the exact bytes that {@code HintPayload.encode} would write are taken.
+ * Decodes one payload. It accepts only the exact bytes that {@code HintPayload.encode} writes.
  *
- * <p>What is read is written again as it has to stand there, and compared: no second form of a plan gets
- * through.
+ * <p>The decoded payload is encoded again and compared, so that no second form of a plan is accepted.
  */
 final class PayloadReader {
     static final String KEY_PREFIX = "group/";
 
     private static final int MAX_PARTITIONS = 2_000_000;
-    /** About what a string, a map's entry and an array take beside their content. */
+    /** The approximate overhead of a string, a map entry and an array. */
     private static final int BYTES_PER_ENTRY = 160;
 
     private final Map<String, Long> envelope;
@@ -55,7 +54,7 @@ final class PayloadReader {
         } catch (IOException error) {
             throw HintException.malformed("the payload is no JSON");
         }
-        // No key stands twice and no unknown one: with seven or eight of them, the assignment is there too.
+        // No duplicate and no unknown key: with seven or eight of them, the assignment is among them.
         if (texts.size() != 4 || numbers.size() != 2 || numFields != (memberIds == null ? 7 : 8)) {
             throw HintException.malformed("the payload's fields are not those of a hint");
         }
@@ -78,7 +77,7 @@ final class PayloadReader {
         void read(String name) throws IOException, HintException;
     }
 
-    /** Reads an object whose keys must ascend, which rules out that one stands twice. */
+    /** Reads an object whose keys must ascend, which excludes duplicates. */
     private int readObject(JsonParser parser, String what, FieldReader reader)
             throws IOException, HintException {
         if (parser.currentToken() != JsonToken.START_OBJECT) {
@@ -162,7 +161,7 @@ final class PayloadReader {
         return text;
     }
 
-    /** Returns one object for all mentions of a topic. */
+    /** Returns one object for all occurrences of a topic. */
     private Uuid topicId(String text) throws HintException {
         try {
             Uuid id = Uuid.fromString(text);
@@ -170,7 +169,7 @@ final class PayloadReader {
                 return topicIds.computeIfAbsent(id, same -> same);
             }
         } catch (IllegalArgumentException error) {
-            // Told below.
+            // Reported below.
         }
         throw HintException.malformed("a topic id is none");
     }
@@ -196,7 +195,7 @@ final class PayloadReader {
         return Map.copyOf(topics);
     }
 
-    /** Returns whose each partition is, or null when the hint leaves some out below its highest number. */
+    /** Returns the owner of each partition, or null if the hint omits one below its highest number. */
     private int[] shareOf(Uuid topicId, int count, int highest) throws HintException {
         long[] numberAndShare = new long[count];
         int at = 0;

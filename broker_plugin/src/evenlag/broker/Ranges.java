@@ -1,6 +1,6 @@
 package evenlag.broker;
 
-/** Partition numbers as hints write them: {@code "0-3,7"}, and no other way. */
+/** Partition numbers as hints write them: {@code "0-3,7"}, the only accepted form. */
 final class Ranges {
     private Ranges() {}
 
@@ -8,9 +8,9 @@ final class Ranges {
      * Reads ranges.
      *
      * @param text strictly ascending runs that do not touch
-     * @param room how many numbers there may be: ranges are short and expand
+     * @param room the maximum count of numbers: short ranges can expand to many
      * @return strictly ascending
-     * @throws HintException when it is anything else
+     * @throws HintException otherwise
      */
     static int[] read(String text, int room) throws HintException {
         String[] runs = text.split(",", -1);

@@ -1,7 +1,7 @@
 package evenlag.broker;
 
 /**
- * What became of a hint, by the names that evenlag's consumers use too.
+ * The result for a hint, with the names that evenlag's consumers use too.
  *
  * <p>The first group is about a record of the hint topic, the second about an answer to the coordinator, the
  * third about the watcher.
@@ -33,7 +33,7 @@ enum Reason {
     READY(false),
     UNAVAILABLE(false);
 
-    /** Whether a hint that was there was not followed. */
+    /** Whether an existing hint was not followed. */
     final boolean isIgnored;
 
     Reason(boolean isIgnored) {

@@ -12,16 +12,16 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The plug-in's settings, of which all stand among the broker's.
+ * The plug-in's settings, all of which are among the broker's.
  *
  * @param topic {@code evenlag.hint.topic}
  * @param client how its own clients connect: {@code evenlag.bootstrap.servers} and {@code evenlag.consumer.*}
- * @param keyFiles {@code evenlag.signing.key.file}: files of master keys, between commas; none: unsigned
+ * @param keyFiles {@code evenlag.signing.key.file}: comma-separated files of master keys; none: unsigned
  *     hints
- * @param maxBytes {@code evenlag.max.bytes}: how much memory hints may take, about
- * @param checkIntervalMs {@code evenlag.check.interval.ms}: how often it looks whether the topic is still
+ * @param maxBytes {@code evenlag.max.bytes}: the approximate memory limit for hints
+ * @param checkIntervalMs {@code evenlag.check.interval.ms}: how often it checks that the topic is still
  *     the same
- * @param forgetAfterMs {@code evenlag.forget.after.ms}: how long hints outlive the connection to their topic
+ * @param forgetAfterMs {@code evenlag.forget.after.ms}: how long hints stay valid without a connection
  */
 record Settings(
         String topic,
@@ -37,8 +37,8 @@ record Settings(
      * Reads the settings.
      *
      * @param configs all of the broker's
-     * @throws IllegalArgumentException when one is wrong; the message names it, and holds no value that may
-     *     be secret
+     * @throws IllegalArgumentException if one is invalid; the message names it, and contains no value that
+     *     may be secret
      */
     static Settings of(Map<String, ?> configs) {
         Map<String, Object> client = new TreeMap<>();
@@ -71,9 +71,9 @@ record Settings(
     }
 
     /**
-     * Reads the master keys; each time anew, so that keys can be changed while the broker runs.
+     * Reads the master keys again at each call, so that keys can change while the broker runs.
      *
-     * @throws IOException when one cannot be read or is empty: then no hint may be followed
+     * @throws IOException if one cannot be read or is empty: then no hint may be followed
      */
     List<byte[]> readKeys() throws IOException {
         List<byte[]> keys = new ArrayList<>();
@@ -87,7 +87,7 @@ record Settings(
         return keys;
     }
 
-    /** Says what is no secret. */
+    /** Prints no secret. */
     @Override
     public String toString() {
         return "topic " + topic + " at " + client.get("bootstrap.servers")
@@ -107,12 +107,12 @@ record Settings(
                 return number;
             }
         } catch (NumberFormatException error) {
-            // Told below.
+            // Reported below.
         }
         throw new IllegalArgumentException(name + " is no whole number from 1 on: " + value);
     }
 
-    /** A listener of this broker that its own clients can use: the one that brokers use among themselves. */
+    /** A listener of this broker for its own clients: the inter-broker listener. */
     private record Listener(String address, String protocol) {
         static Listener of(Map<String, ?> configs) {
             String protocol = text(configs, "security.inter.broker.protocol", "PLAINTEXT");

@@ -38,14 +38,14 @@ final class Text {
         }
     }
 
-    /** Compares by code points, as Python does; {@link String#compareTo} goes by UTF-16 units. */
+    /** Compares by code points, as Python does; {@link String#compareTo} compares UTF-16 units. */
     static int compare(String a, String b) {
         int length = Math.min(a.length(), b.length());
         for (int i = 0; i < length; i++) {
             char x = a.charAt(i);
             char y = b.charAt(i);
             if (x != y) {
-                // Surrogates stand for what comes after all else.
+                // Surrogates encode what sorts after everything else.
                 boolean high = Character.isSurrogate(x);
                 return high == Character.isSurrogate(y) ? Character.compare(x, y) : high ? 1 : -1;
             }
@@ -53,7 +53,7 @@ final class Text {
         return Integer.compare(a.length(), b.length());
     }
 
-    /** Reads UTF-8, and nothing that is not. */
+    /** Decodes UTF-8, and rejects invalid input. */
     static String decode(byte[] bytes, int from, int length) throws CharacterCodingException {
         return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(bytes, from, length)).toString();
     }

@@ -8,7 +8,7 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.common.Uuid;
 
-/** Checks a hint against a group, by the rules that {@code assignor_core.verify} and consumers hold it to. */
+/** Checks a hint against a group, with the rules of {@code assignor_core.verify} and the consumers. */
 final class Verifier {
     private final GroupView group;
     private final Hint hint;
@@ -21,11 +21,11 @@ final class Verifier {
     }
 
     /**
-     * What came of it.
+     * The verdict.
      *
      * @param reason FOLLOWED, or why not
      * @param detail in words and numbers
-     * @param moves how many partitions leave a member that has them; only when all else holds
+     * @param moves how many partitions leave their owner; only if everything else is valid
      * @param shares what each member gets, in the group's order; null for nothing
      */
     record Verdict(Reason reason, String detail, long moves, Hint.Share[] shares) {}
@@ -78,7 +78,7 @@ final class Verifier {
                 : new Verdict(Reason.FOLLOWED, moves + " moves", moves, shares);
     }
 
-    /** Finds what the hint names and the group does not have; fills in who gets what on the way. */
+    /** Finds names that the group does not have, and fills in each member's partitions. */
     private String findMismatch() {
         int matched = 0;
         for (int i = 0; i < shares.length; i++) {
@@ -103,7 +103,7 @@ final class Verifier {
     private int countAlien() {
         int alien = 0;
         if (group.isHomogeneous) {
-            return alien; // all of the hint's topics are the group's, and everybody takes them
+            return alien; // all of the hint's topics are the group's, and every member subscribes to them
         }
         for (int i = 0; i < shares.length; i++) {
             if (shares[i] != null) {

@@ -1,0 +1,10 @@
+"""``python -m sandbox.demo``, as ``evenlag demo`` starts it."""
+
+from __future__ import annotations
+
+import sys
+
+from sandbox.demo.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())
