@@ -21,10 +21,8 @@ COMMANDS: Final = "evenlag/cli/"
 # Packages that do not follow the rules in full yet; a package that does is removed from the list.
 NOT_YET: Final = (
     "evenlag/consumer/",
-    "evenlag/doctor/",
     "evenlag/kafka/",
     "evenlag/lake/",
-    "evenlag/monitoring/",
     "evenlag/planning/",
     "evenlag/policy/",
     "evenlag/publishing/",
