@@ -296,7 +296,13 @@ def _stay(stage: Stage, story: Story) -> None:
 
 
 def prepare_folder(folder: Path) -> Path:
-    """Create or empty the demo's folder; a folder of something else is an error."""
+    """Create or empty the demo's folder, and return it.
+
+    Raises
+    ------
+    DemoError
+        If the folder is not empty and no earlier demo created it.
+    """
     target = folder.resolve()
     if target.exists() and any(target.iterdir()) and not (target / _MARKER).exists():
         raise DemoError(f"{target} is not empty and no earlier demo's: give another one with --folder")

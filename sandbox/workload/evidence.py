@@ -35,7 +35,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two members owned a partition at the same time, for `seconds`; `evicted` if one had left the group."""
+    """Two members owned a partition at once, for `seconds`; `evicted` if the group had removed one."""
 
     partition: Partition
     first: str

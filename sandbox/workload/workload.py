@@ -191,7 +191,9 @@ class Workload:
         condition: Callable[[dict[str, set[int]]], bool] | None = None,
         num_partitions: int | None = None,
     ) -> dict[str, set[int]]:
-        """Wait until every partition has exactly one owner, every consumer owns one, and `condition` is true.
+        """Wait until every partition has exactly one owner, no consumer is idle, and `condition` is true.
+
+        Consumers may be idle if there are more of them than partitions.
 
         Parameters
         ----------

@@ -45,6 +45,7 @@ PYTHON_FILES = [
     "sandbox/demo/**/*.py",
     "sandbox/kafka/**/*.py",
     "sandbox/spark/**/*.py",
+    "sandbox/truth/**/*.py",
     "sandbox/workload/**/*.py",
     "spark_jobs/*.py",
     "spark_jobs/planning/**/*.py",
