@@ -50,7 +50,7 @@ def start_process(
 
 
 def stop_process(process: subprocess.Popen[bytes], *, timeout_s: float = 20.0) -> int:
-    """Terminate a process, kill its process group if it does not exit in time, and return its exit status.
+    """Terminate a process, and kill its process group if it does not exit in time.
 
     Parameters
     ----------
@@ -58,6 +58,11 @@ def stop_process(process: subprocess.Popen[bytes], *, timeout_s: float = 20.0) -
         Result of :func:`start_process`.
     timeout_s
         How long to wait before it is killed, in seconds.
+
+    Returns
+    -------
+    int
+        Its exit status.
     """
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):

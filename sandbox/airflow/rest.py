@@ -206,11 +206,37 @@ class AirflowRest:
         return self._call("GET", f"{path}?{urlencode(query)}" if query else path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a POST request with a JSON body, and return the JSON of the response."""
+        """Send a POST request, and return the JSON of the response.
+
+        Parameters
+        ----------
+        path
+            Path below the API's root.
+        body
+            JSON body.
+
+        Returns
+        -------
+        dict
+            JSON of the response.
+        """
         return self._call("POST", path, body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a PATCH request with a JSON body, and return the JSON of the response."""
+        """Send a PATCH request, and return the JSON of the response.
+
+        Parameters
+        ----------
+        path
+            Path below the API's root.
+        body
+            JSON body.
+
+        Returns
+        -------
+        dict
+            JSON of the response.
+        """
         return self._call("PATCH", path, body)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:

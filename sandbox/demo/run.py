@@ -209,7 +209,7 @@ def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
 
 
 def write_policy(folder: Path, broker: Broker) -> Path:
-    """Write the policy for Airflow and the jobs with the sandbox's broker; return its file."""
+    """Return the file of a new policy in the demo's folder, for Airflow and the jobs with this broker."""
     path = folder / "evenlag.yaml"
     path.write_text(
         POLICY.format(

@@ -46,7 +46,20 @@ def create_topic(
 
 
 def create_hint_topic(client: Mapping[str, Any], name: str = DEFAULT_HINT_TOPIC) -> bool:
-    """Create the compacted hint topic with 3 partitions; see `create_topic`."""
+    """Create the compacted hint topic with 3 partitions.
+
+    Parameters
+    ----------
+    client
+        Connection settings, as keyword arguments of kafka-python's clients.
+    name
+        Name of the topic.
+
+    Returns
+    -------
+    bool
+        True if it was created, False if it exists already.
+    """
     return create_topic(client, name, 3, configs={"cleanup.policy": "compact"})
 
 

@@ -78,7 +78,7 @@ class Checks:
             self.differences.append(Difference(command, value, shown, expected))
 
     def has(self, command: str, value: str, found: Any) -> bool:
-        """Compare whether something exists at all, and return it.
+        """Return whether something exists, and record a difference if it does not.
 
         Parameters
         ----------

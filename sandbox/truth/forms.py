@@ -11,7 +11,7 @@ _TURNING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "F
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
-    """Format a number with thousands separators; a dash if unknown.
+    """Return a number with thousands separators; a dash if unknown.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def page_moment(value: datetime) -> str:
 
 
 def between(early: datetime | None, late: datetime | None) -> str:
-    """Format a time between two others; the date appears once if it is the same.
+    """Return a time between two others as text; the date appears once if it is the same.
 
     Parameters
     ----------

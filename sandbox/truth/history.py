@@ -231,7 +231,7 @@ class Run:
 
 
 def runs(places: Sequence[int], content: dict[int, Any]) -> list[Run]:
-    """Merge consecutive indices with the same content.
+    """Return the runs of consecutive indices with the same content.
 
     Parameters
     ----------

@@ -58,6 +58,11 @@ class LakeRows:
             Name of the table.
         values
             Values by column.
+
+        Raises
+        ------
+        ValueError
+            If there are several.
         """
         found = self.where(table, **values)
         if len(found) > 1:

@@ -150,12 +150,17 @@ class Workload:
     def start_traffic(
         self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0
     ) -> str:
-        """Start a producer process and return its name.
+        """Start a producer process.
 
         Parameters
         ----------
         records_per_s, skew, shift_every_s, seed
             As in `TrafficSpec`.
+
+        Returns
+        -------
+        str
+            Its name.
         """
         name = f"producer-{self._num_producers}"
         self._num_producers += 1
@@ -257,7 +262,13 @@ class Workload:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Raise `WorkloadError`, with the end of its output, if a process exited unexpectedly."""
+        """Check that no process exited unexpectedly.
+
+        Raises
+        ------
+        WorkloadError
+            If one did, with the end of its output.
+        """
         for name, process in self._processes.items():
             status = process.poll()
             if status is not None:

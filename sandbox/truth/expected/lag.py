@@ -130,7 +130,7 @@ def count_unknown(lag: Iterable[Row]) -> int:
 
 
 def at_least(told: str, num_unknown: float | None) -> str:
-    """Mark a number as a lower bound if something is unknown.
+    """Return a number, marked as a lower bound if something is unknown.
 
     Parameters
     ----------

@@ -69,7 +69,13 @@ def _check_owner(session: Session, history: History, group_id: str, at: datetime
 
 
 def rests_on(session: Session, history: History) -> Row:
-    """Return the snapshots of a period, as every audit command describes them."""
+    """Return the snapshots of a period, as every audit command describes them.
+
+    Parameters
+    ----------
+    session, history
+        The cluster, and the period.
+    """
     since, until = history.since, history.until
     inside = [s for s in history.snapshots if since <= s["started_at"] <= until]
     known = {row["snapshot_id"] for row in session.rows.rows("audited_snapshots")}

@@ -77,7 +77,13 @@ def _check_list(
 
 
 def with_nulls(row: Row, shown: Row) -> Row:
-    """Return a row with nulls for columns that its table did not have when it was written."""
+    """Return a row with nulls for columns that its table did not have when it was written.
+
+    Parameters
+    ----------
+    row, shown
+        The row, and the row that the command shows.
+    """
     return {name: None for name, value in shown.items() if value is None} | row
 
 
@@ -278,7 +284,13 @@ def _measures(plan: Row, outcome: Row | None) -> list[list[str]]:
 
 
 def at_least_of(value: float | None, unknown: int | None, of_all: int | None) -> str:
-    """Return a number as text, with the number of unknown partitions."""
+    """Return a number as text, with the number of unknown partitions.
+
+    Parameters
+    ----------
+    value, unknown, of_all
+        The number, and how many of how many partitions are unknown.
+    """
     if not unknown:
         return number(value)
     told = "-" if value is None else f"at least {number(value)}"
