@@ -104,7 +104,7 @@ def maintain_lake(
     work = MaintenanceRun(lake, policy.maintenance, now, wanted, is_dry_run)
     unhealthy: list[str] = []
     parts: dict[MaintenanceStep, Callable[[], None]] = {
-        MaintenanceStep.THIN: partial(downsample_days, work),
+        MaintenanceStep.DOWNSAMPLE: partial(downsample_days, work),
         MaintenanceStep.ORPHANS: partial(remove_orphans, work),
         MaintenanceStep.COMPACT: partial(compact_days, work),
         MaintenanceStep.VACUUM: partial(vacuum_tables, work),

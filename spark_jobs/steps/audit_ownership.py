@@ -91,9 +91,9 @@ def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Aud
     if not changed and not markers.take(1):
         # No error: a cluster may be in the policy long before its first snapshot.
         _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", cluster)
-    thinned = _thinned_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
+    downsampled = _downsampled_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
     kept = tuple(
-        sorted(row.day for row in changed if row.is_trimmed and not thinned.issuperset(row.slot_days))
+        sorted(row.day for row in changed if row.is_trimmed and not downsampled.issuperset(row.slot_days))
     )
     if kept:
         _LOG.warning("%s: %d days have lost snapshots since they were audited, and stay", cluster, len(kept))
@@ -151,7 +151,7 @@ def _markers(lake: Lake, cluster: str) -> DataFrame:
     )
 
 
-def _thinned_days(lake: Lake, cluster: str) -> set[date]:
+def _downsampled_days(lake: Lake, cluster: str) -> set[date]:
     """Days whose snapshots maintenance has downsampled: one row per day."""
     from pyspark.sql import functions as sf
 

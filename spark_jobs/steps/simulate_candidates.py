@@ -138,7 +138,7 @@ def _compare_days(
     readings = _readings(lake, request.cluster, days)
     if not readings:
         return "empty"
-    if _are_thinned(lake, request.cluster, days):
+    if _are_downsampled(lake, request.cluster, days):
         table = CONTINUOUS_REPLAYS if request.is_continuous else REPLAYS
         return "skipped" if _has_rows(lake, table, request.cluster, days[0]) else "downsampled"
     pauses = (loaded.policy.comparison or ComparisonSettings()).pauses
@@ -191,13 +191,13 @@ def _readings(lake: Lake, cluster: str, days: list[date]) -> list[Row]:
     return [row for i, row in enumerate(rows) if i == 0 or row.at_ms > rows[i - 1].at_ms]
 
 
-def _are_thinned(lake: Lake, cluster: str, days: list[date]) -> bool:
+def _are_downsampled(lake: Lake, cluster: str, days: list[date]) -> bool:
     from pyspark.sql import functions as sf
 
-    thinned = lake.read(DOWNSAMPLED_DAYS).where(
+    downsampled = lake.read(DOWNSAMPLED_DAYS).where(
         (sf.col("cluster") == cluster) & sf.col("day").between(days[0], days[-1])
     )
-    return bool(thinned.take(1))
+    return bool(downsampled.take(1))
 
 
 def _has_rows(lake: Lake, table: Table, cluster: str, day: date) -> bool:

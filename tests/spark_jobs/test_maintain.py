@@ -1,4 +1,4 @@
-"""The lake's upkeep: what is compacted, thinned, removed and deleted, what stays, and kills in between."""
+"""Maintenance: what is compacted, downsampled, removed and deleted, what remains, and kills in between."""
 
 from __future__ import annotations
 
