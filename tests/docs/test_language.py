@@ -35,6 +35,7 @@ PYTHON_FILES = [
     "evenlag/airflow/**/*.py",
     "evenlag/audit/**/*.py",
     "evenlag/html/**/*.py",
+    "evenlag/kafka/**/*.py",
     "evenlag/planning/**/*.py",
     "evenlag/queries/**/*.py",
     "examples/**/*.py",
