@@ -26,7 +26,6 @@ NOT_YET: Final = (
     "evenlag/monitoring/",
     "evenlag/planning/",
     "evenlag/policy/",
-    "evenlag/publishing/",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -37,6 +37,7 @@ PYTHON_FILES = [
     "evenlag/html/**/*.py",
     "evenlag/kafka/**/*.py",
     "evenlag/planning/**/*.py",
+    "evenlag/publishing/**/*.py",
     "evenlag/queries/**/*.py",
     "examples/**/*.py",
     "spark_jobs/*.py",
