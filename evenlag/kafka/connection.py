@@ -38,7 +38,7 @@ _HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 
 def request_timeout_s(cluster: ClusterSettings) -> float:
     """Return the request timeout in seconds: the setting for kafka-python if set, else the cluster's."""
-    return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: settings.py looks
+    return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: checked by settings.py
 
 
 def reading_limits(cluster: ClusterSettings) -> ReadingLimits:

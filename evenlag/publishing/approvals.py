@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from evenlag.policy.loader import LoadedPolicy
 
-# Actor of the rejection that is recorded when nobody answers in time.
+# Actor of the rejection that is recorded when the deadline passes without an answer.
 TIME_LIMIT_ACTOR: Final = "time limit"
 # Names that jobs record as their actor; a user with such a name gets a suffix.
 _RESERVED_ACTORS: Final = JOB_ACTORS | {"command", TIME_LIMIT_ACTOR}
