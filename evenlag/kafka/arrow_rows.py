@@ -72,7 +72,18 @@ def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
 
 
 def body_schema(table: Table) -> pa.Schema:
-    """Return a table's Arrow schema without the snapshot columns."""
+    """Return a table's Arrow schema without the snapshot columns.
+
+    Parameters
+    ----------
+    table
+        Contract of the table.
+
+    Returns
+    -------
+    pyarrow.Schema
+        The other columns, in the contract's order.
+    """
     import pyarrow as pa
 
     return pa.schema([column for column in arrow_schema(table) if column.name not in _HEAD])
@@ -188,7 +199,18 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
 
 
 def member_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Build the rows of ``members`` from row dictionaries; there are few members compared with partitions."""
+    """Build the rows of ``members``.
+
+    Parameters
+    ----------
+    rows
+        Rows of :func:`~evenlag.kafka.groups.describe_groups`, one per member.
+
+    Returns
+    -------
+    pyarrow.Table
+        The rows; columns that a row lacks are null.
+    """
     schema = body_schema(MEMBERS)
     return _table(MEMBERS, {column.name: [row.get(column.name) for row in rows] for column in schema})
 
@@ -216,7 +238,18 @@ def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None])
 
 
 def find_offset_problems(offsets: pa.Table) -> list[Problem]:
-    """Group the errors of rows of ``offsets``, as :func:`find_problems`; names are ``topic-partition``."""
+    """Group the errors of rows of ``offsets``.
+
+    Parameters
+    ----------
+    offsets
+        Rows of :func:`offset_rows`.
+
+    Returns
+    -------
+    list of Problem
+        As :func:`find_problems`; a name is ``topic-partition``.
+    """
     import pyarrow.compute as pc
 
     bad = offsets.filter(pc.is_valid(offsets["error"]))

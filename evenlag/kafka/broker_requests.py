@@ -114,7 +114,7 @@ class BrokerCalls:
         budget: RequestBudget | None = None,
         broken: Mapping[int, str] | None = None,
     ) -> BrokerCalls:
-        """Return calls with these limits; the deadline begins now.
+        """Build calls with these limits; the deadline begins now.
 
         Parameters
         ----------
@@ -126,6 +126,11 @@ class BrokerCalls:
             Request budget; None: a new one of ``limits.requests_per_s``.
         broken
             Brokers to skip from the beginning, with the error.
+
+        Returns
+        -------
+        BrokerCalls
+            The calls.
         """
         return cls(
             client,
@@ -180,19 +185,53 @@ class BrokerCalls:
         return answer.response
 
     def brokers(self) -> list[int]:
-        """Return the ids of the cluster's brokers, in order."""
+        """Return the ids of the cluster's brokers, in order.
+
+        Returns
+        -------
+        list of int
+            Broker ids.
+        """
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
     def api_version(self, request: Any) -> int:
-        """Return the newest version of a request that both the first broker and kafka-python support."""
+        """Return the newest version of a request that both the first broker and kafka-python support.
+
+        Parameters
+        ----------
+        request
+            kafka-python's class of the request.
+
+        Returns
+        -------
+        int
+            The version.
+        """
         return int(self._manager.broker_version_data.api_version(request))
 
     def pause(self, attempt: int) -> None:
-        """Wait before a retry of requests that were not answered yet: exponential backoff with jitter."""
+        """Wait before a retry: exponential backoff with jitter.
+
+        Parameters
+        ----------
+        attempt
+            Number of the retry, from 1.
+        """
         self._manager.run(self._wait, self._backoff_s(attempt))
 
     def name_of(self, node_id: int) -> str:
-        """Return a broker's id, host and port for messages."""
+        """Return a broker's name for messages.
+
+        Parameters
+        ----------
+        node_id
+            Id of the broker.
+
+        Returns
+        -------
+        str
+            Its id, with host and port when they are known.
+        """
         broker = self._manager.cluster.broker_metadata(node_id)
         return f"broker {node_id}" if broker is None else f"broker {node_id} ({broker.host}:{broker.port})"
 

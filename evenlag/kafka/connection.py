@@ -37,12 +37,34 @@ _HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 
 
 def request_timeout_s(cluster: ClusterSettings) -> float:
-    """Return the request timeout in seconds: the setting for kafka-python if set, else the cluster's."""
+    """Return the time limit of one request.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Returns
+    -------
+    float
+        Seconds: ``request_timeout_ms`` of the settings for kafka-python if set, else the cluster's.
+    """
     return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: checked by settings.py
 
 
 def reading_limits(cluster: ClusterSettings) -> ReadingLimits:
-    """Return the limits of a snapshot; its deadline is four request timeouts, without rate limit waits."""
+    """Return the limits of a snapshot.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Returns
+    -------
+    ReadingLimits
+        Limits with a deadline of four request timeouts; waits of the rate limit do not count.
+    """
     timeout_s = request_timeout_s(cluster)
     return ReadingLimits(
         requests_per_s=cluster.reading.requests_per_s,
@@ -159,6 +181,11 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     cluster
         Settings of the cluster.
 
+    Yields
+    ------
+    None
+        Errors in the block are converted.
+
     Raises
     ------
     KafkaAuthenticationError
@@ -221,7 +248,18 @@ def admin_client(cluster: ClusterSettings) -> Iterator[Any]:
 
 
 def kafka_cluster_id(client: Any) -> str:
-    """Return the cluster id that the brokers report."""
+    """Return the cluster id that the brokers report.
+
+    Parameters
+    ----------
+    client
+        A ``KafkaAdminClient``.
+
+    Returns
+    -------
+    str
+        The cluster id.
+    """
     return str(client.describe_cluster()["cluster_id"])
 
 

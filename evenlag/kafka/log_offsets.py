@@ -60,11 +60,23 @@ class Errors:
         self.code[rows] = 1 + self.texts.index(text)
 
     def clear(self, rows: NDArray[np.int64]) -> None:
-        """Remove the errors of rows."""
+        """Remove the errors of rows.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64.
+        """
         self.code[rows] = 0
 
     def merge(self, other: Errors) -> None:
-        """Copy the errors of ``other`` to rows that have none yet."""
+        """Copy the errors of other rows to the same rows here, unless these have an error already.
+
+        Parameters
+        ----------
+        other
+            Errors of as many rows.
+        """
         for number, text in enumerate(other.texts, start=1):
             if len(rows := np.flatnonzero((other.code == number) & (self.code == 0))):
                 self.put(rows, text)
@@ -94,7 +106,18 @@ class Offsets:
     errors: Errors
 
     def take(self, rows: NDArray[np.int64]) -> Offsets:
-        """Return only these rows."""
+        """Return some of the rows.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64.
+
+        Returns
+        -------
+        Offsets
+            These rows, in the order of ``rows``.
+        """
         return Offsets(
             self.offset[rows],
             self.read_at_us[rows],
@@ -103,7 +126,18 @@ class Offsets:
 
 
 def no_offsets(num_rows: int) -> Offsets:
-    """Return offsets of which none has been read."""
+    """Return offsets of which none has been read.
+
+    Parameters
+    ----------
+    num_rows
+        Number of rows.
+
+    Returns
+    -------
+    Offsets
+        Rows with offset -1, time 0 and no error.
+    """
     return Offsets(
         np.full(num_rows, NOT_READ, dtype=np.int64),
         np.zeros(num_rows, dtype=np.int64),

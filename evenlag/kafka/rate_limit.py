@@ -33,7 +33,7 @@ class ReadingLimits:
 
 
 class RequestBudget:
-    """A token bucket: at most ``requests_per_s * (t + 1)`` requests, or one, in any ``t`` seconds.
+    """A token bucket: in any ``t`` seconds at most ``requests_per_s * (t + 1)`` requests, and at least one.
 
     Parameters
     ----------
@@ -73,7 +73,13 @@ class RequestBudget:
         return 1.0 / self._rate
 
     def take(self) -> float:
-        """Take one request from the budget; return how many seconds to wait before sending it."""
+        """Take one request from the budget.
+
+        Returns
+        -------
+        float
+            Seconds to wait before the request is sent.
+        """
         now = self._clock()
         self._tokens = min(self._size, self._tokens + (now - self._seen_at) * self._rate)
         self._seen_at = now
@@ -108,5 +114,11 @@ class Deadline:
         return self._end - self._clock()
 
     def extend(self, seconds: float) -> None:
-        """Extend the deadline by seconds: waits of the rate limit do not count."""
+        """Extend the deadline: waits of the rate limit do not count.
+
+        Parameters
+        ----------
+        seconds
+            Time to add.
+        """
         self._end += seconds

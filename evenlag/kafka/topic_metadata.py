@@ -48,7 +48,18 @@ class Partitions:
         return len(self.topic)
 
     def take(self, rows: NDArray[np.int64]) -> Partitions:
-        """Return only these rows, which ascend, and their topics."""
+        """Return some of the rows, with their topics.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64, ascending.
+
+        Returns
+        -------
+        Partitions
+            These rows; topics without a row are left out.
+        """
         kept, topic = np.unique(self.topic[rows], return_inverse=True)
         return Partitions(
             names=tuple(self.names[old] for old in kept.tolist()),
@@ -59,7 +70,18 @@ class Partitions:
         )
 
     def rows_by_topic(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int32]]]:
-        """Return the partition numbers of rows by topic name, as requests need them; ``rows`` ascend."""
+        """Return the partition numbers of rows by topic, as requests need them.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64, ascending.
+
+        Returns
+        -------
+        list of tuple
+            (topic name, partition numbers as int32).
+        """
         topic = self.topic[rows]
         starts = np.flatnonzero(np.diff(topic, prepend=-1))
         numbers = np.split(self.number[rows], starts[1:])
@@ -220,7 +242,18 @@ def partitions_of(topics: Sequence[Any]) -> Partitions:
 
 
 def error_name(code: int) -> str:
-    """Return kafka-python's name of a Kafka error code."""
+    """Return kafka-python's name of a Kafka error.
+
+    Parameters
+    ----------
+    code
+        Error code of a response.
+
+    Returns
+    -------
+    str
+        Name of the error's class.
+    """
     import kafka.errors
 
     return str(kafka.errors.for_code(code).__name__)

@@ -123,7 +123,18 @@ def read_publishable(
 
 
 def is_approved_by_policy(plan: Mapping[str, Any]) -> bool:
-    """Whether the policy approved a plan, not a user."""
+    """Whether the policy approved a plan, not a user.
+
+    Parameters
+    ----------
+    plan
+        A row of :func:`read_publishable`.
+
+    Returns
+    -------
+    bool
+        True when the approval's actor is the policy.
+    """
     return bool(plan["approved_by"] == _POLICY_ACTOR)
 
 

@@ -34,6 +34,11 @@ def as_lake_error(message: str) -> Iterator[None]:
     message
         Beginning of the error message.
 
+    Yields
+    ------
+    None
+        Errors in the block are converted.
+
     Raises
     ------
     LakeConflictError

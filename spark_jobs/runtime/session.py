@@ -79,7 +79,18 @@ _JVM_END_TIMEOUT_S: Final = 10
 
 
 def is_large_snapshot(num_rows: int) -> bool:
-    """Whether this many rows need their own session settings, and packing by the groups' sizes."""
+    """Whether a snapshot is large enough for its own session settings, and for packing groups by their sizes.
+
+    Parameters
+    ----------
+    num_rows
+        Number of rows, or an upper bound.
+
+    Returns
+    -------
+    bool
+        True above 50,000 rows.
+    """
     return num_rows > _LARGE_ROWS
 
 
@@ -250,11 +261,28 @@ def _wait_for_jvm(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_local(master: str) -> bool:
-    """Whether a master runs threads in the driver's JVM, without other executors."""
+    """Whether a master runs threads in the driver's JVM, without other executors.
+
+    Parameters
+    ----------
+    master
+        A Spark master URL.
+
+    Returns
+    -------
+    bool
+        True for ``local`` and ``local[…]``.
+    """
     return master == "local" or master.startswith("local[")
 
 
 def is_under_spark_submit() -> bool:
-    """Whether ``spark-submit`` has started this process and its JVM."""
+    """Whether ``spark-submit`` has started this process and its JVM.
+
+    Returns
+    -------
+    bool
+        True when the process has the port of a JVM from ``spark-submit``.
+    """
     # spark-submit passes the port of its JVM to its Python process.
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -59,7 +59,13 @@ class Audited:
     kept_days: tuple[date, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """Return the days as JSON values, for the job's result."""
+        """Return the days as JSON values, for the job's result.
+
+        Returns
+        -------
+        dict
+            Lists of ISO 8601 days, by attribute name.
+        """
         return {
             "days": [day.isoformat() for day in self.days],
             "kept_days": [day.isoformat() for day in self.kept_days],

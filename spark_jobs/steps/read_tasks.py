@@ -112,7 +112,12 @@ def partition_work(
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """Convert what Spark raises when its tasks cannot reach Kafka.
+    """Convert the errors that Spark raises when its tasks cannot reach Kafka.
+
+    Yields
+    ------
+    None
+        Errors in the block are converted.
 
     Raises
     ------
