@@ -57,15 +57,15 @@ class Request:
     Attributes
     ----------
     cluster
-        Its name in the policy.
+        Name of the cluster in the policy.
     first, last
-        Days of the slots, UTC, both included.
+        First and last day of the slots, UTC.
     names
-        ``NAME[:key=value,…]``; the policy's own when there are none.
+        Candidates as ``NAME[:key=value,…]``; when empty, those of the policy.
     is_continuous
         Simulate the period as a whole.
     force
-        Also compare what has been compared before.
+        Compare again what has been compared before.
     """
 
     cluster: str
@@ -178,7 +178,7 @@ def _compare_days(
 
 
 def _readings(lake: Lake, cluster: str, days: list[date]) -> list[Row]:
-    """The finished snapshots of the days in order, no two of the same moment: a few hundred per day."""
+    """The finished snapshots of the days in order, at most one per time: a few hundred per day."""
     from pyspark.sql import functions as sf
 
     rows = (
@@ -207,7 +207,7 @@ def _has_rows(lake: Lake, table: Table, cluster: str, day: date) -> bool:
 
 
 def _rows_of(lake: Lake, table: Table, context: ComparisonContext, days: list[date]) -> DataFrame:
-    """Rows of these snapshots only: what an unfinished snapshot left behind does not count."""
+    """Rows of these snapshots only: rows of unfinished snapshots do not count."""
     from pyspark.sql import functions as sf
 
     return lake.read(table).where(

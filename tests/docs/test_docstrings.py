@@ -22,12 +22,10 @@ COMMANDS: Final = "evenlag/cli/"
 NOT_YET: Final = (
     "evenlag/consumer/",
     "evenlag/doctor/",
-    "evenlag/kafka/",
     "evenlag/lake/",
     "evenlag/monitoring/",
     "evenlag/planning/",
     "evenlag/policy/",
-    "evenlag/publishing/",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
