@@ -20,7 +20,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 COMMANDS: Final = "evenlag/cli/"
 # Packages that do not follow the rules in full yet; a package that does is removed from the list.
 NOT_YET: Final = (
-    "evenlag/consumer/",
     "evenlag/doctor/",
     "evenlag/kafka/",
     "evenlag/lake/",

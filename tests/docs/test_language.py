@@ -34,6 +34,7 @@ PYTHON_FILES = [
     "evenlag/*.py",
     "evenlag/airflow/**/*.py",
     "evenlag/audit/**/*.py",
+    "evenlag/consumer/**/*.py",
     "evenlag/html/**/*.py",
     "evenlag/planning/**/*.py",
     "evenlag/queries/**/*.py",
