@@ -24,7 +24,6 @@ NOT_YET: Final = (
     "evenlag/kafka/",
     "evenlag/lake/",
     "evenlag/monitoring/",
-    "evenlag/planning/",
     "evenlag/policy/",
     "evenlag/publishing/",
 )

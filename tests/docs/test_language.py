@@ -40,6 +40,7 @@ PYTHON_FILES = [
     "evenlag/queries/**/*.py",
     "examples/**/*.py",
     "spark_jobs/*.py",
+    "spark_jobs/maintenance/**/*.py",
     "spark_jobs/planning/**/*.py",
     "spark_jobs/simulation/**/*.py",
     "spark_jobs/transforms/**/*.py",
