@@ -24,7 +24,6 @@ NOT_YET: Final = (
     "evenlag/kafka/",
     "evenlag/lake/",
     "evenlag/monitoring/",
-    "evenlag/policy/",
     "evenlag/publishing/",
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef

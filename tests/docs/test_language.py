@@ -37,6 +37,7 @@ PYTHON_FILES = [
     "evenlag/consumer/**/*.py",
     "evenlag/html/**/*.py",
     "evenlag/planning/**/*.py",
+    "evenlag/policy/**/*.py",
     "evenlag/queries/**/*.py",
     "examples/**/*.py",
     "spark_jobs/*.py",
