@@ -53,7 +53,7 @@ class ComparisonSettings(SettingsModel):
 
 
 class MaintenanceSettings(SettingsModel):
-    """Daily maintenance of the lake; a setting of null disables its step."""
+    """Daily maintenance of the lake; null disables the step of a setting, or the schedule."""
 
     schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="30 3 * * *", description="cron expression of table_maintenance, null for manual runs only"

@@ -22,7 +22,6 @@ COMMANDS: Final = "evenlag/cli/"
 NOT_YET: Final = (
     "evenlag/doctor/",
     "evenlag/kafka/",
-    "evenlag/lake/",
     "evenlag/monitoring/",
     "evenlag/publishing/",
 )

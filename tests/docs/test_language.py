@@ -36,6 +36,7 @@ PYTHON_FILES = [
     "evenlag/audit/**/*.py",
     "evenlag/consumer/**/*.py",
     "evenlag/html/**/*.py",
+    "evenlag/lake/**/*.py",
     "evenlag/planning/**/*.py",
     "evenlag/policy/**/*.py",
     "evenlag/queries/**/*.py",
