@@ -126,7 +126,13 @@ class ConsumerPort:
         return partition_counts(self._cluster, self._subscription.subscription or ())
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return topic ids by name, in the text form of hints. Topics without a known id are left out."""
+        """Return topic ids by name, in the text form of hints. Topics without a known id are left out.
+
+        Parameters
+        ----------
+        topics
+            Names of topics.
+        """
         return topic_ids(self._cluster, topics)
 
     @property
@@ -178,7 +184,13 @@ async def commit_offsets(consumer: Any, offsets: Mapping[Any, Any], timeout_ms: 
 
 
 def known_cluster_id(consumer: Any) -> str | None:
-    """Return the id of the cluster that a consumer is connected to; None before the first metadata."""
+    """Return the id of the cluster that a consumer is connected to; None before the first metadata.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`.
+    """
     cluster_id: str | None = consumer._cluster.cluster_id  # noqa: SLF001
     return cluster_id
 

@@ -174,7 +174,7 @@ class Membership:
         try:
             await original(generation, member_id, protocol, content)
         finally:
-            # Not if it was refused for a topic that is no longer subscribed: the owned partitions are then
+            # Not if it was rejected for a topic that is no longer subscribed: the owned partitions are then
             # those of the previous generation.
             if self.held() == set(ConsumerProtocolAssignment.decode(content).partitions()):
                 self.assigned_generation = generation

@@ -28,7 +28,7 @@ _MAX_FOLLOW_UPS = 5
 
 
 class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-python ships no types
-    """Assigns as the hint says if the hint fits the group, and as cooperative-sticky otherwise.
+    """Follows the hint if it fits the group, and assigns as cooperative-sticky otherwise.
 
     It never waits, because it reads a cache. It never raises: kafka-python calls it on its I/O thread, and an
     exception there ends the application's ``poll()``. One instance serves one consumer.

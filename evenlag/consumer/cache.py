@@ -26,9 +26,9 @@ class HintView:
     Attributes
     ----------
     is_cold
-        Whether it is unknown if a hint exists: the watcher has neither read the topic nor given up.
+        Whether the existence of a hint is unknown: the watcher has neither read the topic nor given up.
     hint
-        The newest accepted hint, expired or not. None if there is none or it was withdrawn.
+        The newest accepted hint, expired or not. None without a hint, or after its withdrawal.
     is_stopped
         Whether a record under ``control/stop`` exists: no hint is followed.
     flat

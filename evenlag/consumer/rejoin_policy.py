@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MAX_ASKS_PER_PLAN = 3
-# Two phases take two generations, a member that syncs late one more. A plan that is still not followed after
-# that many generations never is: the leader refuses it.
+# Two phases need two generations, and one more if a member syncs late. If a plan is not followed after that
+# many generations, it never will be: the leader rejects it.
 _MAX_GENERATIONS_PER_PLAN = 4
 
 

@@ -207,7 +207,7 @@ def check_log_is_there(paths: LakePaths, table: Table) -> None:
 
 
 def _log_that_came_late(paths: LakePaths, table: Table) -> Any | None:
-    """Return None for a local table that does not exist yet; raise if its log is gone."""
+    """Return None for a local table that does not exist yet; raise an error if its log is missing."""
     if not _has_data(paths.local_root / table.name) or _is_being_written(paths, table):
         return None
     # The first write may have finished since the log was opened.

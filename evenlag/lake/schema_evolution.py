@@ -35,6 +35,11 @@ def simple_type(ddl: str) -> str:
     ddl
         The type in Spark SQL's DDL.
 
+    Returns
+    -------
+    str
+        The type, comparable to the types of Spark and of :func:`type_of_log`.
+
     Examples
     --------
     >>> simple_type("ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>")
@@ -50,6 +55,11 @@ def type_of_log(kind: Any) -> str:
     ----------
     kind
         A name, or a mapping for a nested type.
+
+    Returns
+    -------
+    str
+        The type.
 
     Examples
     --------

@@ -57,7 +57,7 @@ class Maintained:
     unhealthy: tuple[str, ...]
 
     def summary(self) -> dict[str, Any]:
-        """The result as JSON values, for the job's result."""
+        """Return the result as JSON values, for the job's result."""
         return {
             "done": self.done,
             "left": list(self.left),

@@ -76,12 +76,17 @@ class MaintenanceRun:
         return self.now - timedelta(days=days)
 
     def files(self, table: Table) -> TableFiles | None:
-        """Read the log of a table; None if the table does not exist yet.
+        """Read the log of a table.
 
         Parameters
         ----------
         table
             The table.
+
+        Returns
+        -------
+        TableFiles or None
+            None if the table does not exist yet.
         """
         return read_table_files(self.reader, table)
 
