@@ -48,12 +48,16 @@ PYTHON_FILES = [
     "tests/bench/**/*.py",
     "tests/broker_plugin/**/*.py",
     "tests/chaos/**/*.py",
+    "tests/dags/**/*.py",
     "tests/docker/**/*.py",
     "tests/docs/**/*.py",
     "tests/end_to_end/**/*.py",
+    "tests/evenlag/**/*.py",
     "tests/recorded/**/*.py",
     "tests/sandbox/**/*.py",
     "tests/soak/**/*.py",
+    "tests/spark_jobs/**/*.py",
+    "tests/support/**/*.py",
     "tests/truth/**/*.py",
 ]
 COMMAND: Any = typer.main.get_command(app)
