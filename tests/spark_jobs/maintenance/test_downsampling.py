@@ -66,7 +66,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
             raise KilledError
 
     monkeypatch.setattr(Lake, "write", die_after_one_that_changed)
-    # Set down, markers, lag, offsets, commits, members: each run gets one further.
+    # The record, markers, lag, offsets, commits, members: each run completes one more of them.
     for runs, table in enumerate((DOWNSAMPLED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
         with pytest.raises(KilledError):
             maintain(old, "downsample", raw_days=30)
@@ -87,7 +87,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         kept,
     )
     assert day["downsampled_at"] is not None
-    # A second run, an audit made anew and a comparison find nothing to do and lose nothing.
+    # A second run, an audit that is built again and a comparison find nothing to do and lose nothing.
     assert maintain(old, "downsample", raw_days=30).done == {}
     again = audit_assignments(old, "c", rebuild=True)
     assert (again.days, again.kept_days) == ((), ())
