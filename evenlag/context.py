@@ -1,4 +1,4 @@
-"""What a question is about: the policy, the lake and the cluster that apply where nothing else is named."""
+"""Defaults of commands: the policy, the lake and the cluster that apply when none is named."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ DEFAULT_LAKE: Final = Path("evenlag-lake")
 
 
 def acting_person(actor: str | None) -> str:
-    """Name the person who decides.
+    """Return the name of the user who decides.
 
     Parameters
     ----------
     actor
-        The name that was given, if any.
+        The name given on the command line; None or blank when none is given.
 
     Returns
     -------
     str
-        That name, else the user of this machine.
+        That name without surrounding blanks; otherwise the user name of this process.
 
     Raises
     ------
     UsageError
-        When no name is given and the user has none.
+        When no name is given and the process's user has none, as in a container with an arbitrary uid.
     """
     import getpass
 
@@ -52,17 +52,17 @@ def find_policy(config: str | os.PathLike[str] | None) -> LoadedPolicy | None:
     Parameters
     ----------
     config
-        The file; else ``EVENLAG_CONFIG``, else ``evenlag.yaml`` in the current folder.
+        The file; default: ``EVENLAG_CONFIG``, then ``evenlag.yaml`` in the current folder.
 
     Returns
     -------
     LoadedPolicy or None
-        None when no file was named and the default does not exist.
+        The policy; None when no file is named and the default does not exist.
 
     Raises
     ------
     PolicyError
-        When the file that was named does not exist or is not valid.
+        When the named file does not exist or is not valid.
     """
     from evenlag.policy.loader import DEFAULT_POLICY_PATH, POLICY_VARIABLE, load_policy
 
@@ -77,21 +77,22 @@ def lake_root(lake: str | None, config: str | os.PathLike[str] | None, cluster: 
     Parameters
     ----------
     lake
-        The root that was given, if any.
+        The root given on the command line, if any.
     config
-        The policy file, as for :func:`find_policy`; read only when no root was given.
+        The policy file, as for :func:`find_policy`; read only when no root is given.
     cluster
-        A cluster that the policy must have, where a policy is read.
+        A cluster that the policy must contain, if a policy is read.
 
     Returns
     -------
     str
-        The root given, else the policy's, else ``EVENLAG_LAKE``, else ``evenlag-lake`` in the current folder.
+        The given root; otherwise the policy's; without a policy ``EVENLAG_LAKE``, then ``evenlag-lake`` in
+        the current folder.
 
     Raises
     ------
     PolicyError
-        When the policy is not valid or does not have the cluster.
+        When the policy is not valid or does not contain the cluster.
     """
     from evenlag.policy.environment import LAKE_VARIABLE
 
@@ -106,7 +107,7 @@ def lake_root(lake: str | None, config: str | os.PathLike[str] | None, cluster: 
 
 
 def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeReader:
-    """Open the lake that applies for reading.
+    """Open a reader of the lake that applies.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeRe
     UsageError
         When the lake is a file.
     NothingThereError
-        When there is no lake yet.
+        When the lake has no snapshot yet, or does not exist.
     PolicyError
         When the policy is not valid.
     """
@@ -143,26 +144,26 @@ def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeRe
 
 
 def find_cluster(reader: LakeReader, cluster: str | None) -> str:
-    """Find which cluster of a lake is meant.
+    """Find the cluster of a lake that a command is about.
 
     Parameters
     ----------
     reader
-        The lake.
+        Reader of the lake.
     cluster
-        The name that was given, if any.
+        The name given on the command line, if any.
 
     Returns
     -------
     str
-        A name that the lake has.
+        Name of a cluster with at least one snapshot.
 
     Raises
     ------
     UsageError
-        When there are several and none was named.
+        When the lake has several clusters and none is named.
     NothingThereError
-        When the lake has no such cluster.
+        When the lake has no such cluster, or none at all.
     """
     from evenlag.lake.tables import SNAPSHOTS
 
@@ -175,7 +176,7 @@ def find_cluster(reader: LakeReader, cluster: str | None) -> str:
 
 
 def only_cluster(names: Iterable[str]) -> str:
-    """Return the only name there is.
+    """Return the name of the only cluster.
 
     Parameters
     ----------
@@ -185,12 +186,12 @@ def only_cluster(names: Iterable[str]) -> str:
     Returns
     -------
     str
-        The one name.
+        The name.
 
     Raises
     ------
     UsageError
-        When there are several.
+        When there are several names.
     NothingThereError
         When there is none.
     """

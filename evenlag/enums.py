@@ -65,7 +65,7 @@ class MaintenanceStep(StrEnum):
     Compaction follows both removals, so it rewrites neither what is removed nor what was never finished.
     """
 
-    THIN = "thin"
+    DOWNSAMPLE = "downsample"
     ORPHANS = "orphans"
     COMPACT = "compact"
     VACUUM = "vacuum"

@@ -1,4 +1,4 @@
-"""Values as text for people: numbers, shares, durations, moments, and sums that are only partly known."""
+"""Values as text for tables and messages: numbers, shares, durations, moments, and partly known sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-# What is not known.
+# Text for an unknown value.
 NOTHING: Final = "-"
 
 
@@ -28,7 +28,7 @@ def number(value: float | None, *, digits: int = 0) -> str:
     Returns
     -------
     str
-        The text; a dash for what is not known or not finite.
+        The text; a dash for a number that is not known or not finite.
 
     Examples
     --------
@@ -39,17 +39,17 @@ def number(value: float | None, *, digits: int = 0) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Format a share as per cent.
+    """Format a share as a percentage.
 
     Parameters
     ----------
     value
-        The share, 1 for all of it; None when it is not known.
+        The share, from 0 to 1; None when it is not known.
 
     Returns
     -------
     str
-        The text; a dash for what is not known or not finite.
+        The text; a dash for a share that is not known or not finite.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def duration(milliseconds: float | None) -> str:
     Returns
     -------
     str
-        The text, rounded down; a dash for what is not known or not finite.
+        The text, rounded down; a dash for a duration that is not known or not finite.
 
     Examples
     --------
@@ -107,19 +107,19 @@ def moment(value: datetime | None) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Suggest the nearest name, as the end of a message.
+    """Suggest the most similar name, as the end of a message.
 
     Parameters
     ----------
     name
         The name that does not exist.
     names
-        The names that do.
+        The names that exist.
 
     Returns
     -------
     str
-        Empty when nothing is near.
+        The end of the message; empty when no name is similar.
 
     Examples
     --------
@@ -131,14 +131,14 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def at_least(value: float | None, num_unknown: int | None) -> str:
-    """Format a sum for a column: ``≥`` marks a lower bound, a dash what is not known at all.
+    """Format a sum for a column: ``≥`` marks a lower bound, a dash an unknown sum.
 
     Parameters
     ----------
     value
-        The sum of what is known.
+        The sum of the known parts; None when no part is known.
     num_unknown
-        How many parts are not known; None when that is not recorded.
+        Number of unknown parts; None when it is not recorded.
 
     Returns
     -------
@@ -159,9 +159,9 @@ def at_least_duration(milliseconds: float | None, num_unknown: int | None) -> st
     Parameters
     ----------
     milliseconds
-        The sum of what is known, in ms.
+        The sum of the known parts in ms; None when no part is known.
     num_unknown
-        How many parts are not known; None when that is not recorded.
+        Number of unknown parts; None when it is not recorded.
 
     Returns
     -------
@@ -173,14 +173,14 @@ def at_least_duration(milliseconds: float | None, num_unknown: int | None) -> st
 
 
 def at_least_of(value: float | None, num_unknown: int | None, num_partitions: int | None) -> str:
-    """Format a sum over partitions in words, with how many of them are not known.
+    """Format a sum over partitions in words, with the number of unknown partitions.
 
     Parameters
     ----------
     value
-        The sum of what is known.
+        The sum over the known partitions; None when none is known.
     num_unknown, num_partitions
-        How many partitions are not known, and how many there are; None when that is not recorded.
+        Number of unknown partitions, and of all partitions; None when they are not recorded.
 
     Returns
     -------
@@ -201,14 +201,14 @@ def at_least_of(value: float | None, num_unknown: int | None, num_partitions: in
 def exact_of(
     value: float | None, num_unknown: int | None, num_partitions: int | None, *, digits: int = 0
 ) -> str:
-    """Format a figure that has no lower bound (a skew, a mean): a dash while any partition is not known.
+    """Format a metric that has no lower bound (a skew, a mean): a dash while any partition is unknown.
 
     Parameters
     ----------
     value
-        The figure.
+        The metric.
     num_unknown, num_partitions
-        How many partitions are not known, and how many there are; None when that is not recorded.
+        Number of unknown partitions, and of all partitions; None when they are not recorded.
     digits
         Digits after the decimal point.
 

@@ -1,9 +1,9 @@
 """Events of a job as JSON lines: the protocol between a job's process and the process that started it.
 
 A job writes its events to a file descriptor of its own (``--events-fd``). Spark and the libraries write to
-standard output and standard error, so nothing that they print can damage an event. Each event is one JSON
-object on one line; ``event`` names its kind. A reader ignores lines that it does not know, so that either
-side may be newer.
+standard output and standard error, so their output cannot corrupt an event. Each event is one JSON object on
+one line; ``event`` names its kind. A reader ignores lines that it does not know, so that either side may be
+newer.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class JobProgress:
     Attributes
     ----------
     step
-        Name of the step, for people.
+        Name of the step, as it is shown.
     done, total
-        Units of work done so far, and in all.
+        Units of work done so far, and in total.
     """
 
     event: ClassVar[str] = "progress"
@@ -53,7 +53,7 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What the job did.
+    """The job's result.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job failed. It may follow a result: then part of the work was done.
+    """The job failed. After a result, it means that part of the work was done.
 
     Attributes
     ----------
     message
-        One line, or one line for each mistake in the policy.
+        One line, or one line per mistake in the policy.
     exit_code
         Exit code of the job's process.
     """
@@ -94,7 +94,7 @@ def encode_event(event: JobEvent) -> str:
     Parameters
     ----------
     event
-        The event; values that JSON does not know (moments, days) are written as text.
+        The event; values without a JSON type (moments, days) are written as text.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def decode_event(line: str) -> JobEvent | None:
     Returns
     -------
     JobEvent or None
-        None for a line that is no event of a known kind.
+        The event; None for a line that is not an event of a known kind.
 
     Examples
     --------

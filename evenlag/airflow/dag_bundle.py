@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-# Airflow asks for unique top-level names in its DAG folder, and `dags` is a common one.
+# Top-level names in Airflow's DAG folder must be unique, and `dags` is a common name.
 PACKAGE: Final = "evenlag_dags"
 _HERE: Final = Path(__file__).resolve().parents[1]
 
 
 def bundle_root() -> Path:
-    """Return the folder that contains ``dags`` and ``sandbox``."""
+    """Return the folder that contains ``dags`` and ``sandbox``.
+
+    Returns
+    -------
+    Path
+        The bundled data of an installed wheel; otherwise the root of the source tree.
+    """
     bundled = _HERE / "_bundled"
     return bundled if bundled.is_dir() else _HERE.parent
 
@@ -22,7 +28,7 @@ def dag_texts() -> dict[str, str]:
     Returns
     -------
     dict
-        Text by path below the package, sorted.
+        Text by path relative to the package, sorted by path.
     """
     root = bundle_root() / "dags"
     return {

@@ -21,7 +21,7 @@ NAME: Final = "evenlag"
 
 
 class ReportApplication:
-    """ASGI application that imports the real one on the first request."""
+    """ASGI application that imports the FastAPI application on the first request."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Forward a request.
@@ -37,7 +37,7 @@ class ReportApplication:
 
 
 def _href() -> str:
-    """URL path of the view, including the path of Airflow's base URL behind a proxy."""
+    """Return the URL path of the view, including the path of Airflow's base URL behind a proxy."""
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path
     return f"{base.rstrip('/')}{PREFIX}/report"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PREFIX: Final = "/evenlag"
-# Exit code of errors about missing data.
+# Exit code of errors that report missing data.
 _NOTHING_THERE: Final = 4
 MAX_HOURS: Final = 24.0 * 31
 HEADERS: Final = {
@@ -29,7 +29,18 @@ _DRAWING: Final = threading.Lock()
 
 
 def dag_of(cluster: str) -> str:
-    """Return the id of the DAG that authorizes access to a cluster's report."""
+    """Return the id of the DAG that authorizes access to a cluster's report.
+
+    Parameters
+    ----------
+    cluster
+        Name of the cluster in the policy.
+
+    Returns
+    -------
+    str
+        The DAG id.
+    """
     return f"lag_rebalance__{cluster}"
 
 
@@ -53,7 +64,7 @@ def answer(
     Returns
     -------
     tuple of int and str
-        HTTP status and the HTML page.
+        HTTP status and the HTML page: 200, 403 without permission, 404 without data, 503 for another error.
     """
     from evenlag.policy.loader import load_policy
 

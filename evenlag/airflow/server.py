@@ -41,7 +41,7 @@ def report(
     Raises
     ------
     HTTPException
-        When authorization fails for another reason than a missing permission.
+        When authorization fails for a reason other than a missing permission (status 403).
     """
 
     def may_read(name: str) -> bool:

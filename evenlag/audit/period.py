@@ -197,7 +197,7 @@ def read_period(
         # Without a requested end, snapshots after the newest audited one count as missing.
         num_unaudited=_count_unaudited(reader, cluster, audited, since, asked_until),
         max_gap_ms=1000 * max_gap_s if max_gap_s is not None else _usual_gap_ms(snapshots),
-        downsampled_days=_thinned_days(reader, cluster, snapshots),
+        downsampled_days=_downsampled_days(reader, cluster, snapshots),
     )
 
 
@@ -291,7 +291,7 @@ def _count_unaudited(
     return len(found) - (pc.sum(is_known).as_py() or 0)
 
 
-def _thinned_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tuple[date, ...]:
+def _downsampled_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tuple[date, ...]:
     """Days of the snapshots' slots that maintenance has downsampled or is downsampling."""
     import pyarrow.compute as pc
 

@@ -1,4 +1,7 @@
-"""The tree of commands. Only Typer and Rich are imported here: each command imports what it needs."""
+"""The command tree of ``evenlag``, with its exit codes.
+
+Only Typer and Rich are imported here, so that the command starts fast: each command imports what it needs.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ from evenlag.errors import JobError, PolicyError
 
 
 class _Group(TyperGroup):
-    """Turns the errors that we raise on purpose into one line and a documented exit code."""
+    """Reports each error that evenlag raises on purpose as one line, with its documented exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except (PolicyError, JobFailedError) as error:
-            # One line for each mistake, or a message and the end of the job's output.
+            # One line per mistake in the policy, or a message and the end of the job's output.
             print_error(*str(error).split("\n"))
             raise typer.Exit(error.exit_code) from error
         except JobError as error:

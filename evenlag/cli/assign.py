@@ -1,4 +1,4 @@
-"""`evenlag assign`: solve a problem with one assignor, or compare all of them."""
+"""`evenlag assign`: solve a problem with one assignor, or with all of them to compare them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = ("assignor", "largest lag", "skew", "partitions", "balance score", "m
 
 
 def _parameter(text: str) -> tuple[str, int | float]:
-    """A parameter with its value, as the assignors declare it."""
+    """Parse ``NAME=VALUE``: a parameter and its value, in the type that the assignors declare."""
     from assignor_core.assignors import assignor_classes
     from assignor_core.errors import ProblemError
 
@@ -96,7 +96,7 @@ def assign(
 
 
 def _opened(file: Path) -> AbstractContextManager[IO[str]]:
-    # A byte that is not UTF-8 makes its own line invalid, not the run.
+    # A byte that is not UTF-8 makes only its own line invalid.
     if str(file) != "-":
         return file.open(encoding="utf-8", errors="surrogateescape")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -113,7 +113,7 @@ def _answer_lines(source: IO[str], assignor: str | None, rounds: bool, settings:
 
 
 def _answer(text: str, assignor: str | None, rounds: bool, settings: dict[str, Any]) -> bool:
-    """Write the answers to one problem, each on a line, flushed; return whether one is an error."""
+    """Write the answers to one problem, one per line, and flush; return whether one is an error."""
     answers = _solve(text, assignor, rounds, settings)
     for answer in answers:
         sys.stdout.write(json.dumps(answer) + "\n")
@@ -161,7 +161,7 @@ def _solve_one(
 
 
 def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
-    """Show all assignors on one problem, each where it settles."""
+    """Show the results of all assignors on one problem; cooperative assignors run until they settle."""
     answers = _solve(text, _ALL, True, settings)
     if as_json:
         sys.stdout.write(json.dumps(answers) + "\n")

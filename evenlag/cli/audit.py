@@ -1,4 +1,4 @@
-"""`evenlag audit`: who owned which partition when, what changed and why, from the audit's tables."""
+"""`evenlag audit`: partition ownership over time, with changes and their causes, from the audit's tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app = typer.Typer(
 
 # Kafka numbers partitions in 32 bits.
 _MAX_PARTITION = 2**31 - 1
-_MOMENT_FORM = "ISO 8601; UTC where it has no offset"
+_MOMENT_FORM = "ISO 8601; UTC if it has no offset"
 GroupArgument = Annotated[
     str,
     typer.Argument(parser=option_types.name, metavar="GROUP", help="The group.", show_default=False),
@@ -48,7 +48,7 @@ SinceOption = Annotated[
         "--from",
         parser=option_types.moment,
         metavar="MOMENT",
-        help=f"Start of the period ({_MOMENT_FORM}); else a day before its end.",
+        help=f"Start of the period ({_MOMENT_FORM}); default: a day before its end.",
     ),
 ]
 UntilOption = Annotated[
@@ -57,7 +57,7 @@ UntilOption = Annotated[
         "--to",
         parser=option_types.moment,
         metavar="MOMENT",
-        help="End of the period; else the newest snapshot.",
+        help="End of the period; default: the newest snapshot.",
     ),
 ]
 MaxGapOption = Annotated[
@@ -66,7 +66,7 @@ MaxGapOption = Annotated[
         "--max-gap",
         parser=option_types.real(0, option_types.MAX_GAP_S),
         metavar="SECONDS",
-        help="Snapshots further apart leave the time in between unknown; else 3 times the usual distance.",
+        help="Owners are unknown between snapshots further apart; default: 3 times the usual distance.",
     ),
 ]
 
@@ -94,7 +94,7 @@ def _read_between(
     group: str | None,
     max_gap: float | None = None,
 ) -> tuple[LakeReader, AuditedPeriod]:
-    """As `_read`, for questions that need a snapshot within the period."""
+    """Read as `_read` does; an error when the period contains no snapshot."""
     from evenlag.audit.period import require_snapshots
 
     reader, found = _read(lake, config, cluster, period, group, max_gap)
@@ -110,7 +110,7 @@ def _answer(
     as_json: bool,
     **told: Any,
 ) -> bool:
-    """Export and print what programs read; False when the tables for people are still to be printed."""
+    """Export the rows and print JSON. Return False when the caller must print tables for a terminal."""
     if export is not None:
         count = export_rows(rows, export)
         sys.stderr.write(f"{count} rows written to {export}\n")
@@ -139,12 +139,12 @@ def owner(
             "--at",
             parser=option_types.moment,
             metavar="MOMENT",
-            help=f"When ({_MOMENT_FORM}); else the newest snapshot.",
+            help=f"The moment ({_MOMENT_FORM}); default: the newest snapshot.",
         ),
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", parser=option_types.name, metavar="TEXT", help="This topic only."),
+        typer.Option("--topic", parser=option_types.name, metavar="TEXT", help="Only this topic."),
     ] = None,
     partition: Annotated[
         int | None,
@@ -152,7 +152,7 @@ def owner(
             "--partition",
             parser=option_types.whole(0, _MAX_PARTITION),
             metavar="INTEGER",
-            help="This partition only.",
+            help="Only this partition.",
         ),
     ] = None,
     max_gap: MaxGapOption = None,
@@ -182,7 +182,9 @@ def diff(
     since: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="FROM", help=_MOMENT_FORM)],
     until: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="TO", help=_MOMENT_FORM)],
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Show what stayed the same, too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show partitions that did not change.")
+    ] = False,
     limit: LimitOption = 40,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
@@ -255,7 +257,7 @@ def adherence(
     export: ExportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whether groups owned what their hints assigned, and from when to when."""
+    """Show whether and when groups owned the partitions that their hints assigned."""
     from evenlag.audit.adherence import hint_finder, judge_hints
     from evenlag.audit.published_hints import read_hints
     from evenlag.audit.rebalances import find_rebalances
@@ -287,7 +289,7 @@ def anomalies(
     export: ExportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what should not be: partitions with no owner or with two, idle members, constant lag."""
+    """Show anomalies: partitions with no owner or with two, idle members, constant lag."""
     from evenlag.audit.anomalies import find_anomalies
     from evenlag.cli.audit_tables import anomalies_table
 

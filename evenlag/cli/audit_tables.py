@@ -29,7 +29,24 @@ _CERTAINTY: Final = {
 def owner_table(
     period: AuditedPeriod, around: dict[str, Any], rows: Sequence[dict[str, Any]], limit: int
 ) -> Table:
-    """Build the table of the owners at a moment."""
+    """Build the table of the owners at a moment.
+
+    Parameters
+    ----------
+    period
+        The audited period; it ends at the moment.
+    around
+        Result of :func:`evenlag.audit.owners.group_around` for the moment.
+    rows
+        Rows of :func:`evenlag.audit.owners.owners_at`.
+    limit
+        Number of rows to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per partition.
+    """
     title = f"{period.group_id} on {period.cluster} at {moment(period.until)}"
     columns = ("topic", "partition", "held by", "client", "held since", "until", "how sure")
     shown = table(title, columns, right=("partition",), caption=_caption(around, len(rows), limit))
@@ -53,7 +70,26 @@ def diff_table(
     compared: int,
     limit: int,
 ) -> Group:
-    """Build the table of the differences between two moments, followed by the snapshots used."""
+    """Build the table of the differences between two moments, followed by the snapshots used.
+
+    Parameters
+    ----------
+    period
+        The audited period between the moments.
+    ends
+        Results of :func:`evenlag.audit.owners.group_around` for the first and the second moment.
+    rows
+        Rows of :func:`evenlag.audit.differences.diff` to show.
+    compared
+        Number of partitions that were compared.
+    limit
+        Number of rows to show.
+
+    Returns
+    -------
+    rich.console.Group
+        The table, and the text below it.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -84,7 +120,22 @@ def diff_table(
 
 
 def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of rebalances and their causes by group."""
+    """Build the table of rebalances and their causes by group.
+
+    Parameters
+    ----------
+    period
+        The audited period.
+    groups
+        Rows of :func:`evenlag.audit.rebalances.sum_up`.
+    limit
+        Number of rows to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per group.
+    """
     columns = ("group", "rebalances", "moved", "returned", "placed", "freed", "causes")
     caption = _left("" if groups else "no snapshot shows a rebalance", len(groups), limit)
     shown = table(f"Churn on {_title(period)}", columns, right=columns[1:6], caption=caption)
@@ -102,7 +153,20 @@ def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: 
 
 
 def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of the rebalances of a group."""
+    """Build the table of the rebalances of a group.
+
+    Parameters
+    ----------
+    rebalances
+        Rebalances of :func:`evenlag.audit.rebalances.find_rebalances`.
+    limit
+        Number of rows to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per rebalance.
+    """
     columns = ("between", "causes", "joined", "left", "came back", "moved", "returned", "placed", "freed")
     shown = table("Rebalances", columns, right=columns[5:], caption=_left("", len(rebalances), limit))
     for row in rebalances[:limit]:
@@ -120,7 +184,20 @@ def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
 
 
 def moves_table(moves: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of the partitions that changed owner."""
+    """Build the table of the partitions that changed owner.
+
+    Parameters
+    ----------
+    moves
+        Moves of :func:`evenlag.audit.rebalances.find_rebalances`.
+    limit
+        Number of rows to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per move.
+    """
     columns = ("group", "topic", "partition", "kind", "from", "to", "between", "causes")
     shown = table("Moves", columns, right=("partition",), caption=_left("", len(moves), limit))
     for row in moves[:limit]:
@@ -138,7 +215,22 @@ def moves_table(moves: Sequence[dict[str, Any]], limit: int) -> Table:
 
 
 def adherence_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of hints and whether groups applied them."""
+    """Build the table of hints and whether groups applied them.
+
+    Parameters
+    ----------
+    period
+        The audited period.
+    rows
+        Rows of :func:`evenlag.audit.adherence.judge_hints`.
+    limit
+        Number of rows to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per hint.
+    """
     columns = (
         "group",
         "plan",
@@ -168,7 +260,22 @@ def adherence_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit
 
 
 def anomalies_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of anomalies."""
+    """Build the table of anomalies.
+
+    Parameters
+    ----------
+    period
+        The audited period.
+    rows
+        Rows of :func:`evenlag.audit.anomalies.find_anomalies`.
+    limit
+        Number of rows to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per anomaly.
+    """
     columns = ("what", "group", "partition", "member", "lag", "snapshots", "from", "until", "detail")
     caption = _left("" if rows else "nothing found", len(rows), limit)
     shown = table(f"Anomalies on {_title(period)}", columns, right=("lag", "snapshots"), caption=caption)

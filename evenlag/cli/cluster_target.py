@@ -1,4 +1,4 @@
-"""The Kafka cluster of a command: one of the policy, or one given on the command line."""
+"""The Kafka cluster of a command: one of the policy file, or one given on the command line."""
 
 from __future__ import annotations
 
@@ -65,11 +65,27 @@ class Target:
 
     @property
     def settings(self) -> ClusterSettings:
-        """The settings of its connection."""
+        """Settings of the cluster, as the policy has them."""
         return self.loaded.policy.clusters[self.name]
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
-        """Return the target with another hint topic; unchanged for None."""
+        """Return the target with another hint topic.
+
+        Parameters
+        ----------
+        hint_topic
+            Name of the topic; None keeps the policy's.
+
+        Returns
+        -------
+        Target
+            A copy; the target itself for None.
+
+        Raises
+        ------
+        UsageError
+            When the name is not a valid topic name.
+        """
         from evenlag.policy.cluster_settings import HINT_TOPIC_PATTERN
 
         if hint_topic is None:
@@ -102,21 +118,27 @@ def find_target(
     bootstrap_servers, config, cluster
         The options of these names; the first excludes the second.
     lake
-        Where tables go; overrides the policy's.
+        With `bootstrap_servers`: root of the lake. A policy file has its own.
     groups
-        With `bootstrap_servers`: the groups to plan for (all when none is named).
+        With `bootstrap_servers`: patterns of the groups to plan for; empty means all groups.
     publish
-        With `bootstrap_servers`: whether hints may be published for `groups`. Never for a group that nobody
-        named.
+        With `bootstrap_servers`: whether hints may be published for `groups`. A group that is not named is
+        never published.
     reset_policy
-        With `bootstrap_servers`: the groups' auto.offset.reset, which determines the lag without a commit.
+        With `bootstrap_servers`: the groups' ``auto.offset.reset``. It determines the lag of a partition
+        without a commit.
+
+    Returns
+    -------
+    Target
+        The cluster and the policy that applies to it.
 
     Raises
     ------
     UsageError
-        When options do not go together or something is missing.
+        When options exclude each other, or no cluster, or no policy file, can be determined.
     PolicyError
-        When the policy file is not valid.
+        When the policy is not valid.
     """
     from evenlag.policy.loader import parse_policy
 
@@ -156,12 +178,35 @@ def policy_text(
     publish: bool,
     reset_policy: str | None = None,
 ) -> str:
-    """Write the policy that the options stand for.
+    """Write the policy file that the options are equivalent to.
+
+    When `groups` is given, all other groups are in mode ``observe``. Further connection settings come from
+    the variables ``EVENLAG_KAFKA_*``.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Brokers as ``host:port``, separated by commas.
+    name
+        Name of the cluster.
+    lake
+        Root of the lake; None means ``evenlag-lake`` in the current folder.
+    groups
+        Patterns of the groups to plan for; empty means all groups.
+    publish
+        Whether these groups are in mode ``auto``; otherwise they are in mode ``shadow``.
+    reset_policy
+        The groups' ``auto.offset.reset``; None when it is not known.
+
+    Returns
+    -------
+    str
+        The policy as YAML.
 
     Raises
     ------
     UsageError
-        When hints must be published and no group is named.
+        When the name is not a valid cluster name, or `publish` is given without groups.
     """
     import yaml
 

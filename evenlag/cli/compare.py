@@ -1,4 +1,4 @@
-"""`evenlag compare`: which policy would have done best; `compare run` simulates it."""
+"""`evenlag compare`: which policy would have performed best; `compare run` simulates policies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=ShowByDefault,
-    help="Show which policy would have done best on past days; run simulates them and publishes nothing. "
+    help="Show which policy would have been best on past days; run simulates them and publishes nothing. "
     "Without a subcommand: show [GROUP].",
 )
 
@@ -55,15 +55,16 @@ def show(
             "--from",
             parser=option_types.day,
             metavar="DAY",
-            help="First day; else all that were compared.",
+            help="First day; default: all compared days.",
         ),
     ] = None,
     until: Annotated[
         date | None, typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day.")
     ] = None,
-    by: Annotated[By, typer.Option("--by", help="The figure to rank by; less is better.")] = By.P95_TIME_LAG,
+    by: Annotated[By, typer.Option("--by", help="The metric to rank by; lower is better.")] = By.P95_TIME_LAG,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Periods simulated as a whole, by their first day.")
+        bool,
+        typer.Option("--continuous", help="Show periods that were simulated as a whole, by their first day."),
     ] = False,
     per_group: Annotated[bool, typer.Option("--per-group", help="One table per group.")] = False,
     config: ConfigOption = None,
@@ -106,7 +107,7 @@ def _answer(
 ) -> dict[str, Any]:
     since, until, group = scope
     own = [row for row in replays if group is None or row["group_id"] == group]
-    # A period in one go that begins by the last day goes on after it.
+    # A continuous period that begins by the last day continues after it.
     until = None if is_continuous else until
     distances = read_optimality_gaps(reader, cluster, since=since, until=until, group=group)
     return {
@@ -166,13 +167,13 @@ def run(
             "--day",
             parser=option_types.day,
             metavar="DAY",
-            help="UTC day; else yesterday.",
+            help="UTC day; default: yesterday.",
             show_default=False,
         ),
     ] = None,
     to: Annotated[
         date | None,
-        typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day, for several."),
+        typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day of several."),
     ] = None,
     assignor: Annotated[
         list[str] | None,
@@ -180,18 +181,21 @@ def run(
             "--assignor",
             "-a",
             metavar="NAME[:key=value,...]",
-            help="What to compare, may be given several times; else the policy file's comparison.policies.",
+            help="What to compare; may be repeated. Default: comparison.policies of the policy file.",
         ),
     ] = None,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Simulate the days as one period, into continuous_replays.")
+        bool,
+        typer.Option("--continuous", help="Simulate the days as one period; written to continuous_replays."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also days that have been compared before.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare days again that were compared before.")
+    ] = False,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare policies over past days, by Spark on this machine; no broker is contacted."""
+    """Simulate policies on past days with Spark on this machine; contacts no broker."""
     from evenlag.cli.job_runner import job_runner, required_result, shown_progress
     from evenlag.policy.candidates import parse_candidate
 

@@ -28,7 +28,22 @@ _NUMBERS: Final = (
 
 
 def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:
-    """Build the table of the rows of `comparisons.sum_up`, best first, with the measured values last."""
+    """Build the table of policies, with the measured values last.
+
+    Parameters
+    ----------
+    title
+        Title of the table.
+    rows
+        Rows of :func:`evenlag.queries.comparisons.sum_up`, best first.
+    by
+        The metric that they are ranked by.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per policy. The last row has what Kafka reported, if any of it was measured.
+    """
     caption = (
         f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
         f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound."
@@ -77,7 +92,20 @@ def _measured_cells(row: dict[str, Any]) -> list[str]:
 
 
 def notes(rows: Sequence[dict[str, Any]], num_left_out: int) -> list[str]:
-    """Return notes on data that the numbers do not include, and on lower bounds."""
+    """Return notes on data that the numbers do not include, and on lower bounds.
+
+    Parameters
+    ----------
+    rows
+        Rows of :func:`evenlag.queries.comparisons.sum_up`, at least one.
+    num_left_out
+        Group-days that are left out, because not every policy has a replay of them.
+
+    Returns
+    -------
+    list of str
+        The notes; empty when everything is known and counted.
+    """
     first, told = rows[0], []
     if num_left_out:
         told.append(

@@ -1,4 +1,4 @@
-"""Output of the command: tables, JSON for scripts, and one line for an error."""
+"""Output of commands: tables, JSON for scripts, and one line for an error."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 # Width of output that does not go to a terminal.
 _PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)
 
-# A text in fewer cells would be a tower of letters.
+# Text in a narrower column would be hard to read.
 _LEAST_TEXT: Final = 9
-# Of a column beside its text: padding on both sides and a line.
+# Cells of a column in addition to its text: padding on both sides, and a line.
 _AROUND: Final = 3
 
 _STYLE_BY_STATUS: Final[dict[str, str]] = {
@@ -55,7 +55,20 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """Replace control characters by their Python escapes, so that a terminal shows them as text."""
+    """Replace control characters and marks of text direction by their Python escapes.
+
+    A terminal then shows them as text. Names come from any client that may join a group.
+
+    Parameters
+    ----------
+    text
+        Any text.
+
+    Returns
+    -------
+    str
+        The text without characters that a terminal interprets.
+    """
     return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
@@ -67,14 +80,37 @@ class _PlainConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Create a console for the current standard output or standard error."""
+    """Create a console that prints text literally.
+
+    Parameters
+    ----------
+    stderr
+        Print on standard error, not on standard output.
+
+    Returns
+    -------
+    rich.console.Console
+        A console for the current stream. Its width is the terminal's; 200 cells without a terminal, unless
+        :func:`wide_output` sets another width.
+    """
     stream = sys.stderr if stderr else sys.stdout
     return _PlainConsole(file=stream, width=None if stream.isatty() else _PIPE_WIDTH.get(), highlight=False)
 
 
 @contextmanager
 def wide_output(width: int) -> Iterator[None]:
-    """Set the width of output that does not go to a terminal, so that no cell is wrapped."""
+    """Set the width of output that does not go to a terminal, so that no cell is wrapped.
+
+    Parameters
+    ----------
+    width
+        Width in cells.
+
+    Yields
+    ------
+    None
+        The width applies within the context.
+    """
     token = _PIPE_WIDTH.set(width)
     try:
         yield
@@ -83,18 +119,54 @@ def wide_output(width: int) -> Iterator[None]:
 
 
 def print_error(message: str, *more: str) -> None:
-    """Print an error on standard error, without markup; line breaks within a line are escaped."""
+    """Print an error on standard error, without markup.
+
+    Parameters
+    ----------
+    message
+        The first line, printed after ``error: ``.
+    more
+        Further lines. Line breaks within a line are escaped.
+    """
     lines = "\n".join(printable(line) for line in (message, *more))
     sys.stderr.write(f"error: {lines}\n")
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on standard output: times as ISO 8601 in UTC, null for numbers that are not finite."""
+    """Print JSON on standard output.
+
+    Parameters
+    ----------
+    value
+        JSON types, and times: they are printed as ISO 8601 in UTC. Numbers that are not finite are null.
+
+    Raises
+    ------
+    TypeError
+        When a value has no JSON form.
+    """
     sys.stdout.write(json.dumps(_finite(value), default=_plain, indent=2, allow_nan=False) + "\n")
 
 
 def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), caption: str = "") -> RichTable:
-    """Create an empty table; the columns in `right` contain numbers."""
+    """Create an empty table.
+
+    Parameters
+    ----------
+    title
+        Title above the table.
+    columns
+        Headings of the columns, in order.
+    right
+        Headings of columns that contain numbers: they are aligned right and do not wrap.
+    caption
+        Text below the table; none if empty.
+
+    Returns
+    -------
+    rich.table.Table
+        The table, without rows.
+    """
     made = RichTable(title=title, title_justify="left", caption=caption or None, caption_justify="left")
     numbers = set(right)
     for column in columns:
@@ -105,19 +177,21 @@ def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), capt
 def fit(console: Console, shown: RichTable, optional: Sequence[str]) -> RichTable:
     """Make a filled table fit a console's width.
 
-    Numbers (columns that do not wrap) keep their width, texts are folded, headings wrap between words.
+    Numbers (columns that do not wrap) keep their width, texts are folded, and headings wrap between words.
 
     Parameters
     ----------
+    console
+        The console that prints the table.
     shown
-        A table of :func:`table`; it is changed.
+        A table of :func:`table`; it is changed in place.
     optional
-        Headings of columns that may be left out, the first one first.
+        Headings of columns that may be left out, in the order in which they are left out.
 
     Returns
     -------
     rich.table.Table
-        The same one; its caption names what was left out.
+        The same table; its caption names the columns that are left out.
     """
     if _total(_full_width(column) for column in shown.columns) <= console.width:
         return shown
@@ -143,7 +217,18 @@ def fit(console: Console, shown: RichTable, optional: Sequence[str]) -> RichTabl
 
 
 def status_text(status: str | None) -> Text:
-    """Color a status; the text itself is unchanged."""
+    """Color a status.
+
+    Parameters
+    ----------
+    status
+        A lag status or a plan event; None when there is none.
+
+    Returns
+    -------
+    rich.text.Text
+        The status, unchanged, with its color; a dash for None.
+    """
     return Text(status or NOTHING, style=_STYLE_BY_STATUS.get(status or "", ""))
 
 

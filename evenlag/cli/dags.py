@@ -1,4 +1,4 @@
-"""`evenlag dags`: put the DAG files where Airflow finds them."""
+"""`evenlag dags`: install the DAG files in Airflow's DAG folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`evenlag demo`: the whole cycle end to end on this machine."""
+"""`evenlag demo`: one cycle end to end on this machine."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def demo(
 
 
 def become_module(module: str, arguments: Sequence[str]) -> None:
-    """Replace this process by ``python -m MODULE``: signals and the exit code are the module's from then on.
+    """Replace this process by ``python -m MODULE``, which then receives signals and sets the exit code.
 
     Parameters
     ----------
     module
-        A module of the bundle (:func:`evenlag.airflow.dag_bundle.bundle_root`), which need not be importable
-        here: the wheel keeps so common a name as ``sandbox`` out of site-packages.
+        A module of the bundle (:func:`evenlag.airflow.dag_bundle.bundle_root`). It need not be importable
+        here: the wheel does not install a name as common as ``sandbox`` in site-packages.
     arguments
-        The module's arguments.
+        Command-line arguments of the module.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`evenlag doctor`: is all well, and what is to be done where it is not? Needs neither a JVM nor Airflow."""
+"""`evenlag doctor`: check that everything works, with a remedy for each fault; needs no JVM or Airflow."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _only_freshness(
 def _lake_and_schedules(
     lake: str | None, config: Path | None, cluster: str | None, max_age_s: int | None
 ) -> tuple[LakeReader, dict[str, str | None]]:
-    """The clusters to look at: the policy's, whether or not anything is in its lake; else the lake's."""
+    """Return the clusters to check with schedules: the policy's, even with an empty lake; else the lake's."""
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import SNAPSHOTS
 

@@ -1,4 +1,4 @@
-"""What the checks found, as a table for people and as plain values for scripts."""
+"""Results of the checks, as tables for a terminal and as JSON values for scripts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,19 @@ _STYLES: Final = {
 
 
 def as_plain(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """The results as JSON has them."""
+    """Convert results to JSON types.
+
+    Parameters
+    ----------
+    results
+        Results of checks.
+
+    Returns
+    -------
+    list of dict
+        For each result: ``check``, ``cluster``, ``result`` (the verdict) and ``findings``, each with its own
+        ``result``, ``finding`` and ``todo`` (None when there is nothing to do).
+    """
     return [
         {
             "check": result.check,
@@ -42,7 +54,17 @@ def as_plain(results: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def show(results: Sequence[Result], console: Console) -> None:
-    """Print a table an area (and cluster), then what to do, one thing a line so that it can be copied."""
+    """Print one table per area and cluster, then what to do, then the number of checks by verdict.
+
+    Each action is on one line, so that a command in it can be copied.
+
+    Parameters
+    ----------
+    results
+        Results of checks.
+    console
+        Where to print.
+    """
     for cluster, area in dict.fromkeys((result.cluster, _area(result)) for result in results):
         title = f"{area} of {cluster}" if cluster else area
         shown = table(title, ("check", "result", "finding"))
@@ -70,7 +92,7 @@ def _show_todos(results: Sequence[Result], console: Console) -> None:
     console.print(Text("What to do", style="bold"))
     for verdict, result, one in sorted(todos, key=lambda todo: -todo[0].rank):
         about = f"{result.check} ({result.cluster})" if result.cluster else result.check
-        # Not through a table: a command that is cut into lines cannot be copied.
+        # Not in a table: a command that is wrapped cannot be copied.
         line = Text.assemble((verdict.value, _STYLES[verdict]), f" {about}: {one.told}")
         console.print(line, soft_wrap=True)
         console.print(Text(f"    {one.todo}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Export of a command's result to CSV, Parquet or JSON, by the suffix of the file."""
+"""Export of a command's result to CSV, Parquet or JSON, as the suffix of the file says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
 
 SUFFIXES: Final = (".csv", ".parquet", ".json")
-# Spreadsheets run text that begins with these as a formula, and names come from any client.
+# Spreadsheets evaluate text that begins with these as a formula, and names come from any client.
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -64,7 +64,7 @@ def export_rows(rows: Rows, path: Path) -> int:
 
         ``.csv``
             UTF-8, with a header, separated by commas; times as ISO 8601 in UTC, null as an empty cell, lists
-            and structs as JSON. Text that a spreadsheet would run as a formula gets an apostrophe in front.
+            and structs as JSON. Text that a spreadsheet would evaluate gets an apostrophe in front.
         ``.parquet``
             Types unchanged; times in UTC.
         ``.json``

@@ -156,7 +156,7 @@ def _as_json(cluster: str, topic: str, state: TopicState, hints_by_group: Any) -
 
 
 def _follower(hint: Hint) -> str:
-    """Who applies the hint: only hints for brokers, which assign KIP-848 groups, contain member ids."""
+    """Return who applies the hint: only hints for brokers, which assign KIP-848 groups, have member ids."""
     return "consumers" if hint.payload.member_ids is None else "brokers"
 
 

@@ -1,8 +1,8 @@
-"""Run a Spark job as a process of its own, by name: this process needs neither PySpark nor Java.
+"""Run a Spark job by name in its own process: this process needs neither PySpark nor Java.
 
 The job writes progress, result and error as JSON lines to a pipe (:mod:`evenlag.job_events`). Its standard
-output and standard error are copied to standard error here; the JVM's own output goes to a file. The job and
-its JVM never outlive the command: Ctrl-C ends them, and a job whose command was killed ends itself.
+output and standard error are copied to this process's standard error; the JVM's output goes to a file. The
+job and its JVM never outlive the command: Ctrl-C ends them, and a job whose command was killed ends itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     ReportProgress = Callable[[str, int, int], None]
 
-# How long a job may take to end its JVM when it is interrupted, and afterwards what is left of its group.
+# How long an interrupted job may take to end its JVM, and then the remaining processes of its group to end.
 _PATIENCE_S: Final = 12.0
 _GROUP_PATIENCE_S: Final = 3.0
 _POLL_S: Final = 0.05
@@ -46,12 +46,12 @@ _TAIL_BYTES: Final = 20_000
 
 
 class JobRunner(Protocol):
-    """Runs one job; commands take it from the context's ``obj``, so that tests can give another one."""
+    """Runs one job. Commands take it from the context's ``obj``, so that tests can replace it."""
 
     def __call__(
         self, job: str, arguments: Sequence[str], report: ReportProgress, /
     ) -> dict[str, Any] | None:
-        """Run a job; as :func:`run_job`."""
+        """Run a job, as :func:`run_job` does."""
 
 
 class JobFailedError(JobError):
@@ -60,7 +60,7 @@ class JobFailedError(JobError):
     Attributes
     ----------
     result
-        What was done nevertheless; None when nothing was.
+        Summary of the work that was completed; None when none was.
     """
 
     def __init__(self, message: str, exit_code: int, result: dict[str, Any] | None = None) -> None:
@@ -74,7 +74,7 @@ class SparkMissingError(JobError):
 
 
 def job_runner(context: typer.Context) -> JobRunner:
-    """Return the runner of the context, which is :func:`run_job` unless a test gave another one.
+    """Return the runner of the context: :func:`run_job`, unless a test replaced it.
 
     Parameters
     ----------
@@ -98,14 +98,14 @@ def run_job(job: str, arguments: Sequence[str], report: ReportProgress, /) -> di
     job
         Name of the job's module in ``spark_jobs``, e.g. ``cycle``.
     arguments
-        Its arguments. Names and paths only: a command line shows in the list of processes.
+        Its arguments. Only names and paths, no secrets: other users can read the command line.
     report
-        Called with (step, done, total).
+        Called with (step, done, total) as the job progresses.
 
     Returns
     -------
     dict or None
-        The job's result; None when it ended well and sent none.
+        The job's result; None when it succeeded without one.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def required_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:
     job
         Name of the job.
     result
-        What its runner returned.
+        The value that the runner returned.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def required_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:
 
 @contextmanager
 def shown_progress() -> Iterator[ReportProgress]:
-    """Show each step with a bar on a terminal, or as a line on standard error where there is none.
+    """Show each step as a progress bar on a terminal, or as a line on standard error without one.
 
     Yields
     ------
@@ -225,7 +225,7 @@ def require_spark() -> None:
     Raises
     ------
     SparkMissingError
-        With what to install.
+        When one is missing; the message says what to install.
     """
     for module in ("spark_jobs", "pyspark"):
         if find_spec(module) is None:
@@ -241,7 +241,7 @@ def require_spark() -> None:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What the job has sent so far, and the end of what it printed."""
+    """Events of the job so far, and the end of its output."""
 
     result: dict[str, Any] | None = None
     failure: JobFailed | None = None
@@ -264,7 +264,7 @@ def _receive(event: JobEvent, outcome: _Outcome, report: ReportProgress) -> None
 
 
 def _conclude(job: str, returncode: int, outcome: _Outcome) -> dict[str, Any] | None:
-    """Return the result, or raise what the job failed with."""
+    """Return the result, or raise the error of the job."""
     if outcome.failure is not None:
         raise JobFailedError(outcome.failure.message, outcome.failure.exit_code, outcome.result)
     if outcome.result is not None or returncode == 0:
@@ -286,13 +286,13 @@ def _conclude(job: str, returncode: int, outcome: _Outcome) -> dict[str, Any] | 
 
 
 def _safe_path() -> list[str]:
-    """Keep the current folder off the job's module path, unless this process has it there as well."""
+    """Return the option that keeps the current folder off the module path, unless this process has it too."""
     here = str(Path.cwd())
     return [] if {"", here} & set(sys.path) else ["-P"]
 
 
 def _copy_output(source: IO[str] | None, outcome: _Outcome) -> None:
-    """Copy what the job prints to standard error, and keep its end; not what it prints when it is stopped."""
+    """Copy the job's output to standard error, unless the job is being stopped, and keep the last lines."""
     for line in source or ():
         outcome.tail.append(line.rstrip("\n"))
         if not outcome.is_stopped:
@@ -306,8 +306,8 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    """End the job, if it still runs, and what is left of its process group."""
-    # A second Ctrl-C cuts the waiting short.
+    """End the job, if it still runs, and the remaining processes of its group."""
+    # A second Ctrl-C skips the wait.
     with contextlib.suppress(KeyboardInterrupt):
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -321,7 +321,7 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 
 
 def _group_ends(group: int) -> bool:
-    """Wait until a process group is empty; False when it is not within the time limit."""
+    """Wait until a process group is empty; return False when the time limit passes first."""
     deadline = time.monotonic() + _GROUP_PATIENCE_S
     while time.monotonic() < deadline:
         try:

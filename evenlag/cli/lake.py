@@ -106,7 +106,7 @@ def maintain(
         with shown_progress() as report:
             done = required_result("maintain", job_runner(context)("maintain", arguments, report))
     except JobFailedError as error:
-        # The rest was done: show it before the error.
+        # Other steps succeeded: show them before the error.
         if error.result is not None:
             _print_maintained(error.result, is_dry_run=dry_run, as_json=as_json)
         raise
@@ -130,7 +130,7 @@ def _policy(config: Path | None) -> Policy | None:
 
 
 def _sizes(reader: LakeReader, cluster: str, checks: Sequence[Check]) -> Iterator[dict[str, Any]]:
-    """Size of each table that has been written, of the cluster's rows only."""
+    """Yield the size of each table that exists, of the cluster's rows only."""
     from evenlag.lake.table_metadata import read_table_files
     from evenlag.lake.tables import TABLES
 

@@ -1,6 +1,7 @@
-"""Types of options and arguments: what no command can use is refused before any work, in one line.
+"""Types of options and arguments: an invalid value is refused before any work, with one line.
 
-Each function is a `parser` of Typer: text in, value out, ``typer.BadParameter`` for a mistake.
+Each function that takes only a text is a ``parser`` of Typer, or makes one: it returns the value, or raises
+``typer.BadParameter``, which the command reports with exit code 2.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Moments and days outside these years are typing errors, and their arithmetic overflows near the ends of the
+# Moments and days outside these years are typing errors. Their arithmetic overflows near the ends of the
 # calendar.
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 2999
@@ -33,13 +34,35 @@ _PLAN_ID_DIGITS: Final = 64
 
 
 def shown(text: object) -> str:
-    """A value as a message shows it: on one line, in quotes, not at any length."""
+    """Quote a value for a message.
+
+    Parameters
+    ----------
+    text
+        The value; its ``str`` is shown.
+
+    Returns
+    -------
+    str
+        The ``repr`` on one line, with surrogates escaped; longer than 60 characters, it ends in an ellipsis.
+    """
     quoted = repr(str(text)).encode("utf-8", "backslashreplace").decode()
     return quoted if len(quoted) <= _SHOWN else f"{quoted[:_SHOWN]}…"
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """Make a parser of whole numbers from `low` to `high`."""
+    """Make a parser of whole numbers.
+
+    Parameters
+    ----------
+    low, high
+        Smallest and largest number that it accepts.
+
+    Returns
+    -------
+    callable
+        The parser. It raises ``typer.BadParameter`` for a text that is not such a number.
+    """
 
     def integer(text: str) -> int:
         try:
@@ -56,7 +79,20 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def real(low: float, high: float, *, below: bool = False) -> Callable[[str], float]:
-    """Make a parser of finite numbers from `low` to `high`, or to below it."""
+    """Make a parser of finite numbers.
+
+    Parameters
+    ----------
+    low, high
+        Smallest and largest number that it accepts.
+    below
+        Whether it refuses `high` itself.
+
+    Returns
+    -------
+    callable
+        The parser. It raises ``typer.BadParameter`` for a text that is not such a number.
+    """
     bounds = f"{low:,g} to {'below ' if below else ''}{high:,.10g}"
 
     def number(text: str) -> float:
@@ -72,7 +108,23 @@ def real(low: float, high: float, *, below: bool = False) -> Callable[[str], flo
 
 
 def moment(text: str) -> datetime:
-    """A moment by ISO 8601, in UTC; without an offset it is UTC."""
+    """Parse a moment.
+
+    Parameters
+    ----------
+    text
+        ISO 8601; UTC if it has no offset.
+
+    Returns
+    -------
+    datetime
+        The moment in UTC.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is not a moment, or lies outside the years 1970 to 2999.
+    """
     try:
         at = datetime.fromisoformat(text)
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -84,7 +136,23 @@ def moment(text: str) -> datetime:
 
 
 def day(text: str) -> date:
-    """A day by ISO 8601."""
+    """Parse a day.
+
+    Parameters
+    ----------
+    text
+        ISO 8601, e.g. ``2026-03-01``.
+
+    Returns
+    -------
+    date
+        The day.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is not a day, or lies outside the years 1970 to 2999.
+    """
     try:
         found = date.fromisoformat(text)
     except ValueError:
@@ -95,7 +163,15 @@ def day(text: str) -> date:
 
 
 def name(text: str) -> str:
-    """A name, e.g. of a group, a cluster or a topic: any text but none at all."""
+    """Check a name, e.g. of a group, a cluster or a topic, and return it unchanged.
+
+    Kafka allows nearly any text as a group id.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is empty, is not UTF-8 or contains a NUL character.
+    """
     if not text:
         raise typer.BadParameter("a name must not be empty: give one, or leave the option out")
     try:
@@ -108,7 +184,23 @@ def name(text: str) -> str:
 
 
 def plan_id(text: str) -> str:
-    """The id of a plan, or its first characters."""
+    """Check the id of a plan, or its first characters.
+
+    Parameters
+    ----------
+    text
+        1 to 64 hexadecimal digits.
+
+    Returns
+    -------
+    str
+        The digits in lower case.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is empty, is longer or contains another character.
+    """
     if not 0 < len(text) <= _PLAN_ID_DIGITS or set(text) - set(string.hexdigits):
         raise typer.BadParameter(
             f"{shown(text)} is no plan: its id is {_PLAN_ID_DIGITS} hexadecimal digits, the first will do"
@@ -117,7 +209,23 @@ def plan_id(text: str) -> str:
 
 
 def pattern(text: str) -> str:
-    """A pattern of groups: a name, a glob, or a regular expression between slashes."""
+    """Check a pattern of groups.
+
+    Parameters
+    ----------
+    text
+        A name, a glob, or a regular expression between slashes.
+
+    Returns
+    -------
+    str
+        The pattern.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is not a valid name or regular expression.
+    """
     from evenlag.enums import check_pattern
 
     try:
@@ -127,7 +235,24 @@ def pattern(text: str) -> str:
 
 
 def path(text: str | Path) -> Path:
-    """A path that the file system can take."""
+    """Check a path; it need not exist.
+
+    Parameters
+    ----------
+    text
+        The path; Typer also passes defaults, which are paths.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is empty or not UTF-8, contains a NUL character, or exceeds the limits of Linux
+        (4,095 bytes; 255 for each part).
+    """
     told = str(text)
     if not told:
         raise typer.BadParameter("a path must not be empty: give one, or leave the option out")
@@ -143,13 +268,25 @@ def path(text: str | Path) -> Path:
 
 
 def lake_root(text: str) -> str:
-    """Root of a lake: a path, or a URI."""
+    """Check the root of a lake, a path or a URI, and return it unchanged.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is not a valid name or path.
+    """
     path(name(text))
     return text
 
 
 def servers(text: str) -> str:
-    """Brokers as host:port, separated by commas."""
+    """Check brokers, as ``host:port`` separated by commas, and return the text unchanged.
+
+    Raises
+    ------
+    typer.BadParameter
+        When one of them is not ``host:port``.
+    """
     from evenlag.policy.bootstrap_servers import check_server
 
     try:
@@ -161,7 +298,13 @@ def servers(text: str) -> str:
 
 
 def url(text: str) -> str:
-    """An address that begins with http:// or https:// and names a host."""
+    """Check a URL that begins with ``http://`` or ``https://`` and names a host; return it unchanged.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is not such a URL.
+    """
     from urllib.parse import urlsplit
 
     try:
@@ -175,12 +318,22 @@ def url(text: str) -> str:
 
 
 def check_folder_of(file: Path) -> Path:
-    """Refuse a file to be written whose folder does not exist, or that is a folder.
+    """Check that a file can be created, before the command does work whose result it could not write.
+
+    Parameters
+    ----------
+    file
+        The file to write; it need not exist.
+
+    Returns
+    -------
+    Path
+        The same path.
 
     Raises
     ------
     typer.BadParameter
-        Then; before the work whose answer could not be written.
+        When the file is a folder, or its folder does not exist.
     """
     try:
         if file.is_dir():

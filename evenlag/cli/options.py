@@ -1,4 +1,4 @@
-"""Options that commands share, and the group of commands with a default one."""
+"""Options that commands share, and a command group with a default subcommand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from evenlag.cli import option_types
 
-# The subcommand that a group of commands runs when none is named.
+# The subcommand that a command group runs when none is named.
 SHOW: Final = "show"
 
 
@@ -88,10 +88,27 @@ ActorOption = Annotated[
 
 
 class ShowByDefault(TyperGroup):
-    """`evenlag plans 3f2a` means `evenlag plans show 3f2a`; a name that is a subcommand's is that."""
+    """A command group whose default subcommand is ``show``.
+
+    ``evenlag plans 3f2a`` means ``evenlag plans show 3f2a``. A first word that is a subcommand's name is that
+    subcommand.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Name the default when the first word is no subcommand."""
+        """Insert the default subcommand when the first word is not a subcommand.
+
+        Parameters
+        ----------
+        ctx
+            The context of Click.
+        args
+            Arguments after the name of the command group.
+
+        Returns
+        -------
+        list of str
+            The arguments that Click did not parse.
+        """
         if not args or (args[0] not in self.commands and args[0] not in {"--help", "-h"}):
             args = [SHOW, *args]
         parsed: list[str] = super().parse_args(ctx, args)

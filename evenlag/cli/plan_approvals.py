@@ -1,4 +1,4 @@
-"""`evenlag plans approve | reject`: manual approval, recorded like an answer in Airflow."""
+"""`evenlag plans approve | reject`: manual approval, recorded like an approval in Airflow."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def reject(
 def _decide(
     target: Target, prefix: str, *, approve: bool, reason: str, actor: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Record the answer; returns the row of the plan, and the answer to print."""
+    """Record the decision; return the row of the plan, and the answer to print."""
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing import approvals
 
@@ -116,7 +116,7 @@ def _decide(
 
 
 def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dict[str, Any]:
-    """Result of publishing the plan, by this command or by another run that was first."""
+    """Return the result of publishing the plan, by this command or by another run that was first."""
     from evenlag.lake.reader import LakeReader
 
     if report.held:

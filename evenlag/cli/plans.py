@@ -108,7 +108,22 @@ def _left(found: int, limit: int) -> str:
 
 
 def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> Table:
-    """Build the table of plans."""
+    """Build the table of plans.
+
+    Parameters
+    ----------
+    title
+        Title of the table.
+    rows
+        Rows of :func:`evenlag.queries.plans.plan_rows`.
+    caption
+        Text below the table; none if empty.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per plan, fitted to the width of the output.
+    """
     columns = (
         "plan",
         "slot",
@@ -140,7 +155,7 @@ def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> 
 
 
 def _unknown_lags(row: dict[str, Any]) -> tuple[str, str]:
-    """Texts on the number of partitions with unknown lag, when planned and at the outcome."""
+    """Return texts on the number of partitions with unknown lag, when planned and at the outcome."""
     counts = (
         ("when planned", row["num_unknown_lags"], row["num_partitions"]),
         ("actual", row["num_unknown_partitions_actual"], row["num_partitions_actual"]),
@@ -172,9 +187,9 @@ def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
     Raises
     ------
     NothingThereError
-        When there is none.
+        When no plan id begins with the prefix.
     UsageError
-        When there are several.
+        When several plan ids begin with it.
     """
     found = plan_rows(reader, cluster, plan_prefix=prefix.lower())
     if not found:

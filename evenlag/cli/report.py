@@ -90,7 +90,7 @@ def _write(output: Path, page: str) -> None:
 
 
 def _missing(told: Report) -> list[str]:
-    """Missing sections of the page, each with the command that creates its data."""
+    """Return the missing sections of the page, each with the command that creates its data."""
     from evenlag.report.sections import AUDIT, COMPARE
 
     parts = []

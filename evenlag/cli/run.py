@@ -116,7 +116,7 @@ def _cycle(
 
 
 def _recorded_summaries(target: Target, run_id: str) -> dict[str, Any]:
-    """Read the summaries in ``runs``: a driver elsewhere has no pipe to this process."""
+    """Read the summaries in ``runs``: a driver on another host has no pipe to this process."""
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import RUNS
 
@@ -144,10 +144,10 @@ def _publish(target: Target, slot: datetime, run_id: str, report: ReportProgress
 
 @contextmanager
 def _policy_file(target: Target, config: Path | None) -> Iterator[Path | None]:
-    """Provide the policy file for the job's process; None when the job finds it as this process did.
+    """Provide the policy file for the job's process; None when the job finds the file as this process did.
 
-    Without a policy file the policy that the options stand for is written to a temporary file: it refers to
-    secrets by the names of variables, and contains none.
+    Without a policy file, the policy that the options are equivalent to is written to a temporary file. It
+    refers to secrets by the names of variables, and contains none.
     """
     if target.written_policy is None:
         yield config

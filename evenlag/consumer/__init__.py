@@ -1,8 +1,4 @@
-"""Let a Kafka consumer group follow evenlag's hints: one line to adopt, no Spark, no Airflow.
-
->>> from evenlag.consumer import hinted_consumer
->>> consumer = hinted_consumer("orders", group_id="billing", bootstrap_servers="...")  # doctest: +SKIP
-"""
+"""Kafka consumer groups that follow evenlag's hints. One line to adopt, without Spark or Airflow."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The adapter to kafka-python's private parts: what is seen and asked here, what is changed next door.
+"""Adapter to the private attributes of kafka-python: state that is read and rejoins that are requested.
 
-kafka-python has no public call that asks for a rebalance, and an assignor is not told what its consumer
-holds. `_kafka_coordinator` has what is changed in a consumer's coordinator, and nothing else of the package
-touches a private name. Written against 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails loudly
-when a name is gone.
+kafka-python has no public call that requests a rebalance, and does not pass its consumer's owned partitions
+to an assignor. `_kafka_coordinator` changes the behaviour of a consumer's coordinator. No other module of the
+package uses a private name. Written against 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails
+when a name no longer exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,25 @@ _ABSENT_ID = "A" * 22
 
 
 class ConsumerPort:
-    """What an assignor and a watcher see of one `KafkaConsumer`."""
+    """View of one `KafkaConsumer` for an assignor and a watcher.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`, before its first join. Its coordinator is changed, see
+        `_kafka_coordinator.Membership`.
+    on_commit_refused
+        Called with the (topic, partition) pairs whose offsets are not committed, because this member does
+        not own them.
+    settle_s
+        Returns how long to wait after an assignment before this member requests a follow-up rebalance, in
+        seconds.
+
+    Attributes
+    ----------
+    heartbeat_interval_s, metadata_max_age_s : float
+        Settings of the consumer, in seconds.
+    """
 
     def __init__(
         self,
@@ -44,36 +62,36 @@ class ConsumerPort:
         self._membership = Membership(consumer, on_commit_refused=on_commit_refused, settle_s=settle_s)
 
     def held(self) -> list[tuple[str, int]]:
-        """Return the partitions that the consumer holds at this moment, sorted."""
+        """Return the partitions that the consumer owns now, as sorted (topic, partition) pairs."""
         return sorted((tp.topic, tp.partition) for tp in self._membership.held())
 
     def claims(self) -> tuple[list[tuple[str, int]], int]:
-        """Return what the consumer says at a join: what it really holds, and since which generation."""
+        """Return the claims for a join: the owned partitions and the generation that assigned them."""
         return self._membership.claims()
 
     @property
     def is_eager(self) -> bool:
-        """Whether everything is given up before the next join."""
+        """Whether the consumer revokes all its partitions before the next join."""
         return self._membership.mode is RebalanceProtocol.EAGER
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member computed the assignment of the present generation."""
+        """Whether this member computed the assignment of the current generation."""
         return bool(self._coordinator._is_leader)  # noqa: SLF001
 
     @property
     def member_id(self) -> str:
-        """The member id that the broker gave, empty before the first join."""
+        """The member id that the coordinator assigned; empty before the first join."""
         return str(self._coordinator.group_metadata().member_id)
 
     @property
     def instance_id(self) -> str | None:
-        """The static id, None without one."""
+        """The ``group.instance.id``; None for a dynamic member."""
         instance: str | None = self._coordinator.group_instance_id
         return instance
 
     def stable_generation(self) -> int | None:
-        """Return the generation, or None while the group rebalances or is not joined or is about to be."""
+        """Return the generation; None during a rebalance, while not joined, or while a rejoin is pending."""
         coordinator = self._coordinator
         generation = coordinator.generation_if_stable()
         if generation is None or coordinator.rejoin_needed:
@@ -82,14 +100,19 @@ class ConsumerPort:
         return None if number == self._membership.postponed_generation else number
 
     def ask_from_io_thread(self) -> None:
-        """Have the next poll join the group again. Only from kafka-python's I/O thread."""
+        """Make the next poll rejoin the group. Call it only from kafka-python's I/O thread."""
         self._coordinator.request_rejoin()
 
     def ask_if_still(self, generation: int) -> None:
-        """Have the next poll join again, from any thread, unless another generation has come.
+        """Make the next poll rejoin, unless the generation has changed. Safe to call from any thread.
 
-        It goes through the I/O thread: there a join ends by clearing the flag, and a flag set beside it
-        would either be lost or ask once too often.
+        The request goes through the I/O thread. A join ends there by clearing the flag, so a flag that
+        another thread sets meanwhile would be lost or would cause one more rebalance.
+
+        Parameters
+        ----------
+        generation
+            The generation in which the caller decided to request a rebalance.
         """
 
         def ask() -> None:
@@ -99,22 +122,38 @@ class ConsumerPort:
         self._manager.call_soon(ask)
 
     def subscribed_counts(self) -> dict[str, int]:
-        """Return the number of partitions by subscribed topic, of those that exist."""
+        """Return the number of partitions of each subscribed topic that exists."""
         return partition_counts(self._cluster, self._subscription.subscription or ())
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the topics' ids in the text form of hints, by name; unknown ones are left out."""
+        """Return topic ids by name, in the text form of hints. Topics without a known id are left out.
+
+        Parameters
+        ----------
+        topics
+            Names of topics.
+        """
         return topic_ids(self._cluster, topics)
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id, None before the first metadata."""
+        """The cluster id; None before the first metadata response."""
         cluster_id: str | None = self._cluster.cluster_id
         return cluster_id
 
 
 def add_metric(consumer: Any, group: str, name: str, description: str, measure: Callable[[], float]) -> None:
-    """Add a metric to a consumer's registry; it is measured when somebody looks."""
+    """Add a gauge to a consumer's metric registry. Does nothing if the consumer has no registry.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`.
+    group, name, description
+        The metric's group, name and description.
+    measure
+        Returns the value. It is called when the metric is read.
+    """
     registry = consumer._metrics  # noqa: SLF001
     if registry is not None:
         metric_name = registry.metric_name(name, group, description)
@@ -122,35 +161,64 @@ def add_metric(consumer: Any, group: str, name: str, description: str, measure: 
 
 
 async def commit_offsets(consumer: Any, offsets: Mapping[Any, Any], timeout_ms: int) -> None:
-    """Commit from within a rebalance listener, with repetitions, until it is done.
+    """Commit from within a rebalance listener, with retries, until the commit succeeds.
 
-    ``commit()`` must not wait on the thread that listeners run on, and while the coordinator is being
-    looked for, the future of ``commit_async()`` is done before the commit is.
+    ``commit()`` must not wait on the thread that runs listeners. While the client looks up the coordinator,
+    the future of ``commit_async()`` completes before the commit does.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`.
+    offsets
+        `OffsetAndMetadata` by `TopicPartition`.
+    timeout_ms
+        Time limit in milliseconds.
 
     Raises
     ------
     KafkaError
-        When it failed, or not within `timeout_ms`.
+        If the commit fails or exceeds `timeout_ms`.
     """
     await consumer._coordinator._commit_offsets_sync_async(offsets, timeout_ms=timeout_ms)  # noqa: SLF001
 
 
 def known_cluster_id(consumer: Any) -> str | None:
-    """Return the id of the cluster that a consumer is connected to, None before the first metadata."""
+    """Return the id of the cluster that a consumer is connected to; None before the first metadata.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`.
+    """
     cluster_id: str | None = consumer._cluster.cluster_id  # noqa: SLF001
     return cluster_id
 
 
 def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
-    """Return how many partitions a topic has now, 0 when there is none; asks the broker for it alone.
+    """Return the current number of partitions of a topic, 0 if it does not exist. Requests only this topic.
 
-    The public calls either answer from metadata that keep a deleted topic for minutes, or ask for all
+    The public calls either use cached metadata, which keeps a deleted topic for minutes, or request all
     topics of the cluster.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`.
+    topic
+        The topic's name.
+    timeout_ms
+        Time limit in milliseconds.
+
+    Returns
+    -------
+    int
+        The number of partitions.
 
     Raises
     ------
     KafkaError
-        When nobody answers in time.
+        If no broker answers in time.
     """
     cluster, manager = consumer._cluster, consumer._manager  # noqa: SLF001
     cluster.set_topics([topic])
@@ -162,14 +230,40 @@ def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
 
 
 def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:
-    """Return the number of partitions by topic, of the topics that the client has metadata of."""
+    """Return the number of partitions of each topic that the client has metadata for.
+
+    Parameters
+    ----------
+    cluster
+        kafka-python's cluster metadata.
+    topics
+        Names of topics.
+
+    Returns
+    -------
+    dict of str to int
+        By topic name.
+    """
     found = ((topic, cluster.partitions_for_topic(topic)) for topic in topics)
-    # Numbers, not their count: a partition whose metadata failed must not renumber the others.
+    # The largest number, not the count: a partition without metadata must not renumber the others.
     return {topic: max(partitions) + 1 for topic, partitions in found if partitions}
 
 
 def topic_ids(cluster: Any, topics: Iterable[str]) -> dict[str, str]:
-    """Return the topics' ids in the text form of hints, by name; unknown ones are left out."""
+    """Return topic ids by name, in the text form of hints. Topics without a known id are left out.
+
+    Parameters
+    ----------
+    cluster
+        kafka-python's cluster metadata.
+    topics
+        Names of topics.
+
+    Returns
+    -------
+    dict of str to str
+        By topic name. Brokers without topic ids (KIP-516) send a zero id, which is left out.
+    """
     known = {}
     for topic in topics:
         topic_id = cluster.topic_id(topic)
@@ -183,5 +277,18 @@ def topic_ids(cluster: Any, topics: Iterable[str]) -> dict[str, str]:
 
 
 def hint_partition(key: bytes, num_partitions: int) -> int:
-    """Return the partition that every Kafka client's default partitioner gives a key."""
+    """Return the partition that the default partitioner of Kafka clients chooses for a key (murmur2).
+
+    Parameters
+    ----------
+    key
+        The record's key.
+    num_partitions
+        Number of partitions of the topic.
+
+    Returns
+    -------
+    int
+        The partition.
+    """
     return int(murmur2(key) & 0x7FFFFFFF) % num_partitions

@@ -1,9 +1,9 @@
-"""What is changed in one consumer's group coordinator: KIP-726, true claims, one owner commits, and mends.
+"""Changes to one consumer's group coordinator: KIP-726, true claims, commits by owners only, and fixes.
 
-kafka-python fixes when it is made whether a consumer gives up everything before a join (EAGER) or keeps it
-(COOPERATIVE), tells an assignor nothing of what is held, and sends any offset to the broker, which takes
-it. All of that is decided here instead, by replacing methods of this one coordinator object. Read against
-3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails when a name or an order of steps has changed.
+kafka-python decides at construction whether a consumer revokes all partitions before a join (EAGER) or keeps
+them (COOPERATIVE). It does not pass owned partitions to an assignor, and sends any offset to the broker,
+which accepts it. This module changes that by replacing methods of one coordinator object. Read against
+3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails when a name or an order of steps changes.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ PROTOCOLS = [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
 
 
 class Membership:
-    """One consumer's life in its group.
+    """One consumer's membership of its group.
 
     Parameters
     ----------
     consumer
         The `KafkaConsumer`; it has not joined yet.
     on_commit_refused
-        Told of the partitions, as (topic, number), whose offsets were kept back because this member does
-        not hold them.
+        Called with the (topic, partition) pairs whose offsets were not committed, because this member does
+        not own them.
     settle_s
-        How long to wait after an assignment before the next round that it asks for.
+        Returns how long to wait after an assignment before a follow-up rebalance, in seconds.
 
     Attributes
     ----------
     mode : RebalanceProtocol
-        Of the next prepare: the highest protocol of the assignor that the group selected last, EAGER before
+        Of the next prepare: the highest protocol of the assignor that the group selected last; EAGER before
         the first join and after a loss (KIP-726).
     assigned_generation : int
-        Of the last assignment that was taken, whichever assignor made it; a join in progress is newer.
+        The generation of the last accepted assignment, by any assignor; a join in progress is newer.
     postponed_generation : int
-        The generation after which this member asks for the next round in a moment; -1 for none.
+        The generation after which this member requests the next round with a delay; -1 for none.
     """
 
     def __init__(
@@ -68,22 +68,22 @@ class Membership:
         self.mode = RebalanceProtocol.EAGER
         self.assigned_generation = -1
         self.postponed_generation = -1
-        # Revoked from this member, but nobody else's before this member joins again.
+        # Revoked from this member, but not assigned to another member before this one joins again.
         self._releasing: frozenset[Any] = frozenset()
-        # An eager assignor was selected while this member kept what it held: others may have it by now.
+        # An eager assignor was selected while this member kept its partitions: others may own them by now.
         self._all_lost = False
         self._gave_up_all = False
         self._replace_all()
 
     def held(self) -> set[Any]:
-        """Return the partitions that are this member's at this moment."""
+        """Return the partitions that this member owns now."""
         return set() if self._all_lost else self._subscription.assigned_partitions()
 
     def claims(self) -> tuple[list[tuple[str, int]], int]:
-        """Return what this member holds and since which generation, as it says at a join."""
+        """Return the owned partitions and the generation that assigned them, as reported at a join."""
         held = sorted((tp.topic, tp.partition) for tp in self.held())
-        # Held in spite of a loss: say so, or somebody else would be given it at once, but say it as the
-        # weakest claim there is.
+        # Owned in spite of a loss: without a claim it would be assigned to another member at once, so it is
+        # claimed with the lowest generation.
         return held, -1 if self._coordinator._generation.is_lost() else self.assigned_generation  # noqa: SLF001
 
     def _replace_all(self) -> None:
@@ -110,19 +110,19 @@ class Membership:
         setattr(self._coordinator, name, replaced)
 
     async def _prepare(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Give up before a join what the mode says, and see to it that the join is taken to its end.
+        """Revoke what the mode requires before a join, and make sure that the join completes.
 
-        A join for changed metadata or another subscription raises no flag in kafka-python, and what it was
-        begun for is settled before it ends. When the application's ``poll()`` runs out of time in between,
-        no later poll sees a reason to take up the answer: the member stays without heartbeats, is thrown
-        out, and is never heard of again. Java's client raises its flag for these reasons too (KAFKA-9815).
+        A join for changed metadata or another subscription sets no flag in kafka-python, and its cause is
+        cleared before it ends. If the application's ``poll()`` runs out of time in between, no later poll has
+        a reason to process the response: the member sends no heartbeats, is removed from the group, and never
+        rejoins. Java's client sets its flag for these causes too (KAFKA-9815).
         """
         self._coordinator.request_rejoin()
         failed = await self._give_up_all() if self._all_lost else None
         held = self._subscription.assigned_partitions()
         gives_up_all = self.mode is RebalanceProtocol.EAGER and bool(held)
-        # A member that holds nothing prepares alike in both modes, except that in EAGER mode kafka-python
-        # tells the listener that nothing is revoked.
+        # A member without partitions prepares alike in both modes, except that in EAGER mode kafka-python
+        # calls the listener with no revoked partitions.
         self._set_protocol(RebalanceProtocol.EAGER if gives_up_all else RebalanceProtocol.COOPERATIVE)
         try:
             await original(*args, **kwargs)
@@ -133,10 +133,10 @@ class Membership:
         _raise_from(failed)
 
     def _group_protocols(self, original: Callable[..., Any]) -> list[Any]:
-        """Return what is sent with a join; every cooperative assignor's claims are what is really held.
+        """Return the protocols of a join. Each cooperative assignor claims the partitions that are owned.
 
-        kafka-python's own cooperative-sticky remembers what it was assigned itself, which is out of date as
-        soon as the group has used another assignor in between.
+        kafka-python's own cooperative-sticky remembers its own last assignment, which is out of date as soon
+        as the group has used another assignor in between.
         """
         self._releasing = frozenset()
         owned, generation = self.claims()
@@ -153,13 +153,13 @@ class Membership:
     def _process_join_response(self, original: Callable[..., Any], response: Any, send_time: float) -> Any:
         result = original(response, send_time)
         if response.leader != response.member_id:
-            # Prepared once a join, kafka-python goes on believing that it leads when it led an attempt
-            # that failed and a later one has another leader.
+            # kafka-python resets this flag once a join: it stays set if this member led an attempt that
+            # failed and a later attempt has another leader.
             self._coordinator._is_leader = False  # noqa: SLF001
         held = self._subscription.assigned_partitions()
         if held and self._protocol_of(response.protocol_name) is RebalanceProtocol.EAGER:
-            # Kept, as the last assignor allowed, but this one does not know of claims: what is held may be
-            # anybody's from the sync on.
+            # Kept, as the last assignor allowed, but this one ignores claims: from the sync on, any member
+            # may own these partitions.
             self._all_lost = True
             self._subscription.mark_pending_revocation(held)
         return result
@@ -174,31 +174,31 @@ class Membership:
         try:
             await original(generation, member_id, protocol, content)
         finally:
-            # Not when it was refused for a topic that is not subscribed any more: what is held then is of
-            # the generation before.
+            # Not if it was rejected for a topic that is no longer subscribed: the owned partitions are then
+            # those of the previous generation.
             if self.held() == set(ConsumerProtocolAssignment.decode(content).partitions()):
                 self.assigned_generation = generation
         if self._gave_up_all and not self.held() and self.mode is RebalanceProtocol.COOPERATIVE:
-            # Prepared as EAGER: the listener waits to hear what of it came back, be it nothing.
+            # Prepared as EAGER: the listener expects the partitions that came back, even if there are none.
             await self._tell_listener_if_any("on_partitions_assigned", set())
         self._gave_up_all = False
         self._let_others_sync(generation)
         _raise_from(failed)
 
     def _forget_fetched_offsets(self) -> None:
-        """Have the committed offsets of what is assigned now be asked for now.
+        """Fetch the committed offsets of the assigned partitions again.
 
-        kafka-python keeps an answer that a poll had no time left to wait for, by the set of its partitions,
-        and takes it whenever that very set is to be looked up again: a partition that was with others in
-        between would be processed once more from where it stood long ago.
+        kafka-python caches a response that a poll had no time to wait for, by its set of partitions, and uses
+        it whenever exactly this set is looked up again. A partition that another member owned in between
+        would be processed again from an old offset.
         """
         self._coordinator._offset_fetch_futures.clear()  # noqa: SLF001
 
     def _let_others_sync(self, generation: int) -> None:
-        """Put the next round off for a moment, if this one asks for it.
+        """Delay the next round, if this assignment requests one.
 
-        Who joins again while others have not fetched their assignment yet makes them join with the claims
-        that they had before it, and each such round is one in vain. The larger the group, the likelier.
+        A member that rejoins before the others have fetched their assignment makes them join with their
+        previous claims, and that round achieves nothing. The larger the group, the likelier this is.
         """
         delay_s = self._settle_s()
         was_taken = self.assigned_generation == generation
@@ -216,12 +216,12 @@ class Membership:
         self._coordinator._net.call_later(delay_s, ask)  # noqa: SLF001
 
     async def _give_up_all(self) -> Exception | None:
-        """Tell the listener that all is lost, and drop it with what was fetched; return what it raised."""
+        """Call the listener's ``on_partitions_lost``, drop all partitions, return the listener's error."""
         lost, failed = self._subscription.assigned_partitions(), None
         if lost:
             try:
                 await self._tell_listener_if_any("on_partitions_lost", lost)
-            except Exception as error:  # noqa: BLE001  # the application's code; raised when all is done
+            except Exception as error:  # noqa: BLE001  # the application's code; raised after the cleanup
                 _log.exception("the rebalance listener failed in on_partitions_lost")
                 failed = error
         self._clear()
@@ -229,7 +229,7 @@ class Membership:
         return failed
 
     def _clear(self) -> None:
-        """Hold nothing, and nothing fetched: a partition that comes back starts from its committed offset."""
+        """Drop all partitions and fetched records: returning partitions start at their committed offset."""
         if self._subscription.partitions_auto_assigned():
             self._subscription.assign_from_subscribed([])
         self._fetcher.close()
@@ -246,7 +246,7 @@ class Membership:
         await original(name, partitions)
 
     async def _send_commit(self, original: Callable[..., Any], offsets: Mapping[Any, Any]) -> Any:
-        """Commit for partitions that are this member's, and for those alone: the broker takes any."""
+        """Commit only offsets of partitions that this member owns: the broker accepts any partition."""
         if not offsets or not self._subscription.partitions_auto_assigned():
             return await original(offsets)
         mine = self.held() if self._all_lost else self.held() | self._releasing
@@ -271,10 +271,10 @@ class Membership:
         _raise_from(failed)
 
     def _reset_generation(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Forget the membership, and give up all before the next join, also in the middle of one.
+        """Reset the membership, and revoke all partitions before the next join, also during a join.
 
-        kafka-python prepares once a join, also when the membership is lost in the middle: the consumer
-        would then keep positions of partitions that others have worked on since. Java's client prepares
+        kafka-python prepares once a join, even if the membership is lost during the join: the consumer would
+        then keep positions of partitions that other members have processed since. Java's client prepares
         again (``needsJoinPrepare``).
         """
         original(*args, **kwargs)
@@ -284,10 +284,10 @@ class Membership:
             self._coordinator.rejoining = False
 
     def _handle_heartbeat_response(self, original: Callable[..., Any], *args: Any) -> None:
-        """Have the next poll raise when another member took over this one's instance id.
+        """Make the next poll raise when another member took over this one's instance id.
 
-        kafka-python only stops its heartbeats then: an application that does not commit would go on with
-        partitions that are another's. Java's client raises from ``poll`` as well.
+        kafka-python only stops its heartbeats then: an application that does not commit would continue with
+        partitions that another member owns. Java's client raises from ``poll`` as well.
         """
         try:
             original(*args)
@@ -296,7 +296,7 @@ class Membership:
             raise
 
     def _poll_heartbeat(self, original: Callable[..., Any]) -> None:
-        """Join again when the heartbeats died: only a join starts them anew in kafka-python."""
+        """Rejoin when the heartbeats stopped: only a join restarts them in kafka-python."""
         try:
             original()
         except Exception:
@@ -306,10 +306,10 @@ class Membership:
     async def _ensure_coordinator_ready(
         self, original: Callable[..., Any], timeout_ms: float | None = None
     ) -> bool:
-        """Go on looking for the coordinator while there is time, whatever refuses in between.
+        """Retry the coordinator lookup until the timeout, whatever retriable error occurs.
 
-        While kafka-python waits for metadata in order to look for the coordinator, an error that will pass
-        gets out of it, and out of ``poll()``: a broker's restart would end the application.
+        While kafka-python waits for metadata to look up the coordinator, a retriable error propagates out of
+        it, and out of ``poll()``: the restart of a broker would end the application.
         """
         timer = Timer(timeout_ms)
         while True:
@@ -322,7 +322,7 @@ class Membership:
                 await self._coordinator._net.sleep(self._backoff_s)  # noqa: SLF001
 
     def _poll(self, original: Callable[..., Any], timeout_ms: float | None = None) -> bool:
-        """Try again with the next poll what will pass by itself."""
+        """Leave retriable errors to the next poll."""
         try:
             return bool(original(timeout_ms=timeout_ms))
         except RetriableError as error:
@@ -335,13 +335,13 @@ class Membership:
         self._coordinator._rebalance_protocol = protocol  # noqa: SLF001
 
     def _protocol_of(self, name: str) -> RebalanceProtocol:
-        """Return the highest protocol of an assignor; one that nobody knows is refused by kafka-python."""
+        """Return the highest protocol of an assignor. kafka-python rejects an unknown one later."""
         assignor = self._coordinator._lookup_assignor(name)  # noqa: SLF001
         return RebalanceProtocol.EAGER if assignor is None else max(assignor.supported_protocols())
 
 
 def _raise_from(failed: Exception | None) -> None:
-    """Raise to the application what its listener raised, as kafka-python does."""
+    """Raise the listener's error to the application, as kafka-python does."""
     if failed is not None:
         raise KafkaError("the rebalance listener failed in on_partitions_lost") from failed
 

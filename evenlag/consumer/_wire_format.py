@@ -1,4 +1,4 @@
-"""What a member and its leader tell each other at a join, in kafka-python's types and in plain values."""
+"""Subscriptions and assignments of the classic protocol: between kafka-python's types and plain values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ from assignor_core.members import Member
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# The generation entered in 2 and the rack in 3. Without a generation two claimants cannot be told apart.
+# Version 2 adds the generation (KIP-792), version 3 the rack (KIP-881). Without a generation, conflicting
+# claims of two members cannot be resolved.
 _VERSION_WITH_GENERATION = 2
 _VERSION_WITH_RACK = 3
 _ASSIGNMENT_VERSION = 1
 
 
 def read_members(members: Iterable[Any]) -> list[Member]:
-    """Return the members of a join as values; what a member claims twice counts once."""
+    """Convert the members of a join; a partition that a member claims twice counts once.
+
+    Parameters
+    ----------
+    members
+        kafka-python's members, with ``member_id``, ``group_instance_id`` and ``metadata``.
+
+    Returns
+    -------
+    list of Member
+        In the same order. The generation is -1 if the client does not send one.
+    """
     return [
         Member(
             member_id=member.member_id,
@@ -35,7 +47,24 @@ def read_members(members: Iterable[Any]) -> list[Member]:
 def make_subscription(
     topics: Iterable[str], owned: Iterable[tuple[str, int]], generation: int, rack: str | None
 ) -> Any:
-    """Return what a member says about itself at a join; nothing stands in the user data."""
+    """Build the subscription that a member sends at a join; its user data is empty.
+
+    Parameters
+    ----------
+    topics
+        Names of the subscribed topics.
+    owned
+        The owned (topic, partition) pairs.
+    generation
+        The generation that assigned them; -1 for none.
+    rack
+        The client's rack; None for none. It decides the version.
+
+    Returns
+    -------
+    ConsumerProtocolSubscription
+        Version 2, or version 3 with a rack.
+    """
     entry = ConsumerProtocolSubscription.TopicPartition
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(owned):
@@ -51,7 +80,18 @@ def make_subscription(
 
 
 def make_assignments(by_member: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, Any]:
-    """Return assignments as kafka-python sends them; every member has one."""
+    """Convert assignments to kafka-python's type.
+
+    Parameters
+    ----------
+    by_member
+        (topic, partition) pairs by member id.
+
+    Returns
+    -------
+    dict of str to ConsumerProtocolAssignment
+        By member id; a member without partitions has an empty assignment.
+    """
     return {member: _make_assignment(pairs) for member, pairs in by_member.items()}
 
 

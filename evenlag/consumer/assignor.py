@@ -1,4 +1,4 @@
-"""The assignor that kafka-python calls: claims that are true, hints that fit, two phases, no exception."""
+"""The assignor that kafka-python calls: true claims, hints that fit, two phases (KIP-429), no exceptions."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ if TYPE_CHECKING:
     from evenlag.consumer.cache import HintCache
 
 _log = logging.getLogger(__name__)
-# What is withheld is free in the next round, or one later when a member syncs late. More rounds in a row
-# mean that somebody claims for ever: then the group stays as it is until its members change.
+# A withheld partition is free in the next round, or one round later if a member syncs late. More rounds in
+# a row mean that a member never drops its claim: the group then stays as it is until its members change.
 _MAX_FOLLOW_UPS = 5
 
 
 class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-python ships no types
-    """Gives a group what its hint says when the hint fits, and cooperative-sticky's assignment otherwise.
+    """Follows the hint if it fits the group, and assigns as cooperative-sticky otherwise.
 
-    It never waits (it reads a cache) and never raises: kafka-python calls it on its I/O thread, and an
+    It never waits, because it reads a cache. It never raises: kafka-python calls it on its I/O thread, and an
     exception there ends the application's ``poll()``. One instance serves one consumer.
 
     Parameters
     ----------
     cache
-        Kept by a `HintWatcher`; without one the assignor stays cold: it moves nothing.
+        Updated by a `HintWatcher`. Without a watcher the cache stays cold, and the assignor moves no
+        partition.
     client_rack
-        The consumer's rack, passed on to the leader.
+        The consumer's rack, which the leader receives.
     now_ms
-        Milliseconds since the epoch, for tests.
+        Returns milliseconds since the epoch; replaced in tests.
 
     Attributes
     ----------
     last_decision : Decision or None
-        Of the last rebalance that this member led.
+        The decision of the last rebalance that this member led.
     last_assign_ms : float
-        What the last call of `assign` took.
+        Duration of the last call of `assign`, in milliseconds.
     """
 
     name = "evenlag"
@@ -73,21 +74,46 @@ class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
         self._started_plan_id: str | None = None
 
     def attach(self, port: _kafka_consumer.ConsumerPort) -> None:
-        """Tell the assignor which consumer it serves; before that it claims what it was last assigned."""
+        """Set the consumer that the assignor serves. Before that, it claims its last assignment.
+
+        Parameters
+        ----------
+        port
+            The consumer's port.
+        """
         self._port = port
 
     def supported_protocols(self) -> list[Any]:
-        """Return COOPERATIVE and EAGER: it may stand beside Kafka's eager assignors during an upgrade."""
+        """Return COOPERATIVE and EAGER: a rolling upgrade lists it together with Kafka's eager assignors."""
         return list(PROTOCOLS)
 
     def metadata(self, topics: Iterable[str]) -> Any:
-        """Return what this member says at a join: what it really holds, and since which generation."""
+        """Return the subscription that this member sends at a join, with its true claims.
+
+        Parameters
+        ----------
+        topics
+            Names of the subscribed topics.
+
+        Returns
+        -------
+        ConsumerProtocolSubscription
+            The topics, owned partitions, their generation and the rack.
+        """
         self._asks_for_follow_up = False
         owned, generation = self._claims()
         return _wire_format.make_subscription(topics, owned, generation, self._rack)
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember the assignment; the leader asks for the next round when it withheld something."""
+        """Record the assignment. The leader requests the next round if it withheld partitions.
+
+        Parameters
+        ----------
+        assignment
+            kafka-python's assignment of this member.
+        generation
+            The generation of the assignment.
+        """
         self._assigned = tuple((tp.topic, tp.partition) for tp in assignment.partitions())
         self._assigned_generation = generation
         if self._asks_for_follow_up and self._port is not None:
@@ -95,7 +121,20 @@ class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
             self._port.ask_from_io_thread()
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
-        """Return every member's assignment for this round; called on the leader only."""
+        """Compute the assignment of every member for this round. Only the leader's assignor is called.
+
+        Parameters
+        ----------
+        cluster
+            kafka-python's cluster metadata.
+        members
+            kafka-python's members, with their subscriptions.
+
+        Returns
+        -------
+        dict of str to ConsumerProtocolAssignment
+            By member id. After an internal error each member keeps the partitions that it alone claims.
+        """
         started = time.perf_counter()
         parsed: list[Member] = []
         try:
@@ -150,7 +189,7 @@ def _any_target(group: Group, count_slack: int) -> Any:
 
 
 def _keep_claims(members: Iterable[Member]) -> dict[str, list[tuple[str, int]]]:
-    """Give every member what it alone claims in the newest generation, of the topics it takes."""
+    """Give each member the subscribed partitions that it alone claims in the newest generation."""
     best: dict[tuple[str, int], tuple[int, str | None]] = {}
     assigned: dict[str, list[tuple[str, int]]] = {}
     for member in members:

@@ -1,4 +1,4 @@
-"""What a process knows of its group's hint; the watcher writes it, the assignor reads it, nobody waits."""
+"""Cache of a group's newest hint: the watcher writes it, the assignor reads it, and neither waits."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HintView:
-    """The cache at one moment; immutable, so a rebalance sees one state throughout.
+    """The state of the cache at one moment. Immutable, so that a rebalance uses one state throughout.
 
     Attributes
     ----------
     is_cold
-        Nobody knows yet whether there is a hint: the watcher has neither read the topic nor failed to.
+        Whether the existence of a hint is unknown: the watcher has neither read the topic nor given up.
     hint
-        The newest accepted hint, expired or not; None without one, or when it was withdrawn.
+        The newest accepted hint, expired or not. None without a hint, or after its withdrawal.
     is_stopped
-        A record under ``control/stop`` stands: no hint is followed.
+        Whether a record under ``control/stop`` exists: no hint is followed.
     flat
-        The hint's assignment as arrays, so that no rebalance has to make them.
+        The hint's assignment as arrays, computed once and not in each rebalance.
     """
 
     is_cold: bool = True
@@ -42,12 +42,12 @@ class HintView:
 
     @property
     def usable_hint(self) -> Hint | None:
-        """The hint, unless all are stopped."""
+        """The hint; None while all hints are stopped."""
         return None if self.is_stopped else self.hint
 
     @property
     def count_slack(self) -> int:
-        """How uneven counts may stay in an ordinary rebalance: as the newest hint says, 0 without one."""
+        """Allowed gap in partition counts in an ordinary rebalance: the newest hint's, 0 without one."""
         hint = self.usable_hint
         return hint.payload.count_slack if hint is not None else 0
 
@@ -58,13 +58,26 @@ class HintCache:
     Parameters
     ----------
     group_id
-        The group that hints must be for.
+        The group. Hints for other groups are ignored.
     group_key
-        The group's signing key (`assignor_core.hint.derive_group_key`), or several while keys are changed;
-        with any, hints that none of them signed are ignored.
+        The group's signing key (`assignor_core.hint.derive_group_key`), or several during a key rotation.
+        With keys, hints that none of them signed are ignored.
     on_event
-        Called with each `HintEvent`, from the watcher's or kafka-python's I/O thread: it must return at
-        once. What it raises is logged and goes no further.
+        Called with each `HintEvent` on the watcher's thread or kafka-python's I/O thread. It must return at
+        once. Its exceptions are logged and not propagated.
+
+    Attributes
+    ----------
+    group's newest hint and counts of hint events. Thread-safe.
+    group_id : str
+        The group.
+    cluster_id : str or None
+        The cluster that hints must be for; None until the watcher is connected.
+
+    Raises
+    ------
+    ValueError
+        If a key is empty, or the sequence of keys is.
     """
 
     def __init__(
@@ -84,7 +97,7 @@ class HintCache:
         self._on_event = on_event
         self._lock = threading.Lock()
         self._view = HintView()
-        self._newest: Hint | None = None  # also when withdrawn since: what is older must not come back
+        self._newest: Hint | None = None  # kept when withdrawn: an older hint must not come back
         self._is_withdrawn = False
         self._counts: Counter[Reason] = Counter()
         self._logged: set[tuple[str | None, Reason]] = set()
@@ -92,17 +105,23 @@ class HintCache:
 
     @property
     def view(self) -> HintView:
-        """What is known now."""
+        """The current state."""
         return self._view
 
     @property
     def counts(self) -> Mapping[Reason, int]:
-        """How often each thing happened so far."""
+        """Number of events so far, by reason."""
         with self._lock:
             return dict(self._counts)
 
     def apply_hint(self, value: bytes | None) -> None:
-        """Take a record of the group's key; None is a tombstone. Never raises: a bad hint is ignored."""
+        """Apply a record of the group's key. Never raises: an invalid hint is ignored and counted.
+
+        Parameters
+        ----------
+        value
+            The record's value; None is a tombstone, which withdraws the hint.
+        """
         if value is None:
             self._is_withdrawn = True
             if self._update(hint=None, flat=None):
@@ -125,7 +144,13 @@ class HintCache:
             self.note(Reason.RECEIVED, hint.plan_id, f"sequence {hint.sequence}")
 
     def apply_stop(self, value: bytes | None) -> None:
-        """Take a record under ``control/stop``: any value stops all hints, a tombstone lets them go on."""
+        """Apply a record under ``control/stop``.
+
+        Parameters
+        ----------
+        value
+            The record's value. Any value stops all hints; None, a tombstone, resumes them.
+        """
         if self._update(is_stopped=value is not None):
             if value is not None:
                 self.note(Reason.STOPPED, None, "all hints are stopped")
@@ -133,20 +158,41 @@ class HintCache:
                 self.note(Reason.RESUMED, None, "hints are followed again")
 
     def mark_ready(self) -> None:
-        """The hint topic has been read to its end."""
+        """Record that the hint topic has been read to its end."""
         if self._update(is_cold=False):
             self.note(Reason.READY, None, "the hint topic was read to its end")
 
     def mark_unavailable(self, why: str, *, forget: bool) -> None:
-        """The hint topic cannot be read: go on with what is known, or with no hint when `forget` is set."""
+        """Record that the hint topic cannot be read.
+
+        Parameters
+        ----------
+        why
+            The cause, for the log.
+        forget
+            Whether to drop the hint and the stop, and continue without a hint. Otherwise the current state
+            stays.
+        """
         changed = forget and self._update(is_cold=False, hint=None, flat=None, is_stopped=False)
         self.note(Reason.UNAVAILABLE, None, why, again=changed)
 
     def note(self, reason: Reason, plan_id: str | None, detail: str = "", *, again: bool = False) -> None:
-        """Count an event, tell the callback, and log it the first time for this plan (or `again`)."""
+        """Count an event, call the callback, and log the first event of this reason for this plan.
+
+        Parameters
+        ----------
+        reason
+            The reason.
+        plan_id
+            The plan; None if the event concerns no plan.
+        detail
+            Details for the log; never a secret.
+        again
+            Whether to log it even if it is not the first.
+        """
         with self._lock:
             self._counts[reason] += 1
-            if len(self._logged) > 1000:  # noqa: PLR2004  # a long life must not fill memory
+            if len(self._logged) > 1000:  # noqa: PLR2004  # bounds memory in a long-running process
                 self._logged.clear()
             is_first = (plan_id, reason) not in self._logged
             self._logged.add((plan_id, reason))
@@ -154,7 +200,7 @@ class HintCache:
             _log.info(
                 "group %s: hint %s %s: %s",
                 *(self.group_id, plan_id or "-", reason.value, detail),
-                # For an application whose own log has fields.
+                # For applications with structured logs.
                 extra={"group_id": self.group_id, "plan_id": plan_id, "reason": reason.value},
             )
         if self._on_event is not None:
@@ -179,9 +225,9 @@ class HintCache:
         if last is None:
             return True
         if (hint.plan_id, hint.sequence) == (last.plan_id, last.sequence) and not self._is_withdrawn:
-            return True  # the publisher repeats itself after a crash
-        # A replay is older by both; a publisher that lost its count is newer by time, one whose clock
-        # stepped back is newer by sequence.
+            return True  # the publisher repeats a record after a crash
+        # A replay is older by both. The hint of a publisher that lost its sequence is newer by time, and that
+        # of a publisher whose clock stepped back is newer by sequence.
         return hint.sequence > last.sequence or hint.issued_at_ms > last.issued_at_ms
 
     def _update(self, **changes: object) -> bool:

@@ -1,4 +1,4 @@
-"""The one line to adopt: a `KafkaConsumer` that follows hints."""
+"""`HintedConsumer`: a `KafkaConsumer` that follows hints."""
 
 from __future__ import annotations
 
@@ -31,32 +31,37 @@ _SYNC_S_AT_LEAST = 0.05
 
 
 class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships no types
-    """A `KafkaConsumer` whose group follows evenlag's hints; all else is as it was.
+    """A `KafkaConsumer` whose group follows evenlag's hints; everything else is unchanged.
 
     Parameters
     ----------
     *topics
-        To subscribe to at once; call `subscribe` for patterns.
+        Topics to subscribe to at once; call `subscribe` for patterns.
     group_id
-        The group; it must have one.
+        The group; required.
     hint_topic
-        The topic that hints come by.
+        The hint topic.
     hint_key
-        The group's signing key (``assignor_core.hint.derive_group_key``), or several while keys are changed;
-        with it, unsigned hints and those with a wrong signature are ignored.
+        The group's signing key (``assignor_core.hint.derive_group_key``), or several during a key rotation.
+        With a key, unsigned hints and those with a wrong signature are ignored.
     listener
         A rebalance listener for `topics`.
     on_hint_event
         Called with every `HintEvent`; it must return at once.
     partition_assignment_strategy
-        Further assignors, for a rolling change from or to them; evenlag's stands first.
+        Further assignors, for a rolling change from or to them; evenlag's comes first.
     **configs
         As for `KafkaConsumer`.
 
     Attributes
     ----------
     hint_cache, hint_assignor, hint_watcher
-        The parts, to look at.
+        The parts, for inspection.
+
+    Raises
+    ------
+    ValueError
+        If `group_id` is empty, or a key is.
     """
 
     def __init__(
@@ -85,7 +90,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         self._asker = RejoinAsker(
             self._port.heartbeat_interval_s,
             self._port.metadata_max_age_s,
-            random.uniform,  # spread over members, no secret
+            random.uniform,  # spreads requests over members; not security relevant
         )
         self.hint_watcher = HintWatcher(
             self.hint_cache, self.config, topic=hint_topic, on_tick=self._maybe_ask
@@ -96,7 +101,17 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         self.hint_watcher.start()
 
     def subscribe(self, topics: Sequence[str] = (), pattern: Any = None, listener: Any = None) -> None:
-        """Subscribe as `KafkaConsumer` does; a pattern never takes the hint topic itself."""
+        """Subscribe as `KafkaConsumer` does; a pattern never matches the hint topic.
+
+        Parameters
+        ----------
+        topics
+            Names of topics.
+        pattern
+            A regular expression for names of topics.
+        listener
+            A rebalance listener. A `ProcessedOffsets` is attached to this consumer.
+        """
         if pattern is not None:
             compiled = re.compile(pattern)
             without = rf"(?!{re.escape(self.hint_topic)}\Z)(?:{_strip_flags(compiled.pattern)})"
@@ -106,12 +121,20 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         super().subscribe(topics=topics, pattern=pattern, listener=listener)
 
     def close(self, autocommit: bool = True, timeout_ms: int | None = None) -> None:
-        """Stop the watcher and close the consumer."""
+        """Stop the watcher and close the consumer.
+
+        Parameters
+        ----------
+        autocommit
+            Whether to commit consumed offsets if auto-commit is on.
+        timeout_ms
+            Time limit in milliseconds; None for kafka-python's default.
+        """
         self.hint_watcher.stop()
         super().close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     def _settle_s(self) -> float:
-        """Return how long all members need to fetch an assignment, as far as one can tell."""
+        """Return an estimate of how long all members need to fetch an assignment, in seconds."""
         hint = self.hint_cache.view.usable_hint
         num_members = 0 if hint is None else len(hint.payload.assignment)
         longest = self._port.heartbeat_interval_s / 2
@@ -122,7 +145,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         self.hint_cache.note(Reason.COMMIT_REFUSED, None, names)
 
     def _maybe_ask(self) -> None:
-        """Ask for a rebalance when the hint wants one; runs on the watcher's thread."""
+        """Request a rebalance if the hint requires one; runs on the watcher's thread."""
         generation = self._port.stable_generation()
         hint = self._wanted_hint(generation)
         situation = Situation(
@@ -138,7 +161,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             self._port.ask_if_still(generation)
 
     def _wanted_hint(self, generation: int | None) -> Hint | None:
-        """Return the hint if this member's part of it differs from what it holds and may be followed."""
+        """Return the hint if this member's part of it differs from its partitions and may be followed."""
         hint = self.hint_cache.view.usable_hint
         if generation is None or hint is None or hint.is_expired(time.time_ns() // 1_000_000):
             return None
@@ -153,13 +176,13 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         return hint if holds != wants else None
 
     def _owes_balance(self) -> bool:
-        """Return whether this leader held back because hints were not read yet, and they are now."""
+        """Return whether this leader assigned unevenly because hints were not read yet, and they are now."""
         decision = self.hint_assignor.last_decision
         is_settled = decision is None or not decision.is_provisional
         return not is_settled and self._port.is_leader and not self.hint_cache.view.is_cold
 
     def _is_refused(self, hint: Hint) -> bool:
-        """Return whether this member, as the leader, knows that it would not follow the hint."""
+        """Return whether this member is the leader and would not follow the hint."""
         decision = self.hint_assignor.last_decision
         if not self._port.is_leader or decision is None:
             return False
@@ -176,7 +199,12 @@ def hinted_consumer(
     listener: Any = None,
     **configs: Any,
 ) -> HintedConsumer:
-    """Return a `HintedConsumer`; parameters as there.
+    """Return a `HintedConsumer`.
+
+    Parameters
+    ----------
+    *topics, group_id, hint_topic, hint_key, listener, **configs
+        As for `HintedConsumer`.
 
     Examples
     --------
@@ -188,5 +216,5 @@ def hinted_consumer(
 
 
 def _strip_flags(pattern: str) -> str:
-    """Return a pattern without flags at its start: they are in the compiled flags, and not allowed later."""
+    """Remove flags at the start of a pattern: the compiled flags have them, and elsewhere they fail."""
     return re.sub(r"^\(\?[aiLmsux]+\)", "", pattern)

@@ -1,4 +1,4 @@
-"""What happened to a hint, as codes that are stable over releases."""
+"""Hint events, with reason codes that are stable over releases."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a hint was followed or not, or what became of it.
+    """Why a hint was followed or ignored, or what happened to it.
 
-    The first group is about a record of the hint topic, the second about following a hint at a rebalance,
-    the third about the watcher and this member.
+    The first group concerns a record of the hint topic, the second following a hint at a rebalance, the third
+    the watcher and this member.
     """
 
     RECEIVED = "RECEIVED"
@@ -53,16 +53,16 @@ IGNORED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HintEvent:
-    """One thing that happened.
+    """One hint event.
 
     Attributes
     ----------
     reason
-        What.
+        The reason code.
     plan_id
-        Of which plan, None when it is about none.
+        The plan; None if the event concerns no plan.
     detail
-        In words and numbers, for a log; never a secret.
+        Details for a log; never a secret.
     """
 
     reason: Reason

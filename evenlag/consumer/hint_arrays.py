@@ -1,4 +1,4 @@
-"""A hint's assignment as arrays, made once when it comes and not at each rebalance."""
+"""A hint's assignment as arrays, computed once when the hint arrives and not in each rebalance."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatHint:
-    """Which member gets which partition, a partition an entry.
+    """An assignment with one entry per partition; N entries.
 
     Attributes
     ----------
     keys, topic_ids
-        The members' keys and the topics' ids that the hint names.
+        The member keys and topic ids that the hint names.
     key_of, topic_of, number
         int64 [N] each: index into `keys`, index into `topic_ids`, partition number.
     """
@@ -33,7 +33,18 @@ class FlatHint:
 
     @classmethod
     def of(cls, payload: HintPayload) -> Self:
-        """Flatten a payload; what it says twice stays so."""
+        """Flatten a payload; duplicates stay.
+
+        Parameters
+        ----------
+        payload
+            The hint's payload.
+
+        Returns
+        -------
+        FlatHint
+            Entries in the order of the payload.
+        """
         topics: dict[str, int] = {}
         keys: list[int] = []
         at_topics: list[int] = []

@@ -1,4 +1,4 @@
-"""What hints do, as metrics in kafka-python's own registry, beside the consumer's others."""
+"""Hint metrics in kafka-python's own registry, next to the consumer's other metrics."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ _UNKNOWN = -1.0
 
 
 def register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> None:
-    """Add the metrics to a consumer's; does nothing when its metrics are switched off.
+    """Add the hint metrics to a consumer's; does nothing if its metrics are disabled.
 
-    ``hint-<reason>-total`` counts each `Reason` (lower case, with hyphens), so ``hint-followed-total`` and
-    ``hint-asked-total``, the rebalances that this member asked for. ``hint-ignored-total`` sums those for
-    which a hint was not followed, ``hint-cache-age-seconds`` is the time since the watcher last made sure
-    that it has read all hints (-1: it never did), and ``hint-sequence`` the sequence of the hint that
-    counts (-1: none).
+    ``hint-<reason>-total`` counts each `Reason` (lower case, with hyphens): ``hint-followed-total``, or
+    ``hint-asked-total``, the rebalances that this member requested. ``hint-ignored-total`` sums the reasons
+    for which a hint was not followed. ``hint-cache-age-seconds`` is the time since the watcher last verified
+    that it has read all hints (-1: never). ``hint-sequence`` is the sequence of the current hint (-1: none).
 
     Parameters
     ----------
     consumer
-        The `KafkaConsumer`; its ``metrics()`` shows them under ``consumer-hint-metrics``.
+        The `KafkaConsumer`; its ``metrics()`` lists them under ``consumer-hint-metrics``.
     cache, watcher
-        Its own.
+        The consumer's cache and watcher.
     """
 
     def count_of(*reasons: Reason) -> float:

@@ -1,4 +1,4 @@
-"""Commit what was processed, and clean up only what really left (KIP-54's advice to listeners)."""
+"""Commit processed offsets, and clean up only partitions that really left (KIP-54's advice to listeners)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ _log = logging.getLogger(__name__)
 
 
 class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
-    """A rebalance listener that knows what was processed and commits it before a partition goes.
+    """A rebalance listener that tracks processed offsets and commits them before a partition is revoked.
 
-    The application calls `processed` after each record or batch and `commit` from time to time, both from
-    the thread that polls. What is processed and not committed when partitions are revoked is committed
-    then, so a planned move loses and repeats nothing. In a sync listener of kafka-python that is not
-    possible: there ``commit()`` and ``position()`` raise. What is lost is forgotten: another member works
-    on it already. Auto-commit must be off, or it commits what is fetched and not yet processed.
+    The application calls `processed` after each record or batch and `commit` from time to time, both from the
+    thread that polls. Offsets that are processed and not committed when partitions are revoked are committed
+    then, so a planned move loses and repeats nothing. A sync listener of kafka-python cannot do that:
+    ``commit()`` and ``position()`` raise there. Offsets of lost partitions are dropped: another member
+    processes these partitions already. Auto-commit must be off, or it commits offsets that are fetched and
+    not yet processed.
 
-    An eager rebalance revokes everything and gives most of it back. State that belongs to a partition is
-    therefore dropped when it is known who has it next, not when it is revoked.
+    An eager rebalance revokes everything and assigns most of it again. State of a partition is therefore
+    dropped when the next owner is known, not when the partition is revoked.
 
     Parameters
     ----------
     on_gained, on_left
         Called on kafka-python's I/O thread with the partitions (a set of `TopicPartition`) that are new to
-        this member, and with those that are another's now; they must return soon.
+        this member, and with those that another member owns now. They must return soon.
     commit_timeout_ms
-        How long a commit may take before partitions go without it; their last records are then repeated.
+        Time limit of a commit before partitions are revoked without it; their last records are then
+        repeated.
 
     Examples
     --------
@@ -58,32 +60,62 @@ class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  #
         self._commit_timeout_ms = commit_timeout_ms
         self._consumer: Any = None
         self._lock = threading.Lock()
-        # The next offset by partition: processed, and not known to be committed.
+        # The next offset by partition: processed, and not confirmed as committed.
         self._next: dict[Any, int] = {}
         self._mine: set[Any] = set()
         self._undecided: set[Any] = set()
 
     def attach(self, consumer: Any) -> None:
-        """Say which consumer it is for; a `HintedConsumer` does so when it is given the listener."""
+        """Set the consumer. A `HintedConsumer` does this when it receives the listener.
+
+        Parameters
+        ----------
+        consumer
+            The `KafkaConsumer`.
+        """
         self._consumer = consumer
 
     def processed(self, *records: Any) -> None:
-        """Note that records (`ConsumerRecord`, of one partition in their order) are done."""
+        """Mark records as processed.
+
+        Parameters
+        ----------
+        *records
+            `ConsumerRecord` objects, those of a partition in their order.
+        """
         for record in records:
             self.processed_to(TopicPartition(record.topic, record.partition), record.offset + 1)
 
     def processed_to(self, partition: Any, next_offset: int) -> None:
-        """Note that all records of a partition before `next_offset` are done."""
+        """Mark all records of a partition before an offset as processed.
+
+        Parameters
+        ----------
+        partition
+            The `TopicPartition`.
+        next_offset
+            The first offset that is not processed.
+        """
         with self._lock:
             self._next[partition] = next_offset
 
     def commit(self, *, timeout_ms: int | None = None) -> dict[Any, int]:
-        """Commit what is processed of partitions held; return the offsets.
+        """Commit the processed offsets of the owned partitions.
+
+        Parameters
+        ----------
+        timeout_ms
+            Time limit in milliseconds; None for `commit_timeout_ms`.
+
+        Returns
+        -------
+        dict of TopicPartition to int
+            The committed offsets.
 
         Raises
         ------
         KafkaError
-            When it failed; what was to be committed is committed the next time, or at the revocation.
+            If the commit fails. The next commit, or the revocation, repeats it.
         """
         held = self._consumer.assignment()
         with self._lock:
@@ -94,7 +126,13 @@ class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  #
         return offsets
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
-        """Commit what is processed of partitions that go."""
+        """Commit the processed offsets of the revoked partitions.
+
+        Parameters
+        ----------
+        revoked
+            `TopicPartition` objects.
+        """
         with self._lock:
             offsets = {tp: self._next[tp] for tp in revoked if tp in self._next}
         if offsets:
@@ -105,13 +143,19 @@ class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  #
                 _log.warning("offsets of revoked partitions were not committed: %r", error)
                 self.not_committed(offsets, error)
             self._forget(dict.fromkeys(offsets))
-        # In a cooperative rebalance they are gone already; in an eager one it is seen later who gets them.
+        # In a cooperative rebalance they left already; in an eager one the next assignment decides.
         still_there = set(revoked) & self._consumer.assignment()
         self._undecided |= still_there
         self._leave(set(revoked) - still_there)
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        """Drop what really left, and take what is new."""
+        """Drop the partitions that really left, and add the new ones.
+
+        Parameters
+        ----------
+        assigned
+            `TopicPartition` objects.
+        """
         left, self._undecided = self._undecided - set(assigned), set()
         self._leave(left)
         gained = set(assigned) - self._mine
@@ -120,16 +164,36 @@ class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  #
             self._on_gained(gained)
 
     async def on_partitions_lost(self, lost: Any) -> None:
-        """Forget what others work on already."""
+        """Drop partitions that other members process already.
+
+        Parameters
+        ----------
+        lost
+            `TopicPartition` objects.
+        """
         self._forget(dict.fromkeys(lost))
         self._undecided -= set(lost)
         self._leave(set(lost))
 
     def committed(self, offsets: Mapping[Any, int]) -> None:
-        """Do nothing; to override by who wants to know what was committed at a revocation."""
+        """Do nothing. Override it to receive the offsets that were committed at a revocation.
+
+        Parameters
+        ----------
+        offsets
+            The committed offsets by `TopicPartition`.
+        """
 
     def not_committed(self, offsets: Mapping[Any, int], error: KafkaError) -> None:
-        """Do nothing; to override by who wants to know what could not be committed at a revocation."""
+        """Do nothing. Override it to receive the offsets that could not be committed at a revocation.
+
+        Parameters
+        ----------
+        offsets
+            The offsets by `TopicPartition`.
+        error
+            The error of the commit.
+        """
 
     def _leave(self, left: set[Any]) -> None:
         left &= self._mine
@@ -138,7 +202,7 @@ class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  #
             self._on_left(left)
 
     def _forget(self, offsets: Mapping[Any, int | None]) -> None:
-        """Forget what is done, but not what was processed since; with None as the offset, all."""
+        """Drop offsets that are done, but not those processed since; with None as the offset, all."""
         with self._lock:
             for tp, offset in offsets.items():
                 if offset is None or self._next.get(tp) == offset:

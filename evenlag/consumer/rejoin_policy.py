@@ -1,6 +1,6 @@
-"""When a member asks for a rebalance: rarely, and only while there is something to gain for it.
+"""When a member requests a rebalance: rarely, and only if the rebalance can improve the assignment.
 
-Pure: time and chance are given to it.
+Pure: time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MAX_ASKS_PER_PLAN = 3
-# Two phases take two generations, a member that syncs late one more. When a plan is still not followed
-# after that many, it will not be: whoever leads refuses it.
+# Two phases need two generations, and one more if a member syncs late. If a plan is not followed after that
+# many generations, it never will be: the leader rejects it.
 _MAX_GENERATIONS_PER_PLAN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a member sees of itself at one moment.
+    """State of a member at one moment.
 
     Attributes
     ----------
     now_s
-        Monotonic time.
+        Monotonic time in seconds.
     generation
-        None while the group rebalances.
+        The generation; None while the group rebalances.
     is_leader
-        Whether this member leads the present generation, as far as it knows.
+        Whether this member leads the current generation, as far as it knows.
     wanted_plan_id
-        The plan whose part for this member differs from what it holds, None when there is no such plan.
+        The plan whose part for this member differs from its partitions; None if there is no such plan.
     counts
-        Partitions by subscribed topic, of those that exist.
+        Number of partitions of each subscribed topic that exists.
     owes_balance
         Whether this member, as the leader, left an uneven assignment because hints were not read yet.
     """
@@ -47,19 +47,19 @@ class Situation:
 
 @dataclass(slots=True)
 class RejoinAsker:
-    """Decides, a step at a time, whether to ask for a rebalance now.
+    """Decides step by step whether to request a rebalance now.
 
-    For a hint the leader asks at once. Others wait one to three heartbeats, at random, and start to wait
-    anew when a generation comes: a follower's request is for the case that nobody asked who could. For
-    changed partition counts, which only a leader is told of, a member asks when nobody has rebalanced
+    For a hint the leader requests a rebalance at once. Other members wait one to three heartbeats, at random,
+    and restart the wait with each generation: a follower's request covers a leader that did not request one.
+    For changed partition counts, which only a leader monitors, a member requests a rebalance if none happened
     within twice the metadata age: a static leader that was restarted does not know that it leads.
 
     Parameters
     ----------
     heartbeat_interval_s, metadata_max_age_s
-        Of the consumer.
+        Settings of the consumer, in seconds.
     uniform
-        ``random.uniform`` or the like.
+        ``random.uniform`` or a replacement.
     """
 
     heartbeat_interval_s: float
@@ -76,7 +76,18 @@ class RejoinAsker:
     _counts_differ_since_s: float | None = None
 
     def step(self, now: Situation) -> bool:
-        """Return whether to ask now; the caller then asks."""
+        """Return whether the caller must request a rebalance now.
+
+        Parameters
+        ----------
+        now
+            The member's current state.
+
+        Returns
+        -------
+        bool
+            Whether to request one. The request counts as made.
+        """
         if now.generation is None:
             return False
         asks = self._step_hint(now, now.generation) or self._step_counts(now, now.generation)
@@ -110,7 +121,7 @@ class RejoinAsker:
             self._counts_generation, self._counts = generation, dict(now.counts)
             self._counts_differ_since_s = None
             return False
-        # Topics that are gone for this client are left alone: metadata come and go while brokers restart.
+        # Topics that disappeared are ignored: their metadata comes and goes while brokers restart.
         grown = {topic for topic, count in now.counts.items() if count != self._counts.get(topic)}
         if not grown:
             self._counts_differ_since_s = None

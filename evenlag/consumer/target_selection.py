@@ -1,6 +1,6 @@
-"""Where partitions go at a rebalance: where the hint says, if it fits; else as cooperative-sticky says.
+"""The target assignment of a rebalance: the hint's if it fits, otherwise cooperative-sticky's.
 
-Pure: it sees a `Group` and a `HintView`, and knows nothing of kafka-python.
+Pure: it uses a `Group` and a `HintView`, and does not import kafka-python.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A target and why it is this one.
+    """A target assignment and its reason.
 
     Attributes
     ----------
     target
         int32 [P], before the two-phase step.
     reason
-        ``FOLLOWED``, or why there is no hint to follow.
+        ``FOLLOWED``, or why no hint is followed.
     plan_id
         The plan that was followed or refused; None without a hint.
     detail
-        In words and numbers.
+        Details for a log.
     fingerprint
-        Of the group as the leader sees it; None when topic ids are not known.
+        The group's fingerprint as the leader computes it; None if topic ids are unknown.
     is_provisional
-        Whether counts were left less even than they will be once it is known if there is a hint.
+        Whether counts are less even than they will be once it is known whether a hint exists.
     """
 
     target: Assignment
@@ -62,20 +62,25 @@ def choose_target(
     now_ms: int,
     started_plan_id: str | None = None,
 ) -> Decision:
-    """Return where the partitions of a group go.
+    """Choose the target assignment of a group.
 
     Parameters
     ----------
     group
-        As its leader sees it, with the claims of all members.
+        The group as its leader sees it, with the claims of all members.
     view
-        What the process knows of hints.
+        State of the hint cache.
     topic_ids
-        The topics' ids in the text form of hints, by name.
+        Topic ids by name, in the text form of hints.
     now_ms
         Milliseconds since the epoch: an expired hint is not started.
     started_plan_id
-        The plan that this leader followed last: it is finished, expired or not.
+        The plan that this leader followed last: it is completed even after it expired.
+
+    Returns
+    -------
+    Decision
+        The target and why it was chosen.
     """
     hint = view.usable_hint
     identity = group_fingerprint(group, topic_ids)
@@ -85,7 +90,7 @@ def choose_target(
         return Decision(fall_back(group, view.count_slack), Reason.NO_HINT, fingerprint=identity)
     target, reason, detail = _try_hint(group, hint, view.flat, topic_ids, identity)
     if target is not None and hint.is_expired(now_ms) and hint.plan_id != started_plan_id:
-        # Expiry stops starting, never finishing or keeping: what asks for no move was started before.
+        # Expiry prevents a start, not completion: a hint without moves was started before.
         moves = count_moves(group, target)
         if moves:
             target, reason = None, Reason.EXPIRED
@@ -97,22 +102,45 @@ def choose_target(
 
 def _decide_cold(group: Group, identity: str | None) -> Decision:
     even = fall_back(group, 0)
-    # Where nothing is held nothing can be undone, and dealing all evenly is only placing.
+    # Without owned partitions no plan can be undone: an even assignment only places free partitions.
     target = place_free(group) if count_moves(group, even) else even
     is_provisional = not np.array_equal(target, even)
     return Decision(target, Reason.COLD, None, "hints are not read yet", identity, is_provisional)
 
 
 def fall_back(group: Group, count_slack: int) -> Assignment:
-    """Return what cooperative-sticky gives, with the slack that keeps a followed plan in place."""
+    """Return the assignment of cooperative-sticky, with the slack that keeps a followed plan in place.
+
+    Parameters
+    ----------
+    group
+        The group.
+    count_slack
+        Allowed difference in partition counts between members.
+
+    Returns
+    -------
+    numpy.ndarray
+        int32 [P], row → member, -1 for none.
+    """
     return get_assignor("cooperative-sticky", count_slack=count_slack).assign(group)
 
 
 def place_free(group: Group) -> Assignment:
-    """Leave every partition with its live owner and deal the free ones, least count first.
+    """Keep every partition with its live owner and distribute the free ones, fewest partitions first.
 
-    For the time in which nobody knows whether there is a hint: an even assignment made now might undo a
-    plan that the group has just followed.
+    Used while it is unknown whether a hint exists: an even assignment could undo a plan that the group has
+    just followed.
+
+    Parameters
+    ----------
+    group
+        The group.
+
+    Returns
+    -------
+    numpy.ndarray
+        int32 [P], row → member, -1 if no member subscribes to the topic.
     """
     target = group.live_owner.astype(np.int32, copy=True)
     counts = np.bincount(target[target >= 0], minlength=group.num_members)
@@ -128,7 +156,15 @@ def place_free(group: Group) -> Assignment:
 
 
 def group_fingerprint(group: Group, topic_ids: Mapping[str, str]) -> str | None:
-    """Return the group's fingerprint, or None when the id of one of its topics is not known."""
+    """Return the group's fingerprint; None if the id of one of its topics is unknown.
+
+    Parameters
+    ----------
+    group
+        The group.
+    topic_ids
+        Topic ids by name, in the text form of hints.
+    """
     if any(topic not in topic_ids for topic in group.topics):
         return None
     ids = [topic_ids[topic] for topic in group.topics]
@@ -142,12 +178,26 @@ def group_fingerprint(group: Group, topic_ids: Mapping[str, str]) -> str | None:
 
 
 def hint_target(group: Group, hint: FlatHint, topic_ids: Mapping[str, str]) -> Assignment:
-    """Return a hint's assignment as an array: int32 [P], -1 for what it leaves out.
+    """Convert a hint's assignment to an array.
+
+    Parameters
+    ----------
+    group
+        The group.
+    hint
+        The hint's assignment.
+    topic_ids
+        Topic ids by name, in the text form of hints.
+
+    Returns
+    -------
+    numpy.ndarray
+        int32 [P], row → member, -1 for partitions that the hint leaves out.
 
     Raises
     ------
     HintMismatchError
-        If it names a member, a topic or a partition that the group does not have.
+        If the hint names a member, a topic or a partition that the group does not have.
     """
     index_by_key = {
         member_key(member, instance): index

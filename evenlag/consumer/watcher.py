@@ -1,4 +1,4 @@
-"""Keep the cache of hints: one small thread with one connection."""
+"""Keeps the hint cache up to date: one thread with one connection."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _STOP_KEY = STOP_KEY.encode()
 _TICK_S = 0.2
 _CHECK_EVERY_S = 15.0
 _TIMEOUT_MS = 10_000
-# A fetch that waits for so long at the broker returns at once when a hint comes, and costs little else.
+# A fetch waits this long at the broker. It returns at once when a hint arrives, and costs little otherwise.
 _FETCH_WAIT_MS = 5_000
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 30.0
-# How long a hint outlives the connection to its topic: a broker's restart, not a lost permission.
+# How long a hint outlives the connection to its topic: it covers a broker restart, not a lost permission.
 _FORGET_AFTER_S = 30.0
-# What the watcher's own connection takes over from the consumer that it serves.
+# Settings that the watcher's own connection copies from the consumer.
 _SHARED_CONFIG = (
     "bootstrap_servers", "client_dns_lookup", "security_protocol", "ssl_context", "ssl_check_hostname",
     "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_password", "ssl_ciphers",
@@ -40,29 +40,29 @@ _SHARED_CONFIG = (
 
 
 class _TopicMissingError(Exception):
-    """Raised when the hint topic does not exist, or not any more as it was."""
+    """Raised when the hint topic does not exist."""
 
 
 class HintWatcher:
-    """Reads its group's partition of the hint topic, from the start, committed records only.
+    """Reads its group's partition of the hint topic from the start, committed records only.
 
-    It belongs to no group, makes no topic, and outlives a broker that restarts. When the topic cannot be
-    read for half a minute, or is gone, the group goes on with no hint, as if evenlag were not there.
+    It is in no group, creates no topic, and survives the restart of a broker. If the topic cannot be read for
+    half a minute, or does not exist, the group continues without a hint, as if it did not use evenlag.
 
     Parameters
     ----------
     cache
-        What it keeps.
+        The cache that it updates.
     config
-        The consumer's configuration, of which it takes how to connect.
+        The consumer's configuration; the connection settings are copied.
     topic
         The hint topic's name.
     on_tick
-        Called about five times a second, on the watcher's thread, while there is a connection or not.
+        Called about five times a second on the watcher's thread, with or without a connection.
     check_every_s
-        How often it makes sure that the topic is still there, and still the same.
+        Interval between checks that the topic still exists and is the same, in seconds.
     forget_after_s
-        How long a hint outlives the connection to its topic.
+        How long a hint outlives the connection to its topic, in seconds.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HintWatcher:
 
     @property
     def age_s(self) -> float | None:
-        """Seconds since it last knew that all was read; None before the first time."""
+        """Seconds since the watcher last verified that it has read all hints; None before the first time."""
         return time.monotonic() - self._last_contact_s if self._has_read else None
 
     def start(self) -> None:
@@ -97,7 +97,13 @@ class HintWatcher:
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End the thread and its connection, and wait for that, but no longer than `timeout_s`."""
+        """Stop the thread and close its connection.
+
+        Parameters
+        ----------
+        timeout_s
+            How long to wait for the thread, in seconds.
+        """
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -110,7 +116,7 @@ class HintWatcher:
                 self._read_topic()
             except _TopicMissingError as error:
                 self.cache.mark_unavailable(str(error), forget=True)
-            except Exception as error:  # noqa: BLE001  # whatever a client raises: try again later
+            except Exception as error:  # noqa: BLE001  # any error of the client: retry later
                 forget = time.monotonic() - self._last_contact_s > self._forget_after_s
                 self.cache.mark_unavailable(f"{type(error).__name__}: {error}", forget=forget)
             if time.monotonic() - started > _MAX_BACKOFF_S:
@@ -127,7 +133,7 @@ class HintWatcher:
         if self._on_tick is not None:
             try:
                 self._on_tick()
-            except Exception:  # noqa: BLE001  # the thread must live on
+            except Exception:  # noqa: BLE001  # the thread must continue
                 _log.exception("asking for a rebalance failed")
 
     def _connect(self) -> Any:
@@ -143,12 +149,12 @@ class HintWatcher:
             metrics_enabled=False,
             bootstrap_timeout_ms=_TIMEOUT_MS,
             fetch_max_wait_ms=_FETCH_WAIT_MS,
-            # One hint can be as large as a record may be; there are few.
+            # A hint can be as large as a record may be; there are few hints.
             max_poll_records=50,
         )
 
     def _read_topic(self) -> None:
-        """Read until stopped or until something is not as it was; then it returns or raises."""
+        """Read until the watcher is stopped or the topic changes (returns), or fails (raises)."""
         consumer = self._connect()
         try:
             num_partitions = self._num_partitions(consumer)
@@ -162,7 +168,7 @@ class HintWatcher:
             consumer.close(autocommit=False, timeout_ms=1000)
 
     def _catch_up(self, consumer: Any, partition: Any) -> None:
-        """Read all that is there, and only then say what it means: the last record of a key counts."""
+        """Read to the end before any record is applied: only the last record of a key counts."""
         end = self._end_offset(consumer, partition)
         newest: dict[bytes, bytes | None] = {}
         while not self._stopping.is_set() and consumer.position(partition, timeout_ms=_TIMEOUT_MS) < end:
@@ -186,11 +192,11 @@ class HintWatcher:
             self._tick()
             if time.monotonic() >= next_check_s:
                 if self._num_partitions(consumer) != num_partitions:
-                    return  # the group's hints may stand in another partition now: read anew
+                    return  # the group's hints may be in another partition now: read again
                 if self._end_offset(consumer, partition) < consumer.position(
                     partition, timeout_ms=_TIMEOUT_MS
                 ):
-                    return  # made anew under its old name
+                    return  # the topic was deleted and created again
                 next_check_s = time.monotonic() + self._check_every_s
 
     def _poll(self, consumer: Any) -> list[tuple[bytes, bytes | None]]:

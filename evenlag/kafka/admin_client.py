@@ -1,4 +1,4 @@
-"""Admin clients from kafka-python's settings, in the driver and on executors alike."""
+"""Admin clients from kafka-python's settings, for the driver and for executors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_admin_client(settings: Mapping[str, Any]) -> Iterator[Any]:
-    """Hold a ``KafkaAdminClient``.
+    """Open a ``KafkaAdminClient``, and close it at the end of the ``with`` block.
 
-    kafka-python waits for the first of the ``bootstrap_servers`` that it happens upon, even when that one is
-    stuck and the next would answer: here each has its share of ``bootstrap_timeout_ms``, in no fixed order.
+    kafka-python waits for one of the ``bootstrap_servers`` even when it hangs and another one would answer.
+    Here the servers are tried in random order, each for its share of ``bootstrap_timeout_ms``.
 
     Parameters
     ----------
     settings
         Keyword arguments of the client, secrets included; ``bootstrap_servers`` is a list.
 
+    Yields
+    ------
+    KafkaAdminClient
+        The connected client.
+
     Raises
     ------
     kafka.errors.KafkaError
-        When none of the servers answers, or the settings are wrong.
+        When none of the servers answers, or the settings are invalid.
     """
     client = _connect(settings)
     try:

@@ -1,4 +1,4 @@
-"""What was read as Arrow tables: the columns of the bronze tables, without those of the snapshot."""
+"""Arrow tables of a snapshot: the columns of the bronze tables, without the snapshot columns."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _MAX_PROBLEMS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Things that could not be read for one reason.
+    """Objects that could not be read, with the same error.
 
     Attributes
     ----------
     kind
         ``group``, ``commits``, ``topic``, ``offsets`` or ``broker``.
     name
-        The first of them.
+        Name of the first object.
     error
-        Why.
+        The error.
     count
-        How many they are.
+        Number of objects.
     """
 
     kind: str
@@ -48,7 +48,19 @@ class Problem:
 
 
 def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
-    """Problems as the marker holds them, at most 1,000: the first of a kind by name, and how many more."""
+    """Convert problems to the form that the marker stores.
+
+    Parameters
+    ----------
+    problems
+        The problems, in the order to store them.
+
+    Returns
+    -------
+    list of dict
+        ``kind``, ``name`` and ``error`` of the first 1,000 problems; ``name`` is the first object, with the
+        number of further ones.
+    """
     return [
         {
             "kind": problem.kind,
@@ -60,14 +72,40 @@ def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
 
 
 def body_schema(table: Table) -> pa.Schema:
-    """A table's columns without those of the snapshot."""
+    """Return a table's Arrow schema without the snapshot columns.
+
+    Parameters
+    ----------
+    table
+        Contract of the table.
+
+    Returns
+    -------
+    pyarrow.Schema
+        The other columns, in the contract's order.
+    """
     import pyarrow as pa
 
     return pa.schema([column for column in arrow_schema(table) if column.name not in _HEAD])
 
 
 def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table:
-    """Put the snapshot's columns, the same in all rows, before the others."""
+    """Add the snapshot columns, which have the same value in all rows.
+
+    Parameters
+    ----------
+    body
+        Rows with the columns of :func:`body_schema`.
+    table
+        Contract of the table.
+    head
+        Values of the snapshot columns, by column name.
+
+    Returns
+    -------
+    pyarrow.Table
+        All columns, in the contract's order.
+    """
     import pyarrow as pa
 
     columns = [
@@ -80,7 +118,21 @@ def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table
 
 
 def offset_rows(partitions: Partitions, starts: Offsets, stable: Offsets, ends: Offsets) -> pa.Table:
-    """Rows of ``offsets``, by topic and partition."""
+    """Build the rows of ``offsets``, by topic and partition.
+
+    Parameters
+    ----------
+    partitions
+        The partitions: one row each.
+    starts, stable, ends
+        Their log start offsets, last stable offsets and high watermarks. The errors of ``starts`` and
+        ``stable`` are merged into those of ``ends``.
+
+    Returns
+    -------
+    pyarrow.Table
+        One row per partition; an offset that was not read is null.
+    """
     errors = ends.errors
     for other in (starts.errors, stable.errors):
         errors.merge(other)
@@ -101,9 +153,24 @@ def offset_rows(partitions: Partitions, starts: Offsets, stable: Offsets, ends: 
 
 
 def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -> pa.Table:
-    """Rows of ``commits``.
+    """Build the rows of ``commits``.
 
-    A group whose commits could not be read has a row with no partition, so that its lag is UNKNOWN, not 0.
+    A group whose commits could not be read has one row without a partition, so that its lag is UNKNOWN, not
+    0.
+
+    Parameters
+    ----------
+    commits
+        The committed offsets, and the errors by group.
+    topic_ids
+        Id of each topic of ``commits.topics``, in the same order.
+    failed_at_us
+        ``read_at`` of the groups that could not be read, in microseconds since the epoch.
+
+    Returns
+    -------
+    pyarrow.Table
+        One row per commit, then one per group that failed.
     """
     import pyarrow as pa
 
@@ -132,13 +199,37 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
 
 
 def member_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of ``members``: one a member, so they are few beside partitions."""
+    """Build the rows of ``members``.
+
+    Parameters
+    ----------
+    rows
+        Rows of :func:`~evenlag.kafka.groups.describe_groups`, one per member.
+
+    Returns
+    -------
+    pyarrow.Table
+        The rows; columns that a row lacks are null.
+    """
     schema = body_schema(MEMBERS)
     return _table(MEMBERS, {column.name: [row.get(column.name) for row in rows] for column in schema})
 
 
 def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None]) -> list[Problem]:
-    """Sum up what could not be read, by reason, in the order of first names."""
+    """Group errors by their text.
+
+    Parameters
+    ----------
+    kind
+        ``kind`` of the problems.
+    names, errors
+        Name and error of each object, of equal length; None: no error.
+
+    Returns
+    -------
+    list of Problem
+        One per distinct error, in the order of their first objects.
+    """
     by_error: dict[str, list[str]] = {}
     for name, error in zip(names, errors, strict=True):
         if error is not None:
@@ -147,7 +238,18 @@ def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None])
 
 
 def find_offset_problems(offsets: pa.Table) -> list[Problem]:
-    """The same for rows of ``offsets``."""
+    """Group the errors of rows of ``offsets``.
+
+    Parameters
+    ----------
+    offsets
+        Rows of :func:`offset_rows`.
+
+    Returns
+    -------
+    list of Problem
+        As :func:`find_problems`; a name is ``topic-partition``.
+    """
     import pyarrow.compute as pc
 
     bad = offsets.filter(pc.is_valid(offsets["error"]))
@@ -156,7 +258,7 @@ def find_offset_problems(offsets: pa.Table) -> list[Problem]:
 
 
 def _table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
-    """Columns in the contract's order and types; those that are not given are null."""
+    """Return the columns in the contract's order and types; absent columns are null."""
     import pyarrow as pa
 
     num_rows = len(next(iter(columns.values())))

@@ -1,8 +1,8 @@
-"""Requests to many brokers side by side, so that a slow one holds up nobody but itself.
+"""Concurrent requests to many brokers, so that a slow broker delays only its own requests.
 
-kafka-python's admin client asks brokers one after another and fails as a whole when one of them does not
-answer. Here each broker has a lane of its own: its requests go one at a time, each with its own time and a
-few repeats, and a broker that has failed too often is left alone for the rest of the reading.
+kafka-python's admin client sends requests to brokers one after another, and fails as a whole when one broker
+does not answer. Here each broker has its own queue: its requests are sent one at a time, each with its own
+timeout and a few retries. A broker that fails too often is skipped for the rest of the snapshot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS: Final = 3
 _FIRST_BACKOFF_S: Final = 0.2
-# A broker that throttles us, or a connection just lost: looked at again after this.
+# Wait before the next attempt when a broker throttles the client, or its connection was just lost.
 _NOT_READY_S: Final = 0.1
 TIME_IS_OVER: Final = "the time for this reading is over"
 
@@ -34,9 +34,9 @@ class Call:
     Attributes
     ----------
     node_id
-        The broker; None: any one will do.
+        Id of the broker; None: any broker.
     make
-        Makes the request, anew for each attempt.
+        Builds the request. Called again for each attempt.
     """
 
     node_id: int | None
@@ -45,18 +45,18 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a call.
+    """Result of a call.
 
     Attributes
     ----------
     response
-        kafka-python's decoded response; None when there is none.
+        kafka-python's decoded response; None on an error.
     error
-        Why there is none, else None.
+        Why there is no response; None when there is one.
     at
-        When it was known.
+        When the result was received, in UTC.
     failed_node
-        The broker that did not answer; None when there is an answer, or the fault is not a broker's.
+        Id of the broker that did not answer; None when there is a response, or the error is not a broker's.
     """
 
     response: Any
@@ -66,22 +66,22 @@ class Answer:
 
 
 class BrokerCalls:
-    """Sends calls through one admin client and keeps account of brokers that do not answer.
+    """Sends calls through one admin client, and counts the failures of each broker.
 
     Parameters
     ----------
     client
         A ``KafkaAdminClient``.
     budget
-        Each request that is sent, repeats included, is taken from it.
+        Request budget. Each request takes from it, retries included.
     deadline
-        When it is over, what has not been asked yet is not asked any more.
+        After the deadline, no further request is sent.
     timeout_s
-        How long one request may take, connecting included.
+        Time limit of one request in seconds, connecting included.
     max_failures
-        How often a broker may not answer before it is left alone.
+        Number of failures after which a broker is skipped.
     broken
-        Brokers that are left alone from the beginning, and why.
+        Brokers to skip from the beginning, with the error.
     """
 
     def __init__(
@@ -94,14 +94,14 @@ class BrokerCalls:
         max_failures: int,
         broken: Mapping[int, str] | None = None,
     ) -> None:
-        # There is no public way to send a message of one's own, nor to send to many brokers at once.
+        # kafka-python has no public API to send custom messages, or to send to many brokers at once.
         self._manager = client._manager  # noqa: SLF001
         self._budget = budget
         self._deadline = deadline
         self._timeout_s = timeout_s
         self._max_failures = max_failures
         self._failures: Counter[int] = Counter()
-        # Jitter, nothing secret.
+        # For jitter and the choice of a broker: needs no cryptographic randomness.
         self._random = random.Random()  # noqa: S311
         self.broken: dict[int, str] = dict(broken or {})
 
@@ -114,7 +114,24 @@ class BrokerCalls:
         budget: RequestBudget | None = None,
         broken: Mapping[int, str] | None = None,
     ) -> BrokerCalls:
-        """Make calls within limits, whose time begins now; with a budget of their own unless one is given."""
+        """Build calls with these limits; the deadline begins now.
+
+        Parameters
+        ----------
+        client
+            A ``KafkaAdminClient``.
+        limits
+            Request rate, timeouts and deadline.
+        budget
+            Request budget; None: a new one of ``limits.requests_per_s``.
+        broken
+            Brokers to skip from the beginning, with the error.
+
+        Returns
+        -------
+        BrokerCalls
+            The calls.
+        """
         return cls(
             client,
             budget=budget or RequestBudget(limits.requests_per_s),
@@ -125,12 +142,17 @@ class BrokerCalls:
         )
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
-        """Make calls: of one broker one after another, of different brokers side by side.
+        """Send calls: one after another to the same broker, concurrently to different brokers.
+
+        Parameters
+        ----------
+        calls
+            The calls, in any order.
 
         Returns
         -------
         list of Answer
-            In the order of the calls. A broker's fault is an answer, never an exception.
+            In the order of the calls. A broker's error is an answer, never an exception.
         """
         if not calls:
             return []
@@ -138,12 +160,22 @@ class BrokerCalls:
         return answers
 
     def ask_any(self, make: Callable[[], Any]) -> Any:
-        """Ask any broker.
+        """Send one request to any broker.
+
+        Parameters
+        ----------
+        make
+            Builds the request. Called again for each attempt.
+
+        Returns
+        -------
+        object
+            kafka-python's decoded response.
 
         Raises
         ------
         kafka.errors.KafkaConnectionError
-            When none answers.
+            When no broker answers.
         """
         import kafka.errors
 
@@ -153,19 +185,53 @@ class BrokerCalls:
         return answer.response
 
     def brokers(self) -> list[int]:
-        """Ids of the cluster's brokers, in order."""
+        """Return the ids of the cluster's brokers, in order.
+
+        Returns
+        -------
+        list of int
+            Broker ids.
+        """
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
     def api_version(self, request: Any) -> int:
-        """The newest version of a request that the first broker and kafka-python both know."""
+        """Return the newest version of a request that both the first broker and kafka-python support.
+
+        Parameters
+        ----------
+        request
+            kafka-python's class of the request.
+
+        Returns
+        -------
+        int
+            The version.
+        """
         return int(self._manager.broker_version_data.api_version(request))
 
     def pause(self, attempt: int) -> None:
-        """Wait before asking again about what was answered with "not now", the longer the later."""
+        """Wait before a retry: exponential backoff with jitter.
+
+        Parameters
+        ----------
+        attempt
+            Number of the retry, from 1.
+        """
         self._manager.run(self._wait, self._backoff_s(attempt))
 
     def name_of(self, node_id: int) -> str:
-        """A broker as people know it."""
+        """Return a broker's name for messages.
+
+        Parameters
+        ----------
+        node_id
+            Id of the broker.
+
+        Returns
+        -------
+        str
+            Its id, with host and port when they are known.
+        """
         broker = self._manager.cluster.broker_metadata(node_id)
         return f"broker {node_id}" if broker is None else f"broker {node_id} ({broker.host}:{broker.port})"
 
@@ -225,14 +291,14 @@ class BrokerCalls:
                 sent = self._manager.send(call.make(), node_id=node, request_timeout_ms=timeout_ms)
                 return await self._manager.wait_for(sent, timeout_ms)
             except kafka.errors.NodeNotReadyError:
-                # It was not sent: the broker throttles us, or its connection was lost a moment ago.
+                # Not sent: the broker throttles the client, or its connection was just lost.
                 pause = max(_NOT_READY_S, self._manager.connection_delay(node))
                 if waited + pause >= ends_in:
                     raise
                 waited += pause
                 await self._wait(pause)
             except kafka.errors.KafkaTimeoutError:
-                # While a connection is being made, kafka-python would send what we no longer wait for.
+                # After connecting, kafka-python would still send a request whose result nobody awaits.
                 self._manager.close(node)
                 raise
 
@@ -258,7 +324,7 @@ class BrokerCalls:
 
 
 def _no_answer_errors() -> tuple[type[Exception], ...]:
-    """What kafka-python raises when a broker is not there, or not in time."""
+    """Errors that kafka-python raises when a broker cannot be reached, or does not answer in time."""
     import kafka.errors
 
     return (
@@ -272,7 +338,7 @@ def _no_answer_errors() -> tuple[type[Exception], ...]:
 
 
 def _told(error: Exception) -> str:
-    """An error in one line; kafka-python's begin with their names themselves."""
+    """An error in one line; the text of kafka-python's errors already begins with their name."""
     name, text = type(error).__name__, str(error)
     return (text if text.startswith(name) else f"{name}: {text}")[:300]
 

@@ -43,7 +43,7 @@ PROGRESS_STEP: Final = "observe: reading Kafka"
 
 @dataclass(frozen=True, slots=True)
 class ClusterInventory:
-    """Partitions and groups of a cluster, and the brokers to ask about them.
+    """Partitions and groups of a cluster, and the brokers that coordinate them.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class ClusterInventory:
     problems
         What could not be listed.
     broken
-        Brokers that are given up on, with the error.
+        Brokers to skip, with the error.
     """
 
     kafka_cluster_id: str

@@ -1,4 +1,4 @@
-"""Committed offsets of groups, asked of their coordinators, many groups a request."""
+"""Committed offsets of groups, read from their coordinators in batches of groups."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
     from evenlag.kafka.broker_requests import Answer, BrokerCalls
 
-# 50 groups of 100 partitions are 100 kB of an answer.
+# A response for 50 groups of 100 partitions has 100 kB.
 _GROUPS_A_REQUEST: Final = 50
-# The first version that takes many groups (KIP-709); later ones name topics by id.
+# The first version of OffsetFetch that accepts several groups (KIP-709); later ones name topics by id.
 _MANY_GROUPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Committed offsets: a row a group's partition.
+    """Committed offsets: one row per partition and group.
 
     Attributes
     ----------
     groups, topics
-        Names, as ``group`` and ``topic`` number them.
+        Names; ``group`` and ``topic`` are indices into them.
     group, topic, partition, offset, leader_epoch, read_at_us
         Columns: int32, int32, int32, int64, int32, and int64 in microseconds since the epoch.
     failed
-        Why a group's commits could not be read, by group.
+        By group id, why its commits could not be read.
     """
 
     groups: tuple[str, ...]
@@ -51,7 +51,7 @@ class Commits:
 
 
 class _Columns:
-    """Columns while answers come in: a piece for each topic of a group."""
+    """Collects columns from responses, one part for each topic of a group."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = {name: number for number, name in enumerate(topics)}
@@ -66,7 +66,7 @@ class _Columns:
     def add(self, group_id: str, topics: Sequence[Any], read_at_us: int) -> None:
         group = self._groups.setdefault(group_id, len(self._groups))
         for topic in topics:
-            # A commit whose topic is gone, or not looked at, has nothing to lag behind.
+            # A topic that is deleted or ignored has no log end to compute a lag with.
             if (number := self._topics.get(topic.name)) is None:
                 continue
             self._heads.append((group, number, read_at_us))
@@ -78,7 +78,7 @@ class _Columns:
     def finish(self, failed: dict[str, str]) -> Commits:
         heads = np.array(self._heads, dtype=np.int64).reshape(-1, 3).repeat(self._sizes, axis=0)
         offset = np.array(self._offset, dtype=np.int64)
-        # Any negative commit means none.
+        # A negative offset means no commit.
         kept = np.flatnonzero(offset >= 0)
         return Commits(
             groups=tuple(self._groups),
@@ -94,16 +94,21 @@ class _Columns:
 
 
 def read_commits(calls: BrokerCalls, coordinators: Mapping[str, int | str], topics: Sequence[str]) -> Commits:
-    """Read what groups have committed.
+    """Read the committed offsets of groups.
 
     Parameters
     ----------
     calls
-        To the brokers.
+        Requests to the cluster's brokers.
     coordinators
-        Each group's coordinator by its id, or why it has none.
+        By group id: the coordinator's broker id, or why it is unknown.
     topics
-        Topics that are looked at.
+        Topics whose commits are returned.
+
+    Returns
+    -------
+    Commits
+        The commits, and the errors of groups that could not be read.
     """
     columns = _Columns(topics)
     failed: dict[str, str] = {}
@@ -124,7 +129,7 @@ def _read_once(
     columns: _Columns,
     failed: dict[str, str],
 ) -> list[str]:
-    """Ask once; returns the groups whose coordinator has changed, or may have."""
+    """Send each request once; return the groups whose coordinator has changed, or may have."""
     by_node: dict[int, list[str]] = defaultdict(list)
     for group_id, node in sorted(coordinators.items()):
         if isinstance(node, str):
@@ -154,7 +159,7 @@ def _request(names: Sequence[str], *, is_one: bool) -> Callable[[], Any]:
     from kafka.protocol.consumer import OffsetFetchRequest
 
     if is_one:
-        # Brokers before 3.0.
+        # Brokers before 3.0 accept one group per request.
         return lambda: OffsetFetchRequest(
             group_id=names[0], topics=None, min_version=2, max_version=_MANY_GROUPS - 1
         )

@@ -1,4 +1,4 @@
-"""Connections to Kafka from the policy: TLS and SASL pass through, secrets are resolved here alone."""
+"""Connections to Kafka from the policy: TLS and SASL pass through, secrets are resolved only here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CLIENT_ID: Final = "evenlag"
 
-# A connection that is refused is worth asking again for a moment: a broker restarts.
+# A refused connection is retried for this time: the broker may be restarting.
 _BOOTSTRAP_TIMEOUT_MS: Final = 15_000
 _PROBE_TIMEOUT_S: Final = 2.0
 _LIBRDKAFKA_NAMES: Final = {
@@ -37,12 +37,34 @@ _HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 
 
 def request_timeout_s(cluster: ClusterSettings) -> float:
-    """How long a request may take, in seconds: as among the settings for kafka-python, else the cluster's."""
-    return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: settings.py looks
+    """Return the time limit of one request.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Returns
+    -------
+    float
+        Seconds: ``request_timeout_ms`` of the settings for kafka-python if set, else the cluster's.
+    """
+    return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: checked by settings.py
 
 
 def reading_limits(cluster: ClusterSettings) -> ReadingLimits:
-    """How gently a cluster is read; a reading takes as long as four requests may, and what pacing adds."""
+    """Return the limits of a snapshot.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Returns
+    -------
+    ReadingLimits
+        Limits with a deadline of four request timeouts; waits of the rate limit do not count.
+    """
     timeout_s = request_timeout_s(cluster)
     return ReadingLimits(
         requests_per_s=cluster.reading.requests_per_s,
@@ -55,12 +77,22 @@ def reading_limits(cluster: ClusterSettings) -> ReadingLimits:
 def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
     """Build the keyword arguments for any kafka-python client of a cluster.
 
-    The result holds secrets: it is for the client's constructor only, never for logs, tables or arguments.
+    The result contains secrets: pass it only to the client's constructor, never to logs, tables or arguments.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Returns
+    -------
+    dict
+        Keyword arguments by name.
 
     Raises
     ------
     SecretError
-        When a secret that the policy refers to is not there.
+        When a secret that the policy refers to does not exist.
     """
     resolved = {
         name: value.resolve() if isinstance(value, SecretRef) else value
@@ -68,7 +100,7 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
     }
     return {
         "request_timeout_ms": cluster.request_timeout_ms,
-        # Nobody who cannot be reached is waited for longer than for an answer.
+        # Connecting takes no longer than a request may.
         "bootstrap_timeout_ms": min(_BOOTSTRAP_TIMEOUT_MS, round(1000 * request_timeout_s(cluster))),
         **resolved,
         "bootstrap_servers": list(cluster.bootstrap_servers),
@@ -77,25 +109,45 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
 
 
 def librdkafka_settings(cluster: ClusterSettings) -> dict[str, Any]:
-    """The same connection as confluent-kafka's clients take it; holds secrets, as above.
+    """Build the settings for confluent-kafka's clients; they contain secrets.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Returns
+    -------
+    dict
+        librdkafka's settings by name.
 
     Raises
     ------
     JobError
-        When a setting has no counterpart there.
+        When librdkafka has no equivalent of a setting.
     SecretError
-        When a secret that the policy refers to is not there.
+        When a secret that the policy refers to does not exist.
     """
     return to_librdkafka(kafka_client_settings(cluster))
 
 
 def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
-    """How to connect, as keyword arguments of kafka-python's clients, in confluent-kafka's words.
+    """Convert connection settings from kafka-python's names to librdkafka's.
+
+    Parameters
+    ----------
+    client
+        Keyword arguments of a kafka-python client.
+
+    Returns
+    -------
+    dict
+        The settings that are needed to connect; timeouts and sizes are left out.
 
     Raises
     ------
     JobError
-        When a setting has no counterpart there.
+        When librdkafka has no equivalent of a setting.
 
     Examples
     --------
@@ -105,7 +157,7 @@ def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(
         name
         for name in client
-        # All else (times, sizes) is kafka-python's own tuning, and not needed to connect.
+        # The others (timeouts, sizes) tune kafka-python and are not needed to connect.
         if name.startswith(_HOW_TO_CONNECT) and name not in {*_LIBRDKAFKA_NAMES, "ssl_check_hostname"}
     )
     if unknown:
@@ -122,16 +174,26 @@ def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
-    """Turn kafka-python's errors into ones that say which cluster and what to do.
+    """Convert kafka-python's errors into errors that name the cluster's servers and a remedy.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Yields
+    ------
+    None
+        Errors in the block are converted.
 
     Raises
     ------
     KafkaAuthenticationError
-        When credentials or certificates were refused.
+        When the brokers reject the credentials or certificates.
     KafkaUnreachableError
-        When nobody answered.
+        When no broker answers.
     JobError
-        For a setting that kafka-python does not know.
+        For a setting that kafka-python does not support.
     """
     import kafka.errors
 
@@ -151,7 +213,7 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
         raise JobError(f"kafka-python does not take these settings for {servers}: {error}") from error
     except (kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, OSError) as error:
         if _is_secured(cluster) and any(map(_accepts_connections, cluster.bootstrap_servers)):
-            # kafka-python tells a refused handshake and a dead port alike, as a timeout.
+            # kafka-python reports both a rejected handshake and a closed port as a timeout.
             raise KafkaAuthenticationError(
                 f"{servers} takes connections and then ends them: check security_protocol, the certificates "
                 "and the credentials"
@@ -168,14 +230,36 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
 
 @contextmanager
 def admin_client(cluster: ClusterSettings) -> Iterator[Any]:
-    """Hold a ``KafkaAdminClient`` of a cluster; errors are those of :func:`kafka_errors`."""
+    """Open a ``KafkaAdminClient`` of a cluster.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+
+    Yields
+    ------
+    KafkaAdminClient
+        The connected client. Errors are those of :func:`kafka_errors`.
+    """
     settings = kafka_client_settings(cluster)
     with kafka_errors(cluster), open_admin_client(settings) as client:
         yield client
 
 
 def kafka_cluster_id(client: Any) -> str:
-    """Ask the brokers for the cluster's id."""
+    """Return the cluster id that the brokers report.
+
+    Parameters
+    ----------
+    client
+        A ``KafkaAdminClient``.
+
+    Returns
+    -------
+    str
+        The cluster id.
+    """
     return str(client.describe_cluster()["cluster_id"])
 
 

@@ -61,7 +61,7 @@ def find_coordinators(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str,
 
 
 def refresh_coordinators(calls: BrokerCalls, group_ids: Collection[str]) -> dict[str, int | str]:
-    """Find coordinators again, without the groups whose coordinator is given up on.
+    """Find coordinators again, without the groups whose coordinator is skipped.
 
     Parameters
     ----------

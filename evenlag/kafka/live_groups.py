@@ -65,7 +65,7 @@ def read_live_groups(
     client
         A ``KafkaAdminClient``.
     group_types
-        Expected type of each group, by its id. A group that does not exist, or has another type by now, is
+        Expected type of each group, by its id. A group that does not exist, or has another type, is
         returned with state ``Dead``.
     limits
         Request rate, timeouts and deadline.

@@ -1,4 +1,4 @@
-"""Offsets of partitions, asked of their leaders: log starts before the commits are read, ends after them."""
+"""Offsets of partitions, read from their leaders: log starts before the commits, log ends after them."""
 
 from __future__ import annotations
 
@@ -19,43 +19,71 @@ if TYPE_CHECKING:
     from evenlag.kafka.broker_requests import Answer, BrokerCalls
     from evenlag.kafka.topic_metadata import Partitions
 
-# Long enough that few requests do, short enough that none keeps a broker's thread for long.
+# Few requests, and none of them occupies a broker's thread for long.
 _PARTITIONS_A_REQUEST: Final = 2_000
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 _READ_UNCOMMITTED: Final = 0
 _READ_COMMITTED: Final = 1
-# "Not now" or "not me": the leader has changed, or has just become it.
+# Retriable errors: the leader has changed, or was just elected.
 _MOVED_ERRORS: Final = (5, 6, 9, 56, 74, 75, 78)
 NOT_READ: Final = -1
 
 
 @dataclass(slots=True)
 class Errors:
-    """Why rows could not be read: row → 0 for no error, else 1 + the number of its text."""
+    """Errors by row: 0 for no error, else 1 + the index of the text.
+
+    Attributes
+    ----------
+    code
+        Row → code, int32.
+    texts
+        Distinct error texts.
+    """
 
     code: NDArray[np.int32]
     texts: list[str] = field(default_factory=list)
 
     def put(self, rows: NDArray[np.int64], text: str) -> None:
-        """Set down an error for rows."""
+        """Record an error for rows.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64.
+        text
+            The error; replaces an earlier one.
+        """
         if text not in self.texts:
             self.texts.append(text)
         self.code[rows] = 1 + self.texts.index(text)
 
     def clear(self, rows: NDArray[np.int64]) -> None:
-        """Take errors of rows away."""
+        """Remove the errors of rows.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64.
+        """
         self.code[rows] = 0
 
     def merge(self, other: Errors) -> None:
-        """Take over the errors of rows that have none yet."""
+        """Copy the errors of other rows to the same rows here, unless these have an error already.
+
+        Parameters
+        ----------
+        other
+            Errors of as many rows.
+        """
         for number, text in enumerate(other.texts, start=1):
             if len(rows := np.flatnonzero((other.code == number) & (self.code == 0))):
                 self.put(rows, text)
 
     @property
     def num_rows(self) -> int:
-        """Rows with an error."""
+        """Number of rows with an error."""
         return int(np.count_nonzero(self.code))
 
 
@@ -68,7 +96,7 @@ class Offsets:
     offset
         Row → offset, int64; -1: not read.
     read_at_us
-        Row → when its broker answered, microseconds since the epoch, int64; 0: not read.
+        Row → when the broker answered, int64 in microseconds since the epoch; 0: not read.
     errors
         Why offsets are missing.
     """
@@ -78,7 +106,18 @@ class Offsets:
     errors: Errors
 
     def take(self, rows: NDArray[np.int64]) -> Offsets:
-        """These rows alone."""
+        """Return some of the rows.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64.
+
+        Returns
+        -------
+        Offsets
+            These rows, in the order of ``rows``.
+        """
         return Offsets(
             self.offset[rows],
             self.read_at_us[rows],
@@ -87,7 +126,18 @@ class Offsets:
 
 
 def no_offsets(num_rows: int) -> Offsets:
-    """Offsets of which none has been read."""
+    """Return offsets of which none has been read.
+
+    Parameters
+    ----------
+    num_rows
+        Number of rows.
+
+    Returns
+    -------
+    Offsets
+        Rows with offset -1, time 0 and no error.
+    """
     return Offsets(
         np.full(num_rows, NOT_READ, dtype=np.int64),
         np.zeros(num_rows, dtype=np.int64),
@@ -96,19 +146,40 @@ def no_offsets(num_rows: int) -> Offsets:
 
 
 def read_log_starts(calls: BrokerCalls, partitions: Partitions) -> Offsets:
-    """Read the first offsets that are there."""
+    """Read log start offsets.
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
+    partitions
+        The partitions.
+
+    Returns
+    -------
+    Offsets
+        Offset of each row of ``partitions``.
+    """
     (starts,) = _read(calls, partitions, ((_EARLIEST, _READ_UNCOMMITTED),))
     return starts
 
 
 def read_ends(calls: BrokerCalls, partitions: Partitions) -> tuple[Offsets, Offsets]:
-    """Read last stable offsets, then high watermarks; then look whether a topic became another.
+    """Read last stable offsets, then high watermarks, then check that each topic is still the same.
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
+    partitions
+        The partitions.
 
     Returns
     -------
     tuple of Offsets
-        Last stable offsets, high watermarks. The latter's errors tell of topics too that were deleted, or
-        deleted and created again, since ``partitions`` was read: their numbers belong to two histories.
+        Last stable offsets and high watermarks, for each row of ``partitions``. The errors of the latter
+        include topics that were deleted, or deleted and created again, since ``partitions`` was read: their
+        offsets belong to two different logs.
     """
     stable, ends = _read(calls, partitions, ((_LATEST, _READ_COMMITTED), (_LATEST, _READ_UNCOMMITTED)))
     found, why = read_topics(calls, partitions.names)
@@ -128,7 +199,7 @@ def read_ends(calls: BrokerCalls, partitions: Partitions) -> tuple[Offsets, Offs
 def _read(
     calls: BrokerCalls, partitions: Partitions, specs: tuple[tuple[int, int], ...]
 ) -> tuple[Offsets, ...]:
-    """Read offsets by (timestamp, isolation level); of one partition in the order of ``specs``."""
+    """Read offsets by (timestamp, isolation level); for each partition in the order of ``specs``."""
     results = tuple(no_offsets(len(partitions)) for _ in specs)
     leader = partitions.leader.copy()
     pending = [np.arange(len(partitions)) for _ in specs]
@@ -140,7 +211,7 @@ def _read(
                 calls, sorted({partitions.names[n] for n in partitions.topic[rows].tolist()})
             )
             leader[rows] = leaders_of(partitions, rows, found)
-            # Who is left alone and still leads will not be asked again.
+            # Skip the partitions whose leader is still a broken broker.
             asked = ~np.isin(leader, list(calls.broken))
             pending = [part[asked[part]] for part in pending]
         pending = _read_once(calls, partitions, specs, leader, pending, results)
@@ -157,7 +228,7 @@ def _read_once(
     pending: list[NDArray[np.int64]],
     results: tuple[Offsets, ...],
 ) -> list[NDArray[np.int64]]:
-    """Ask once; returns by spec the rows whose leader has changed, or may have."""
+    """Send each request once; return by spec the rows whose leader has changed, or may have."""
     asked: list[tuple[int, NDArray[np.int64]]] = []
     planned: list[Call] = []
     for which, (timestamp, level) in enumerate(specs):
@@ -206,7 +277,7 @@ def _request(
 def _take_answer(
     partitions: Partitions, rows: NDArray[np.int64], answer: Answer, result: Offsets
 ) -> NDArray[np.int64]:
-    """Put an answer's offsets down; returns the rows whose leader has changed, or may have."""
+    """Store the offsets of a response; return the rows whose leader has changed, or may have."""
     if answer.response is None:
         result.errors.put(rows, str(answer.error))
         return rows[:0] if answer.failed_node is None else rows
@@ -215,7 +286,7 @@ def _take_answer(
     number = np.array([first + part.partition_index for first, part in parts], dtype=np.int64)
     code = np.array([part.error_code for _, part in parts], dtype=np.int64)
     offset = np.array([part.offset for _, part in parts], dtype=np.int64)
-    # Positions among `rows` of what was answered, in the answer's order.
+    # Positions in `rows` of the partitions in the response, in its order.
     keys = _keys(partitions, rows)
     at = rows[np.searchsorted(keys, number)]
     result.errors.put(rows, "not read")
@@ -229,10 +300,10 @@ def _take_answer(
 
 
 def _first_rows(partitions: Partitions, rows: NDArray[np.int64]) -> Mapping[str, int]:
-    """A number for each topic, so that adding a partition's number gives its key."""
+    """Return the key of each topic's partition 0; adding a partition number gives that partition's key."""
     return {partitions.names[which]: which << 32 for which in np.unique(partitions.topic[rows]).tolist()}
 
 
 def _keys(partitions: Partitions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ascending keys of rows: topic, then partition number."""
+    """Return the ascending keys of rows: topic, then partition number."""
     return (partitions.topic[rows].astype(np.int64) << 32) + partitions.number[rows]

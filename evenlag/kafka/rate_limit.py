@@ -1,4 +1,4 @@
-"""How many requests a reading may send, and how long it may take."""
+"""Request rate and deadline of a snapshot."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadingLimits:
-    """How gently one process reads.
+    """Limits of one snapshot, or one executor's part of it.
 
     Attributes
     ----------
     requests_per_s
-        Requests to all brokers together.
+        Request rate, over all brokers.
     request_timeout_s
-        How long one request may take, connecting included.
+        Time limit of one request in seconds, connecting included.
     max_broker_failures
-        How often a broker may not answer before it is left alone.
+        Number of failures after which a broker is skipped.
     deadline_s
-        How long it may take in all; what is not read by then is not known.
+        Time limit in seconds; what is not read by then is unknown.
     """
 
     requests_per_s: float = 100.0
@@ -33,22 +33,22 @@ class ReadingLimits:
 
 
 class RequestBudget:
-    """A token bucket: over any ``t`` seconds at most ``requests_per_s * (t + 1)`` requests, at least one.
+    """A token bucket: in any ``t`` seconds at most ``requests_per_s * (t + 1)`` requests, and at least one.
 
     Parameters
     ----------
     requests_per_s
-        How fast it fills; it holds the requests of one second, and never less than one.
+        Refill rate. The bucket's size is the requests of one second, at least one.
     is_full
-        Whether it begins full. One that continues another's reading begins empty, so that a reading in
-        several steps has its one second in advance only once.
+        Whether the bucket is full at the beginning. When a process continues a snapshot, it begins with an
+        empty bucket, so that a snapshot in several steps gets the initial burst only once.
     clock
-        Seconds that only grow.
+        Monotonic clock in seconds.
 
     Attributes
     ----------
     num_requests : int
-        Requests that were taken.
+        Number of requests taken.
 
     Examples
     --------
@@ -69,11 +69,17 @@ class RequestBudget:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between requests when nothing is left over."""
+        """Seconds between requests when the bucket is empty."""
         return 1.0 / self._rate
 
     def take(self) -> float:
-        """Take the right to send one request; returns how many seconds it must still wait."""
+        """Take one request from the budget.
+
+        Returns
+        -------
+        float
+            Seconds to wait before the request is sent.
+        """
         now = self._clock()
         self._tokens = min(self._size, self._tokens + (now - self._seen_at) * self._rate)
         self._seen_at = now
@@ -83,7 +89,15 @@ class RequestBudget:
 
 
 class Deadline:
-    """A moment by which reading must end, so that one slow broker cannot hold up a run for ever."""
+    """A time limit, so that one slow broker cannot block a run forever.
+
+    Parameters
+    ----------
+    seconds
+        Time until the deadline.
+    clock
+        Monotonic clock in seconds.
+    """
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -91,14 +105,20 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether the moment has passed."""
+        """Whether the deadline has passed."""
         return self.left_s <= 0
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; below 0 when it is over."""
+        """Seconds until the deadline; negative after it."""
         return self._end - self._clock()
 
     def extend(self, seconds: float) -> None:
-        """Put it off: time that was waited for our own sake is not the brokers'."""
+        """Extend the deadline: waits of the rate limit do not count.
+
+        Parameters
+        ----------
+        seconds
+            Time to add.
+        """
         self._end += seconds

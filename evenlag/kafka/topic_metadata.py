@@ -1,4 +1,4 @@
-"""Topics and their partitions, as arrays: a row a partition."""
+"""Topics and their partitions as arrays, one row per partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evenlag.kafka.broker_requests import BrokerCalls
 
 _TOPICS_A_REQUEST: Final = 500
-# What a partition's leader is while it has none.
+# Leader of a partition without a leader.
 NO_LEADER: Final = -1
 
 
@@ -28,13 +28,13 @@ class Partitions:
     Attributes
     ----------
     names, ids
-        Of each topic, ordered by name.
+        Name and id of each topic, ordered by name.
     topic
-        Row → number of its topic, int32, ascending.
+        Row → index of its topic, int32, ascending.
     number
         Row → partition number, int32, ascending within a topic.
     leader
-        Row → broker that leads it, int32; -1: none.
+        Row → broker id of its leader, int32; -1: none.
     """
 
     names: tuple[str, ...]
@@ -44,11 +44,22 @@ class Partitions:
     leader: NDArray[np.int32]
 
     def __len__(self) -> int:
-        """How many partitions there are."""
+        """Return the number of partitions."""
         return len(self.topic)
 
     def take(self, rows: NDArray[np.int64]) -> Partitions:
-        """These rows alone, with the topics they need; ``rows`` ascend."""
+        """Return some of the rows, with their topics.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64, ascending.
+
+        Returns
+        -------
+        Partitions
+            These rows; topics without a row are left out.
+        """
         kept, topic = np.unique(self.topic[rows], return_inverse=True)
         return Partitions(
             names=tuple(self.names[old] for old in kept.tolist()),
@@ -59,7 +70,18 @@ class Partitions:
         )
 
     def rows_by_topic(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int32]]]:
-        """The rows' topics with their partition numbers, as requests name them; ``rows`` ascend."""
+        """Return the partition numbers of rows by topic, as requests need them.
+
+        Parameters
+        ----------
+        rows
+            Indices of rows, int64, ascending.
+
+        Returns
+        -------
+        list of tuple
+            (topic name, partition numbers as int32).
+        """
         topic = self.topic[rows]
         starts = np.flatnonzero(np.diff(topic, prepend=-1))
         numbers = np.split(self.number[rows], starts[1:])
@@ -70,16 +92,16 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a cluster says about itself.
+    """Metadata that a cluster reports.
 
     Attributes
     ----------
     cluster_id
-        The cluster's id.
+        The cluster id.
     partitions
-        Of all topics that were asked for and could be read.
+        Partitions of the requested topics that could be read.
     failed
-        Why a topic could not be read, by name.
+        By topic name, why it could not be read.
     """
 
     cluster_id: str
@@ -88,7 +110,19 @@ class Metadata:
 
 
 def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> Metadata:
-    """Read all topics but Kafka's own and the ignored ones.
+    """Read the partitions of all topics, without Kafka's internal topics.
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
+    ignored
+        Names of topics to leave out.
+
+    Returns
+    -------
+    Metadata
+        The partitions, and the errors of topics.
 
     Raises
     ------
@@ -110,13 +144,20 @@ def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> 
 
 
 def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-    """Look at topics again.
+    """Read the metadata of topics by name.
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
+    names
+        Names of the topics.
 
     Returns
     -------
     tuple
-        The topics that are there as kafka-python decodes them, by name; and why others are not known
-        (None: they are not there).
+        The existing topics by name, as kafka-python decodes them; and the error if a request failed. Without
+        an error, a topic that is missing does not exist.
     """
     from kafka.protocol.metadata import MetadataRequest
 
@@ -144,7 +185,22 @@ def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any
 def leaders_of(
     partitions: Partitions, rows: NDArray[np.int64], found: Mapping[str, Any]
 ) -> NDArray[np.int32]:
-    """The brokers that lead rows by a new look at their topics, int32; -1: none; unseen ones as they were."""
+    """Return the leaders of rows by newer metadata.
+
+    Parameters
+    ----------
+    partitions
+        The partitions.
+    rows
+        Indices of rows, int64.
+    found
+        Topics by name, as :func:`read_topics` returns them.
+
+    Returns
+    -------
+    ndarray
+        Broker ids, int32; -1: none. Rows of topics that are not in ``found`` keep their leader.
+    """
     leaders = partitions.leader[rows]
     for which in np.unique(partitions.topic[rows]).tolist():
         topic = found.get(partitions.names[which])
@@ -186,7 +242,18 @@ def partitions_of(topics: Sequence[Any]) -> Partitions:
 
 
 def error_name(code: int) -> str:
-    """Kafka's error as kafka-python names it."""
+    """Return kafka-python's name of a Kafka error.
+
+    Parameters
+    ----------
+    code
+        Error code of a response.
+
+    Returns
+    -------
+    str
+        Name of the error's class.
+    """
     import kafka.errors
 
     return str(kafka.errors.for_code(code).__name__)

@@ -1,1 +1,1 @@
-"""The Delta lake without a JVM: table contracts, locations, reads, and small writes."""
+"""The lake: contracts of its tables, and reads and writes without a JVM."""

@@ -1,4 +1,4 @@
-"""Table contracts as Arrow schemas, for what is read and written without a JVM."""
+"""Table contracts as Arrow schemas, for reads and writes without a JVM."""
 
 from __future__ import annotations
 
@@ -16,14 +16,35 @@ _NESTED: Final = re.compile(r"^(ARRAY|STRUCT)<(.*)>$", re.DOTALL)
 
 @cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """Build the Arrow schema of a table's contract, columns in its order, all nullable."""
+    """Build the Arrow schema of a table's contract: columns in its order, all nullable.
+
+    Parameters
+    ----------
+    table
+        The contract.
+
+    Returns
+    -------
+    pyarrow.Schema
+        The schema; cached per table.
+    """
     import pyarrow as pa
 
     return pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
 
 
 def arrow_type(ddl: str) -> pa.DataType:
-    """Translate a type of Spark SQL's DDL, as the contracts use it, into Arrow's.
+    """Convert a type of a contract, in Spark SQL's DDL, to Arrow's type.
+
+    Parameters
+    ----------
+    ddl
+        The type, e.g. ``ARRAY<STRING>``.
+
+    Returns
+    -------
+    pyarrow.DataType
+        The type.
 
     Raises
     ------
@@ -54,7 +75,7 @@ def arrow_type(ddl: str) -> pa.DataType:
 
 
 def _split_fields(inner: str) -> list[str]:
-    """Split at the commas that stand in no nested type."""
+    """Split at the commas outside of nested types."""
     fields, depth, start = [], 0, 0
     for position, character in enumerate(inner):
         depth += {"<": 1, ">": -1}.get(character, 0)

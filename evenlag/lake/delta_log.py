@@ -1,7 +1,7 @@
-"""Delta's log of a table, read without a JVM: the table's files, or one line about the error.
+"""Reads a table's Delta log without a JVM: the table's files, or an error of one line.
 
-A table without log and data does not exist yet. A table whose log is missing, damaged or incomplete contains
-rows that no reader would return, which is an error.
+A table without log and data does not exist yet. If the log of a table is missing, damaged or incomplete, the
+table contains rows that no reader would return, which is an error.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 def open_log(paths: LakePaths, table: Table) -> Any | None:
     """Open a table at its newest version.
 
+    Parameters
+    ----------
+    paths
+        The lake.
+    table
+        The table.
+
     Returns
     -------
     deltalake.DeltaTable or None
@@ -45,11 +52,11 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
     Raises
     ------
     OldLakeError
-        When a development version wrote the lake.
+        If a development version wrote the lake.
     LakeSchemeError
-        When deltalake does not support the lake's URI scheme.
+        If deltalake does not support the lake's URI scheme.
     LakeError
-        When there is data without a log, or the log cannot be read.
+        If there is data without a log, or the log cannot be read.
     """
     _check_lake(paths)
     deltalake = _deltalake()
@@ -71,7 +78,7 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
 
 @cache
 def _check_lake(paths: LakePaths) -> None:
-    """Check once per process that no development version wrote a lake; a refusal is not cached."""
+    """Check once per process that no development version wrote a lake; an error is not cached."""
     refuse_old_lake(paths.root, lambda name: _find_columns(paths, name))
 
 
@@ -79,7 +86,7 @@ def _find_columns(paths: LakePaths, name: str) -> list[str] | None:
     if not paths.may_have_log(name):
         return None
     deltalake = _deltalake()
-    # A table that is damaged or out of reach is reported when it is opened for its rows.
+    # A damaged or unreachable table is reported when it is opened for its rows.
     with suppress(LakeError), lake_errors(paths, name, "its log"):
         return [field.name for field in deltalake.DeltaTable(paths.folder(name)).schema().fields]
     return None
@@ -88,10 +95,24 @@ def _find_columns(paths: LakePaths, name: str) -> list[str] | None:
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
     """Read the data files of a table, one per row: path, size, partition values and statistics.
 
+    Parameters
+    ----------
+    delta
+        The table, from :func:`open_log`.
+    paths
+        The lake.
+    table
+        The table.
+
+    Returns
+    -------
+    pyarrow.Table
+        Add actions of the log, flattened: ``path``, ``size_bytes``, ``partition.…``, ``min.…``, ``max.…``.
+
     Raises
     ------
     LakeError
-        When the log cannot be read, or a part of it is missing.
+        If the log cannot be read, or a part of it is missing.
     """
     import pyarrow as pa
 
@@ -104,12 +125,26 @@ def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
 
 @contextmanager
 def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
-    """Convert any exception of a read into one line that names the table and its lake.
+    """Convert any exception of a read to an error of one line that names the table and its lake.
+
+    Parameters
+    ----------
+    paths
+        The lake.
+    table_name
+        The table, for the message.
+    part
+        What is read, for the message.
+
+    Yields
+    ------
+    None
+        Errors of evenlag pass unchanged.
 
     Raises
     ------
     LakeError
-        For any other exception, including a panic of Rust code, which is no ``Exception`` in Python.
+        For any other exception, including a panic of Rust code, which is not an ``Exception`` in Python.
     """
     try:
         yield
@@ -127,6 +162,11 @@ def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     r"""Return an error message on one line: without colours and stack frames, limited in length.
 
+    Parameters
+    ----------
+    error
+        The error.
+
     Examples
     --------
     >>> one_line(OSError("no way\n  \x1b[31m↳\x1b[0m closed\n   0: <unknown>"))
@@ -139,18 +179,25 @@ def one_line(error: BaseException) -> str:
         text = line.strip().removeprefix("↳").strip()
         if text:
             parts.append("".join(sign if sign.isprintable() else "?" for sign in text))
-    # Debug output of Rust objects is of no use to the reader.
+    # Debug output of Rust objects does not help users.
     told = ": ".join(parts).partition(": ParsedLogPath")[0] or type(error).__name__
     return told if len(told) <= _MESSAGE_LENGTH else f"{told[:_MESSAGE_LENGTH]}..."
 
 
 def check_log_is_there(paths: LakePaths, table: Table) -> None:
-    """Refuse a local table that has data files but no log folder; Spark creates that folder first.
+    """Reject a local table that has data files but no log folder; Spark creates that folder first.
+
+    Parameters
+    ----------
+    paths
+        The lake.
+    table
+        The table.
 
     Raises
     ------
     LakeError
-        Naming the table and the folder.
+        From ``_lost_log``; names the table and the folder.
     """
     if not paths.is_local:
         return
@@ -160,10 +207,10 @@ def check_log_is_there(paths: LakePaths, table: Table) -> None:
 
 
 def _log_that_came_late(paths: LakePaths, table: Table) -> Any | None:
-    """Return None for a local table that does not exist yet; raise if its log is gone."""
+    """Return None for a local table that does not exist yet; raise an error if its log is missing."""
     if not _has_data(paths.local_root / table.name) or _is_being_written(paths, table):
         return None
-    # Its first write may have finished since the log was opened.
+    # The first write may have finished since the log was opened.
     deltalake = _deltalake()
     try:
         return deltalake.DeltaTable(paths.table(table))
@@ -198,12 +245,19 @@ def _is_being_written(paths: LakePaths, table: Table) -> bool:
 
 
 def check_protocol(delta: Any, table: Table) -> None:
-    """Refuse a table that needs a newer reader, e.g. to skip deleted rows.
+    """Reject a table that needs a newer reader, e.g. to skip deleted rows.
+
+    Parameters
+    ----------
+    delta
+        The table, from :func:`open_log`.
+    table
+        The contract.
 
     Raises
     ------
     SchemaError
-        Naming the table and both versions.
+        Names the table and both versions.
     """
     needed = delta.protocol().min_reader_version
     if needed > PROTOCOL[0]:
@@ -214,12 +268,12 @@ def check_protocol(delta: Any, table: Table) -> None:
 
 
 def _check_complete(log: Path, version: int, num_files: int) -> None:
-    """Compare with Spark's checksum file of the commit: a log that is cut between two lines still parses.
+    """Compare to Spark's checksum file of the commit: a log that is truncated between two lines still parses.
 
     Raises
     ------
     ValueError
-        When files are missing.
+        If files are missing.
     """
     note = log / f"{version:020d}.crc"
     try:

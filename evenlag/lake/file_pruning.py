@@ -1,8 +1,8 @@
-"""Which files of a table may have rows that fulfil filters: by what the log says for certain, and no more.
+"""File pruning: selects the files of a table that may have rows which match filters.
 
-A file's partition values hold for each of its rows. Its minimum and maximum bound its rows, but they may be
-missing: Spark writes none for booleans, and none for strings whose first 32 characters have no successor.
-What is missing rules out nothing. Rows are filtered after this, by their own values.
+A file's partition values apply to all its rows. Its minimum and maximum bound its rows, but they may be
+missing: Spark writes none for booleans, and none for strings whose first 32 characters have no successor. A
+missing bound excludes nothing. The rows are filtered by their own values afterwards.
 """
 
 from __future__ import annotations
@@ -22,23 +22,28 @@ Filter = tuple[str, str, Any]
 
 
 def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -> pa.Table:
-    """Keep the files that may have a row which fulfils all filters.
+    """Select the files that may have a row which matches all filters.
 
     Parameters
     ----------
     actions
-        A row per file, as :func:`evenlag.lake.delta_log.read_actions` gives them.
+        One row per file, as :func:`evenlag.lake.delta_log.read_actions` returns them.
     schema
-        The contract's, for the types of the values.
+        The contract's schema, for the types of the values.
     filters
         As for :meth:`evenlag.lake.reader.LakeReader.read`.
+
+    Returns
+    -------
+    pyarrow.Table
+        The selected rows of `actions`.
     """
     import pyarrow.compute as pc
 
     for column, operator, value in filters:
         kind = schema.field(column).type
         if (name := f"partition.{column}") in actions.column_names:
-            # Null fulfils no comparison.
+            # Null matches no comparison.
             kept = pc.fill_null(compare(actions[name], operator, value, kind), False)
         else:
             kept = _by_bounds(actions, column, operator, value, kind)
@@ -48,12 +53,28 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
 
 
 def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
-    """Compare an expression or an array of values with a value of the type `kind`; null gives null.
+    """Compare an expression or an array of values to a value; null gives null.
+
+    Parameters
+    ----------
+    left
+        An Arrow expression or array.
+    operator
+        ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` or ``in``.
+    value
+        The value; for ``in``, values.
+    kind
+        Type of the value.
+
+    Returns
+    -------
+    pyarrow.compute.Expression or pyarrow.Array
+        An expression for an expression, otherwise booleans.
 
     Raises
     ------
     ValueError
-        For an operator that there is not.
+        For an unknown operator.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -62,7 +83,7 @@ def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
         # A null among the values equals nothing, not even null.
         given = [one for one in value if one is not None]
         if given and pa.types.is_floating(kind):
-            # Arrow's look-up goes by the bits: to it NaN is NaN, and 0.0 is not -0.0.
+            # Arrow's lookup compares bits: it treats NaN as equal to NaN, and 0.0 as different from -0.0.
             return reduce(or_, (compare(left, "=", one, kind) for one in given))
         values = pa.array(given, kind)
         is_expression = isinstance(left, pc.Expression)
@@ -81,12 +102,12 @@ def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
 
 
 def _by_bounds(actions: pa.Table, column: str, operator: str, value: Any, kind: pa.DataType) -> Any:
-    """Whether each file may have such a row, by minimum and maximum; None when they decide nothing."""
+    """Whether each file may have a matching row, by minimum and maximum; None if they exclude nothing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     low, high = f"min.{column}", f"max.{column}"
-    # Bounds of doubles say nothing of NaN; those of booleans are not worth having.
+    # Bounds of doubles do not cover NaN; those of booleans exclude too little.
     is_ordered = pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind)
     if not is_ordered or low not in actions.column_names or high not in actions.column_names:
         return None
@@ -95,7 +116,7 @@ def _by_bounds(actions: pa.Table, column: str, operator: str, value: Any, kind: 
         return None
     least, greatest = actions[low].cast(kind), actions[high].cast(kind)
     if pa.types.is_timestamp(kind):
-        # The log keeps milliseconds and cuts off the rest, so the maximum may be up to one more.
+        # The log truncates to milliseconds, so the maximum may be up to one millisecond larger.
         greatest = pc.add(greatest, pa.scalar(timedelta(milliseconds=1), pa.duration("us")))
     reaches_down = {
         "<": lambda: pc.less(least, pa.scalar(value, kind)),

@@ -22,29 +22,29 @@ LOG_FOLDER: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class LakePaths:
-    """The paths of one lake.
+    """Paths of one lake.
 
     Attributes
     ----------
     root
-        A local path, a ``file:`` URI, or any URI that Hadoop's file systems know.
+        A local path, a ``file:`` URI, or any URI that Hadoop's file systems support.
     """
 
     root: str
 
     @property
     def is_local(self) -> bool:
-        """Return whether the lake is a folder of this machine."""
+        """Whether the lake is a folder of this machine."""
         return urlparse(self.root).scheme in {"", "file"}
 
     @property
     def local_root(self) -> Path:
-        """Return the folder of a local lake.
+        """The folder of a local lake.
 
         Raises
         ------
         LakeError
-            When the lake is not local.
+            If the lake is not local.
         """
         if not self.is_local:
             raise LakeError(f"the lake {self.root} is not a local folder")
@@ -52,17 +52,35 @@ class LakePaths:
         return Path(unquote(parsed.path) if parsed.scheme else self.root).absolute()
 
     def table(self, table: Table) -> str:
-        """Return the folder of a table, in the form that Spark and deltalake both accept."""
+        """Return the folder of a table, in the form that both Spark and deltalake accept.
+
+        Parameters
+        ----------
+        table
+            The table.
+        """
         return self.folder(table.name)
 
     def folder(self, name: str) -> str:
-        """Return a folder under the root, in the form that Spark and deltalake both accept."""
+        """Return a folder under the root, in the form that both Spark and deltalake accept.
+
+        Parameters
+        ----------
+        name
+            Name of the folder.
+        """
         if self.is_local:
             return str(self.local_root / name)
         return f"{self.root.rstrip('/')}/{name}"
 
     def may_have_log(self, name: str) -> bool:
-        """Return whether a folder under the root may be a Delta table; only exact on a local lake."""
+        """Return whether a folder under the root may be a Delta table; exact only on a local lake.
+
+        Parameters
+        ----------
+        name
+            Name of the folder.
+        """
         return not self.is_local or (self.local_root / name / LOG_FOLDER).is_dir()
 
     @contextmanager
@@ -70,6 +88,21 @@ class LakePaths:
         """Hold a table's lock during a write; on other lakes the log store detects conflicts.
 
         The kernel releases the lock (flock) of a process that is killed.
+
+        Parameters
+        ----------
+        table
+            The table.
+
+        Yields
+        ------
+        None
+            While the lock is held.
+
+        Raises
+        ------
+        LakeError
+            If the lock file cannot be created.
         """
         if not self.is_local:
             yield

@@ -1,8 +1,8 @@
-"""Whether several Spark drivers may write to a lake: what `evenlag doctor` asks before it says yes.
+"""Whether several Spark drivers can write to a lake safely, for `evenlag doctor`.
 
-A commit to a Delta table is a file that must not be there yet. HDFS, Azure and Google Cloud Storage can
-promise that; on S3 Delta's default log store keeps apart the threads of one driver only, and of two drivers
-that commit at once one commit is lost without a word. Delta's log store with DynamoDB keeps drivers apart.
+A commit to a Delta table creates a file that must not exist yet. HDFS, Azure and Google Cloud Storage
+guarantee that. On S3, Delta's default log store coordinates only the threads of one driver: if two drivers
+commit at the same time, one commit is lost silently. Delta's log store with DynamoDB coordinates drivers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 DYNAMODB_LOG_STORE: Final = "io.delta.storage.S3DynamoDBLogStore"
 _S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
-# Delta brings a log store for each of these that keeps drivers apart; a local folder has locks of ours.
+# Delta's log stores for these schemes detect conflicts of drivers; local folders have evenlag's locks.
 _SAFE_SCHEMES: Final = frozenset(
     {"", "file", "hdfs", "viewfs", "abfs", "abfss", "adl", "wasb", "wasbs", "gs", "oci"}
 )
-# Delta's own, each for one driver only where the storage cannot refuse to replace a file.
+# Delta's own log stores for one driver, if the storage cannot refuse to replace a file.
 _SINGLE_DRIVER: Final = frozenset(
     {
         "io.delta.storage.S3SingleDriverLogStore",
@@ -33,21 +33,21 @@ _SINGLE_DRIVER: Final = frozenset(
 
 
 def log_store_problem(lake: str, conf: Mapping[str, str], *, num_drivers: int) -> str | None:
-    """Tell why several drivers would lose each other's commits; None when they would not.
+    """Return why several drivers would lose each other's commits; None if they would not.
 
     Parameters
     ----------
     lake
         Root of the lake, as in the policy.
     conf
-        Spark's settings by name, as :func:`spark_defaults` reads them.
+        Spark's settings by name, from :func:`spark_defaults`.
     num_drivers
-        How many drivers write to the lake: see :func:`writing_drivers`.
+        Number of drivers that write to the lake; see :func:`writing_drivers`.
 
     Returns
     -------
     str or None
-        What is wrong and what to set.
+        The problem and its remedy.
 
     Examples
     --------
@@ -60,11 +60,11 @@ def log_store_problem(lake: str, conf: Mapping[str, str], *, num_drivers: int) -
     if num_drivers <= 1 or scheme in _SAFE_SCHEMES:
         return None
     key = f"spark.delta.logStore.{scheme}.impl"
-    # The older setting holds for every scheme; Delta refuses both at once.
+    # The older setting applies to every scheme; Delta rejects both together.
     given = conf.get(key) or conf.get("spark.delta.logStore.class")
     if scheme in _S3_SCHEMES:
         if given is not None and given not in _SINGLE_DRIVER:
-            return None  # Delta's, or one that somebody chose knowingly
+            return None  # Delta's, or one that was chosen deliberately
         return (
             f"{num_drivers} Spark drivers write to {lake}, and Delta's log store for S3 keeps only one "
             f"driver's commits apart: set {key}={DYNAMODB_LOG_STORE} in spark-defaults.conf, with "
@@ -80,10 +80,20 @@ def log_store_problem(lake: str, conf: Mapping[str, str], *, num_drivers: int) -
 
 
 def writing_drivers(policy: Policy) -> tuple[str, ...]:
-    """Name the DAGs whose Spark tasks write to a policy's lake; each may run beside all others.
+    """Return the DAGs whose Spark tasks write to a policy's lake; each may run in parallel with all others.
 
-    The cycles of one cluster come one after another, those of two clusters do not. The audit, the upkeep of
-    the tables and the comparison each take one cluster after another.
+    The cycles of one cluster run one after another, those of two clusters do not. The audit, the maintenance
+    of the lake and the comparison each process one cluster after another.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+
+    Returns
+    -------
+    tuple of str
+        DAG ids.
     """
     names = [f"lag_rebalance__{cluster}" for cluster in policy.clusters]
     names += ["assignment_audit", "table_maintenance"]
@@ -93,10 +103,20 @@ def writing_drivers(policy: Policy) -> tuple[str, ...]:
 
 
 def spark_defaults(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Read the settings that `spark-submit` would take from ``spark-defaults.conf``.
+    """Read the settings that `spark-submit` would use from ``spark-defaults.conf``.
 
-    It looks where Spark looks: in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``. Empty when there
-    is none. A setting that only a cluster's own files have is not seen.
+    The file is in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``, as for Spark. Settings in a
+    cluster's own files are not found.
+
+    Parameters
+    ----------
+    environ
+        The environment; that of the process if None.
+
+    Returns
+    -------
+    dict of str to str
+        Values by name; empty if there is no file.
     """
     environ = os.environ if environ is None else environ
     folder = environ.get("SPARK_CONF_DIR")

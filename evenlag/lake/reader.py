@@ -1,6 +1,6 @@
 """Reads of the lake without a JVM, for the CLI, the publisher and the DAGs' tasks.
 
-Tables that are written without a JVM go through :mod:`evenlag.lake.writer`.
+Tables that are written without a JVM are written by :mod:`evenlag.lake.writer`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 
 
 class LakeReader:
-    """The tables of one lake, for readers without Spark.
+    """Reads the tables of one lake without Spark.
 
     Parameters
     ----------
     root
         Root folder of the lake, as in the policy.
+
+    Attributes
+    ----------
+    paths : LakePaths
+        Paths of the lake.
     """
 
     def __init__(self, root: str) -> None:
@@ -39,10 +44,15 @@ class LakeReader:
     def exists(self, table: Table) -> bool:
         """Return whether a table exists.
 
+        Parameters
+        ----------
+        table
+            The table.
+
         Raises
         ------
         LakeError
-            When there is data without a log, or the log cannot be read.
+            If there is data without a log, or the log cannot be read.
         """
         return open_log(self.paths, table) is not None
 
@@ -53,12 +63,14 @@ class LakeReader:
 
         Parameters
         ----------
+        table
+            The contract.
         columns
-            Columns to read, in order; all of the contract when not given.
+            Columns to read, in order; all columns of the contract if None.
         filters
-            (column, operator, value) with the operators ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``;
-            a row matches if all match; null matches none. Give ``cluster`` and ``day`` if known: they
-            prune files.
+            (column, operator, value) with the operators ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``,
+            ``in``. A row must match all of them; null matches none. Filter by ``cluster`` and ``day`` if
+            they are known: they prune files.
 
         Returns
         -------
@@ -68,9 +80,9 @@ class LakeReader:
         Raises
         ------
         SchemaError
-            When a column has another type in the lake than in the contract.
+            If a column has another type in the lake than in the contract.
         LakeError
-            When the table exists but cannot be read completely.
+            If the table exists but cannot be read completely.
         """
         schema = arrow_schema(table)
         names = list(columns or schema.names)
@@ -91,9 +103,9 @@ class LakeReader:
     def _dataset(self, table: Table, files: pa.Table, schema: pa.Schema) -> Any:
         """Return a dataset of some files.
 
-        Arrow only gets a file's partition values: Delta's statistics were applied before, and Arrow would
-        interpret a missing one as a bound. Spark repeats the partition columns in its data files,
-        deltalake does not.
+        Arrow receives only a file's partition values: Delta's statistics were applied before, and Arrow would
+        interpret a missing one as a bound. Spark repeats the partition columns in its data files, deltalake
+        does not.
         """
         import pyarrow.dataset as ds
 
@@ -105,7 +117,7 @@ class LakeReader:
         columns = (files["path"], *(files[f"partition.{name}"] for name in names))
         fragments = [
             kind.make_fragment(
-                # The log has paths as URIs have them.
+                # Paths in the log are URI-encoded.
                 unquote(path),
                 filesystem=filesystem,
                 partition_expression=_constants(dict(zip(names, values, strict=True))),
@@ -115,7 +127,7 @@ class LakeReader:
         return ds.FileSystemDataset(fragments, schema, kind, filesystem)
 
     def _filesystem(self, table: Table, files: pa.Table) -> Any:
-        """Return Arrow's own file system for a local lake; deltalake's for all others.
+        """Return Arrow's own file system for a local lake, and deltalake's for all others.
 
         deltalake's is Python code that Arrow's threads call and release at any time: a process that exits at
         that moment aborts (SIGABRT).
@@ -131,7 +143,18 @@ class LakeReader:
         return pa_fs.PyFileSystem(DeltaStorageHandler(self.paths.table(table), known_sizes=known))
 
     def latest_snapshot(self, cluster: str) -> dict[str, Any] | None:
-        """Return the finished snapshot with the newest slot, as a row; None if there is none."""
+        """Return the finished snapshot with the newest slot, as a row; None if there is none.
+
+        Parameters
+        ----------
+        cluster
+            The cluster's name.
+
+        Returns
+        -------
+        dict or None
+            The row of ``snapshots``.
+        """
         rows = self.read(SNAPSHOTS, filters=[("cluster", "=", cluster)])
         if rows.num_rows == 0:
             return None
@@ -139,7 +162,18 @@ class LakeReader:
         return newest
 
     def read_events(self, *, filters: Sequence[Filter] | None = None) -> pa.Table:
-        """Read the events of plans from both tables that contain them, oldest first."""
+        """Read the events of plans from both tables that contain them, oldest first.
+
+        Parameters
+        ----------
+        filters
+            As for :meth:`read`.
+
+        Returns
+        -------
+        pyarrow.Table
+            Events with the columns of ``plan_events``.
+        """
         import pyarrow as pa
 
         events = pa.concat_tables(
@@ -165,6 +199,17 @@ def _constants(values: Mapping[str, Any]) -> Any:
 
 
 def log_types(delta: Any) -> dict[str, str]:
-    """Types by column of an open table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`."""
+    """Return the types of an open table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
+
+    Parameters
+    ----------
+    delta
+        The table.
+
+    Returns
+    -------
+    dict of str to str
+        Types by column.
+    """
     fields = json.loads(delta.schema().to_json())["fields"]
     return {field["name"]: type_of_log(field["type"]) for field in fields}

@@ -1,8 +1,8 @@
 """Checks of a table in the lake against its contract.
 
 Evolution only adds nullable columns. So an earlier version of evenlag still reads and writes a table to which
-a later one has added columns, and the later version reads rows without its columns as null. A table that
-lacks a required column or has a column of another type is refused before anything is written.
+a later version added columns, and the later version reads rows without its columns as null. A table that
+lacks a required column or has a column of another type is rejected before anything is written.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ _SQL_NAMES: Final = {"integer": "int", "long": "bigint"}
 def simple_type(ddl: str) -> str:
     """Convert a type to the form that Spark prints: lower case, no spaces.
 
+    Parameters
+    ----------
+    ddl
+        The type in Spark SQL's DDL.
+
+    Returns
+    -------
+    str
+        The type, comparable to the types of Spark and of :func:`type_of_log`.
+
     Examples
     --------
     >>> simple_type("ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>")
@@ -40,6 +50,16 @@ def simple_type(ddl: str) -> str:
 
 def type_of_log(kind: Any) -> str:
     """Convert a type of Delta's log, parsed from JSON, to the form of :func:`simple_type`.
+
+    Parameters
+    ----------
+    kind
+        A name, or a mapping for a nested type.
+
+    Returns
+    -------
+    str
+        The type.
 
     Examples
     --------
@@ -57,23 +77,23 @@ def type_of_log(kind: Any) -> str:
 
 
 def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | None]) -> None:
-    """Refuse a lake that a development version wrote.
+    """Reject a lake that a development version wrote.
 
-    A lake of such a version has a removed table, or ``decisions`` with a removed column: every run that
-    plans writes that table. Tables that need no opening here are checked by :func:`check_types`. A table
-    that merely has a removed table's name is not evenlag's without evenlag's partition columns.
+    A lake of such a version has a removed table, or ``decisions`` with a removed column: every run that plans
+    writes that table. Tables that need not be opened here are checked by :func:`check_types`. A table with a
+    removed table's name but without evenlag's partition columns does not belong to evenlag.
 
     Parameters
     ----------
     root
         The lake, for the message.
     find_columns
-        Returns the column names of the Delta table in a folder under the root, None where there is none.
+        Returns the column names of the Delta table in a folder under the root; None if there is none.
 
     Raises
     ------
     OldLakeError
-        Naming lake, table and what to do.
+        Names the lake, the table and the remedy.
     """
     for name in REMOVED_TABLES:
         if set(CLUSTER_AND_DAY) <= set(find_columns(name) or ()):
@@ -82,7 +102,7 @@ def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | N
 
 
 def refuse_removed_columns(table: Table, actual: Collection[str]) -> None:
-    """Refuse a table that has a column which development versions wrote.
+    """Reject a table that has a column which development versions wrote.
 
     Parameters
     ----------
@@ -94,7 +114,7 @@ def refuse_removed_columns(table: Table, actual: Collection[str]) -> None:
     Raises
     ------
     OldLakeError
-        Naming table, column and what to do.
+        Names the table, the column and the remedy.
     """
     for name in table.removed_columns:
         if name in actual:
@@ -102,7 +122,7 @@ def refuse_removed_columns(table: Table, actual: Collection[str]) -> None:
 
 
 def check_types(table: Table, actual: Mapping[str, str]) -> None:
-    """Refuse a table with a column of another type than in its contract.
+    """Reject a table with a column of another type than in its contract.
 
     Parameters
     ----------
@@ -114,9 +134,9 @@ def check_types(table: Table, actual: Mapping[str, str]) -> None:
     Raises
     ------
     OldLakeError
-        When the table has a column that development versions wrote.
+        If the table has a column that development versions wrote.
     SchemaError
-        Naming table, column, both types and the remedy.
+        Names the table, the column, both types and the remedy.
     """
     refuse_removed_columns(table, actual)
     for column in table.columns:
@@ -132,15 +152,22 @@ def check_types(table: Table, actual: Mapping[str, str]) -> None:
 def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ...]:
     """Return the columns of the contract that a table lacks, e.g. a table of an earlier version.
 
+    Parameters
+    ----------
+    table
+        The contract.
+    actual
+        Types by column in the lake, in the form of :func:`simple_type`.
+
     Returns
     -------
     tuple of Column
-        In the contract's order; each may be null.
+        In the contract's order; each is nullable.
 
     Raises
     ------
     SchemaError
-        When a column has another type, or a required column is missing.
+        If a column has another type, or a required column is missing.
     """
     check_types(table, actual)
     missing = tuple(column for column in table.columns if column.name not in actual)
@@ -155,17 +182,32 @@ def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ..
 
 
 def unknown_columns(table: Table, columns: Collection[str]) -> list[str]:
-    """Return the columns that the contract does not have, sorted, e.g. those of a later version."""
+    """Return the columns that the contract does not have, sorted, e.g. those of a later version.
+
+    Parameters
+    ----------
+    table
+        The contract.
+    columns
+        Names of columns.
+    """
     return sorted(set(columns) - set(table.column_names))
 
 
 def refuse_unknown(table: Table, columns: Collection[str]) -> None:
-    """Refuse rows with columns that the contract does not have: their values would be lost.
+    """Reject rows with columns that the contract does not have: their values would be lost.
+
+    Parameters
+    ----------
+    table
+        The contract.
+    columns
+        Names of the rows' columns.
 
     Raises
     ------
     SchemaError
-        Naming table and columns.
+        Names the table and the columns.
     """
     if unknown := unknown_columns(table, columns):
         raise SchemaError(

@@ -1,4 +1,4 @@
-"""Slots and snapshot ids: the moment that a snapshot represents, and the name of an attempt to take it."""
+"""Slots and snapshot ids: the time that a snapshot represents, and the name of an attempt to take it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime
 def floor_to_ms(slot: datetime) -> datetime:
     """Round a slot down to the millisecond, in UTC.
 
-    Tables and snapshot ids hold slots to the millisecond: round a slot before comparing it with them.
+    Tables and snapshot ids store slots to the millisecond: round a slot before comparing it to them.
 
     Parameters
     ----------
     slot
-        Any moment with a time zone.
+        Any time with a time zone.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def slot_ms(slot: datetime) -> int:
     Parameters
     ----------
     slot
-        Any moment with a time zone.
+        Any time with a time zone.
 
     Returns
     -------
@@ -47,12 +47,12 @@ def slot_ms(slot: datetime) -> int:
 
 
 def new_snapshot_id(slot: datetime) -> str:
-    """Name an attempt to take a snapshot.
+    """Return a new id for an attempt to take a snapshot.
 
     Parameters
     ----------
     slot
-        Its slot.
+        The slot.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def slot_day(snapshot_id: str) -> date:
     Parameters
     ----------
     snapshot_id
-        An id of :func:`new_snapshot_id`.
+        An id from :func:`new_snapshot_id`.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def slot_day(snapshot_id: str) -> date:
     Raises
     ------
     ValueError
-        When the text does not begin with a date.
+        If the text does not begin with a date.
 
     Examples
     --------
@@ -89,12 +89,12 @@ def slot_day(snapshot_id: str) -> date:
 
 
 def id_prefix(moment: datetime) -> str:
-    """Return the text with which the ids of a second begin; ids before that second sort below it.
+    """Return the prefix of the ids of a second; ids before that second sort below it.
 
     Parameters
     ----------
     moment
-        Any moment with a time zone.
+        Any time with a time zone.
 
     Returns
     -------

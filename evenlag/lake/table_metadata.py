@@ -1,4 +1,4 @@
-"""Metadata of a table from Delta's log: files, schema, properties, protocol. No JVM, no data is read."""
+"""Metadata of a table from Delta's log: files, schema, properties, protocol. Without a JVM, reads no data."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class DataFile:
     written_at
         When it was written; for a compacted file, when it was compacted.
     first_snapshot, last_snapshot
-        Smallest and largest snapshot id in it; None if the table has no such column, or if the bounds are not
-        exact: missing, truncated or only one known, or rows without a snapshot.
+        Smallest and largest snapshot id in it. None if the table has no such column, or if the bounds are
+        not exact: missing, truncated or only one known, or rows without a snapshot.
     """
 
     size_bytes: int
@@ -66,9 +66,9 @@ class TableFiles:
     protocol
         Minimum reader and writer versions.
     version
-        Of the newest commit.
+        Version of the newest commit.
     commits_since_checkpoint, log_bytes
-        Of the log; None if the lake is not local.
+        Commits since the last checkpoint, and size of the log; None if the lake is not local.
     """
 
     by_day: Mapping[tuple[str, date], tuple[DataFile, ...]]
@@ -86,12 +86,12 @@ class TableFiles:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, by the log."""
+        """Number of rows, according to the log."""
         return sum(max(file.num_rows, 0) for files in self.by_day.values() for file in files)
 
     @property
     def size_bytes(self) -> int:
-        """Size of the files."""
+        """Size of the files in bytes."""
         return sum(file.size_bytes for files in self.by_day.values() for file in files)
 
     @property
@@ -118,7 +118,7 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     Raises
     ------
     LakeError
-        When the table exists but its log cannot be read.
+        If the table exists but its log cannot be read.
     """
     delta = open_log(reader.paths, table)
     if delta is None:
@@ -164,6 +164,18 @@ def certain_bounds(
 ) -> tuple[str | None, str | None]:
     """Return a file's smallest and largest string if the statistics are exact for all rows; else None.
 
+    Parameters
+    ----------
+    least, greatest
+        Minimum and maximum in the log; None if missing.
+    num_nulls
+        Number of nulls in the log; None if missing.
+
+    Returns
+    -------
+    tuple of (str or None, str or None)
+        Both bounds, or None twice.
+
     Examples
     --------
     >>> certain_bounds("a", "b", 0)
@@ -177,7 +189,7 @@ def certain_bounds(
 
 
 def _log_size(reader: LakeReader, table: Table, version: int) -> tuple[int | None, int | None]:
-    """Commits since the last checkpoint, and bytes of the log, of a local lake."""
+    """Commits since the last checkpoint, and bytes of the log; None if the lake is not local."""
     if not reader.paths.is_local:
         return None, None
     folder = reader.paths.local_root / table.name / LOG_FOLDER

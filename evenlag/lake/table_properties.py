@@ -1,4 +1,4 @@
-"""Delta properties of a table: log and replaced files have the same retention."""
+"""Delta table properties: the log and replaced files have the same retention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def retention(days: int) -> dict[str, str]:
 
     Returns
     -------
-    dict
+    dict of str to str
         Values by property name.
     """
     duration = f"interval {days} days"

@@ -1,4 +1,4 @@
-"""Generate ``docs/tables.md`` from the table contracts: ``python -m evenlag.lake.tables_reference``."""
+"""Generates ``docs/tables.md`` from the table contracts: ``python -m evenlag.lake.tables_reference``."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def render_tables(tables: Iterable[Table] | None = None) -> str:
     Parameters
     ----------
     tables
-        Contracts in the order of the page; all of the lake's when not given.
+        Contracts in the order of the page; all tables of the lake if None.
 
     Returns
     -------
     str
-        Markdown, with a newline at its end.
+        Markdown with a trailing newline.
     """
     chosen = tuple(TABLES.values() if tables is None else tables)
     partitions = " and ".join(f"`{name}`" for name in CLUSTER_AND_DAY)

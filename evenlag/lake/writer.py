@@ -24,9 +24,16 @@ if TYPE_CHECKING:
 class DeltaRsWriter:
     """One table that is locked for writing; created by :func:`delta_rs_writer`.
 
-    Attributes
+    Parameters
     ----------
     lake
+        A reader of the lake.
+    table
+        The table.
+
+    Attributes
+    ----------
+    lake : LakeReader
         A reader of the same lake.
     """
 
@@ -35,21 +42,39 @@ class DeltaRsWriter:
         self._table = table
 
     def rows(self, filters: Sequence[Filter], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Read rows; no other process writes the table at the same time."""
+        """Read rows; no other process writes the table at the same time.
+
+        Parameters
+        ----------
+        filters
+            As for :meth:`evenlag.lake.reader.LakeReader.read`.
+        columns
+            Columns to read; all columns of the contract if None.
+
+        Returns
+        -------
+        list of dict
+            The rows.
+        """
         found: list[dict[str, Any]] = self.lake.read(
             self._table, columns=columns, filters=filters
         ).to_pylist()
         return found
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows by the table's contract; missing values are null.
+        """Append rows by the table's contract.
+
+        Parameters
+        ----------
+        rows
+            Values by column; missing values are null.
 
         Raises
         ------
         SchemaError
-            When the table in the lake has a column in another type, or lacks one that every row has.
+            If the table in the lake has a column of another type, or lacks a required column.
         LakeError
-            When the table cannot be written.
+            If the table cannot be written.
         """
         import pyarrow as pa
         from deltalake import write_deltalake
@@ -59,7 +84,7 @@ class DeltaRsWriter:
         data = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self._table))
         path = self.lake.paths.table(self._table)
         with self._as_lake_error():
-            # New columns are added, columns of a later version stay null; other types are refused before.
+            # New columns are added, columns of a later version stay null; other types are rejected before.
             delta = open_log(self.lake.paths, self._table)
             if delta is not None:
                 missing_columns(self._table, log_types(delta))
@@ -73,24 +98,36 @@ class DeltaRsWriter:
             )
 
     def compact(self, cluster: str, day: date, target_bytes: int) -> None:
-        """Compact the files of a (cluster, day) to a target size; a cycle that writes the table waits.
+        """Compact the files of a (cluster, day); a cycle that writes the table waits.
+
+        Parameters
+        ----------
+        cluster, day
+            The partition.
+        target_bytes
+            Target size of a file in bytes.
 
         Raises
         ------
         LakeError
-            When the table cannot be written.
+            If the table cannot be written.
         """
         with self._as_lake_error():
             filters = [("cluster", "=", cluster), ("day", "=", day.isoformat())]
             self._table_now().optimize.compact(partition_filters=filters, target_size=target_bytes)
 
     def vacuum(self, days: int) -> None:
-        """Delete files replaced more than `days` ago, write a checkpoint and delete the log before it.
+        """Delete replaced files, write a checkpoint, and delete the log before it.
+
+        Parameters
+        ----------
+        days
+            Retention: only files that were replaced earlier are deleted.
 
         Raises
         ------
         LakeError
-            When the table cannot be written.
+            If the table cannot be written.
         """
         with self._as_lake_error():
             delta = self._table_now()
@@ -101,10 +138,15 @@ class DeltaRsWriter:
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table.
 
+        Parameters
+        ----------
+        properties
+            Values by property name.
+
         Raises
         ------
         LakeError
-            When the table cannot be written.
+            If the table cannot be written.
         """
         with self._as_lake_error():
             self._table_now().alter.set_table_properties(dict(properties))
@@ -131,10 +173,22 @@ class DeltaRsWriter:
 def delta_rs_writer(root: str, table: Table) -> Iterator[DeltaRsWriter]:
     """Lock a table for writing; on a local lake a read and a write in the block are atomic.
 
+    Parameters
+    ----------
+    root
+        Root folder of the lake, as in the policy.
+    table
+        The table; its writer must be ``direct``.
+
+    Yields
+    ------
+    DeltaRsWriter
+        The writer, until the end of the block.
+
     Raises
     ------
     LakeError
-        When the table belongs to Spark, or the lake cannot be written.
+        If the table belongs to Spark, or the lake cannot be written.
     """
     if table.writer != "direct":
         raise LakeError(f"table {table.name} is written by Spark only")

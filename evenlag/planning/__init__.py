@@ -1,1 +1,1 @@
-"""Planning one group from Arrow data, without Spark."""
+"""Planning of groups from Arrow tables, without Spark."""

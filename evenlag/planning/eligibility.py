@@ -1,4 +1,4 @@
-"""Whether a group can be planned, and whether it could follow a hint: from its rows of ``members`` alone."""
+"""Whether a group can be planned and can follow a hint, determined from its rows of ``members`` alone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _BROKER_ASSIGNS: Final = (
 
 
 class GroupSummary(NamedTuple):
-    """A group's rows of ``members`` as a whole.
+    """Summary of a group's rows of ``members``.
 
     Attributes
     ----------
     state, type, assignor, error
-        As in the table; the same in all rows of a group.
+        As in the table; equal in all rows of a group.
     num_rows, num_members, num_subscribed
-        How many rows there are, how many with a member, and how many with a subscription.
+        Number of rows, of rows with a member, and of rows with a subscription.
     """
 
     state: str | None
@@ -47,7 +47,7 @@ def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
     Returns
     -------
     list of GroupSummary
-        In the order of the batch; all None and 0 for a group without rows.
+        In the order of the batch; None and 0 for a group without rows.
     """
     import numpy as np
     import pyarrow as pa
@@ -68,12 +68,17 @@ def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
 
 
 def planning_blocker(group: GroupSummary) -> str | None:
-    """Return why a group cannot be planned; None when it can.
+    """Return why a group cannot be planned; None if it can.
 
     Parameters
     ----------
     group
-        The group.
+        The group's summary.
+
+    Returns
+    -------
+    str or None
+        The reason, for the table ``decisions``.
 
     Examples
     --------
@@ -98,12 +103,17 @@ def planning_blocker(group: GroupSummary) -> str | None:
 
 
 def hint_blocker(group: GroupSummary) -> str | None:
-    """Return why a group that can be planned could not follow a hint; None when it could.
+    """Return why a group that can be planned could not follow a hint; None if it could.
 
     Parameters
     ----------
     group
-        The group.
+        The group's summary.
+
+    Returns
+    -------
+    str or None
+        The reason, for the table ``decisions``.
 
     Examples
     --------

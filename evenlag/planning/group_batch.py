@@ -1,8 +1,8 @@
-"""Rows of many groups as columns: sorted and looked up once for all of them, then cut by group.
+"""Rows of many groups as columns: sorted and looked up once for all groups, then sliced by group.
 
-The cost of a small group is not its rows but the calls around them. So everything that can be computed for
-many groups at once (the order of topics and partitions, owners, subscriptions) is computed here over all rows
-of a batch, and a group is no more than a few slices of it.
+The cost of a small group is not its rows but the calls per group. So everything that can be computed for many
+groups at once (the order of topics and partitions, owners, subscriptions) is computed here over all rows of a
+batch, and a group is a few slices of it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupBatch:
-    """Groups and their rows; with G groups, P partitions, T topics of groups, M members.
+    """Groups and their rows: G groups, P partitions, T (group, topic) pairs, M members.
 
     Attributes
     ----------
     group_ids
         [G], ascending.
     num_lag_rows
-        int64 [G]: number of rows of ``lag`` of each group, including those that no member subscribes to.
+        int64 [G]: number of rows of ``lag`` of each group, including partitions that no member subscribes
+        to.
     lag
-        [P] rows without these, ordered by group, topic (as UTF-16) and partition.
+        [P] rows without those, ordered by group, topic (as UTF-16) and partition.
     row_start
         int64 [G + 1]: group g has the rows from ``row_start[g]`` up to ``row_start[g + 1]``.
     owner
         int64 [P]: the owner, as an index among its group's members; -1 for none.
     lag_records, is_unknown, arrival_rate, stalled
-        [P], plain: an unknown lag is 0 in the first, an unknown rate NaN.
+        [P], without nulls: an unknown lag is 0 records, an unknown rate (records per second) is NaN.
     topic_start, topics, topic_rows, topic_ids
         Group g has the topics from ``topic_start[g]`` up to ``topic_start[g + 1]`` of the [T] others: name,
         number of rows, id.
@@ -48,8 +49,8 @@ class GroupBatch:
     member_ids, instance_ids
         [M].
     subscription_start, subscription_topic
-        Member m has ``subscription_topic[subscription_start[m]:subscription_start[m + 1]]``: indexes of
-        topics among those of its group.
+        Member m subscribes to ``subscription_topic[subscription_start[m]:subscription_start[m + 1]]``:
+        indexes of topics among those of its group.
     """
 
     group_ids: list[str]
@@ -74,7 +75,7 @@ class GroupBatch:
 
 
 def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
-    """Sort the rows of any groups and look up owners and subscriptions.
+    """Sort the rows of many groups, and look up owners and subscriptions.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         ``group_id, topic_id, topic, partition, owner_member_id, status, lag_records,
         arrival_rate_records_per_s, stalled``; all rows of each group.
     members
-        ``group_id, member_id, group_instance_id, subscription`` and more.
+        ``group_id, member_id, group_instance_id, subscription`` and further columns.
 
     Returns
     -------
@@ -142,7 +143,7 @@ def _by_group(rows: pa.Table, group_ids: list[str]) -> tuple[pa.Table, NDArray[n
 
 
 def _indexes(values: pa.ChunkedArray, known: list[str]) -> NDArray[np.int64]:
-    """Index of each value among the known ones; -1 for an unknown value and for null: int64."""
+    """Index of each value among the known values; -1 for an unknown value and for null: int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -151,7 +152,7 @@ def _indexes(values: pa.ChunkedArray, known: list[str]) -> NDArray[np.int64]:
 
 
 def _starts(group: NDArray[np.int64], num_groups: int) -> NDArray[np.int64]:
-    """Where each group begins in rows ordered by group: int64 [G + 1]."""
+    """Start of each group in rows ordered by group: int64 [G + 1]."""
     return np.searchsorted(group, np.arange(num_groups + 1)).astype(np.int64)
 
 
@@ -162,7 +163,7 @@ def _owners(
     member_group: NDArray[np.int64],
     member_start: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The owner of each row among its group's members: all pairs (group, member id) are looked up at once."""
+    """Owner of each row among its group's members: looks up all (group, member id) pairs at once."""
     import pyarrow.compute as pc
 
     known = [name for name in pc.unique(members["member_id"]).to_pylist() if name is not None]
@@ -190,7 +191,7 @@ def _subscriptions(
     topic_keys: NDArray[np.int64],
     topic_start: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The subscription of each member among its group's topics; a topic that was not read is left out."""
+    """Subscription of each member among its group's topics; a topic without rows is left out."""
     import pyarrow.compute as pc
 
     start = np.zeros(members.num_rows + 1, dtype=np.int64)

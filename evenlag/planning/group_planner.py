@@ -1,4 +1,4 @@
-"""Plan one group: from slices of its batch's columns to an assignment, its figures and its payload.
+"""Plans one group: from slices of a batch to an assignment, its metrics and its payload.
 
 Partitions stay columns throughout; Python loops only over members and topics.
 """
@@ -35,13 +35,13 @@ class GroupRows:
     group
         The group; the owners are its claims.
     topic_ids
-        [T] by topic.
+        [T], by topic.
     is_unknown
-        bool [P]: the lag is unknown; such a partition is not moved.
+        bool [P]: whether the lag is unknown; such a partition is not moved.
     arrival_rate
-        float64 [P], records a second; NaN where it is unknown.
+        float64 [P], records per second; NaN if unknown.
     stalled
-        bool [P]: the partition has lag and no progress.
+        bool [P]: whether the partition has lag and no progress.
     """
 
     group: Group
@@ -59,7 +59,12 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
     batch
         The batch.
     number
-        The group's number in the batch, from 0.
+        Index of the group in the batch.
+
+    Returns
+    -------
+    GroupRows
+        The group.
 
     Raises
     ------
@@ -95,16 +100,30 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A plan for a group: its assignment and the figures of its head.
+    """A plan for a group: its assignment and the metrics of its head.
 
     Attributes
     ----------
+    rows
+        The group and its rows.
     assignment
         int32 [P], row → member, -1 for none.
     is_unknown
-        bool [P]: the load of the row is unknown; such a row is not moved.
+        bool [P]: whether the load of the row is unknown; such a row is not moved.
+    payload
+        The hint's payload; the plan id is its SHA-256.
+    fingerprint
+        Of the group's members, subscriptions and partition counts.
+    moves
+        Number of partitions that leave a live owner.
+    count_gap
+        See `assignor_core.verify.largest_count_gap`.
     gain
-        Relative fall of the largest load by capacity; see `assignor_core.objective.relative_gain`.
+        Relative decrease of the largest load by capacity; see `assignor_core.objective.relative_gain`.
+    before, after
+        Metrics of the current and of the planned assignment.
+    violations
+        Findings of the checker of `assignor_core`.
     is_change
         Whether any partition changes its owner.
     """
@@ -132,10 +151,10 @@ def plan_group(
     snapshot_id: str,
     is_for_brokers: bool = False,
 ) -> GroupPlan:
-    """Plan one group: the same rows and settings always give the same bytes.
+    """Plan one group. Deterministic: equal rows and settings give equal payload bytes.
 
-    A partition whose lag (or rate, where that is the load) is unknown stays with its owner, whatever the
-    assignor would do; assignors that use the load plan the rest around it.
+    A partition whose lag (or rate, if that is the load) is unknown stays with its owner, whatever the
+    assignor would do. Assignors that use the load plan the other partitions around it.
 
     Parameters
     ----------
@@ -144,9 +163,9 @@ def plan_group(
     settings
         The settings in effect; they name the assignor.
     kafka_cluster_id, group_id, snapshot_id
-        The cluster as the brokers identify it, the group, and the snapshot of the rows: part of the payload.
+        The brokers' cluster id, the group, and the snapshot of the rows: parts of the payload.
     is_for_brokers
-        Whether brokers assign the group (consumer protocol): the payload then names the member ids of
+        Whether brokers assign the group (consumer protocol): the payload then contains the member ids of
         static members, too.
 
     Returns
@@ -157,7 +176,7 @@ def plan_group(
     Raises
     ------
     AssignorError
-        If the assignor cannot assign such a group.
+        If the assignor does not support such a group.
     """
     group = rows.group
     now = group.live_owner
@@ -198,7 +217,13 @@ def plan_group(
 
 
 def member_keys(group: Group) -> tuple[str, ...]:
-    """Return the members' keys as hints name them: [M]."""
+    """Return the members' keys as hints contain them: [M].
+
+    Parameters
+    ----------
+    group
+        The group.
+    """
     return tuple(
         member_key(member, instance)
         for member, instance in zip(group.member_ids, group.instance_ids, strict=True)
@@ -206,7 +231,7 @@ def member_keys(group: Group) -> tuple[str, ...]:
 
 
 def _static_members(group: Group) -> dict[str, str]:
-    """Member ids of static members by key: brokers identify members by these."""
+    """Member ids of static members by key: brokers identify members by member id."""
     return {
         key: member_id
         for key, member_id, instance in zip(
@@ -225,14 +250,14 @@ def assign_rows(
     keep: NDArray[np.bool_],
     parameters: Mapping[str, Any] | None = None,
 ) -> NDArray[np.int32]:
-    """Run a group's assignor with the settings that it declares as its parameters.
+    """Run a group's assignor with the settings that it declares as parameters.
 
     Parameters
     ----------
     group
         Members, subscriptions, owners and lags.
     settings
-        The rule: it names the assignor. A parameter that no setting is named after keeps its default.
+        The rule; it names the assignor. A parameter without a setting of its name keeps its default.
     load, capacity
         float64 [P] and [M], for assignors that use the load.
     keep
@@ -248,7 +273,7 @@ def assign_rows(
     Raises
     ------
     AssignorError
-        If the assignor cannot assign such a group.
+        If the assignor does not support such a group.
     """
     declared = (parameter.name for parameter in find_assignor(settings.assignor).parameters)
     known = settings.values()
@@ -271,7 +296,7 @@ def _fingerprint(rows: GroupRows) -> str:
 
 
 def _hinted(rows: GroupRows, target: NDArray[np.int32]) -> dict[str, dict[str, list[int]]]:
-    """The assignment as hints contain it: a loop over (member, topic) pairs, not over partitions."""
+    """The assignment as hints contain it: loops over (member, topic) pairs, not over partitions."""
     group = rows.group
     placed = np.flatnonzero(target >= 0)
     placed = placed[np.argsort(target[placed], kind="stable")]

@@ -1,1 +1,1 @@
-"""The policy file: settings, how they are read and validated, and what they mean for a group."""
+"""The policy file: its settings, how they are read and validated, and the settings in effect for a group."""

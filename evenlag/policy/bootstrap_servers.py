@@ -1,4 +1,4 @@
-"""Addresses of brokers as people write them: ``host:port``, a name alone, or ``[::1]:9092``."""
+"""Broker addresses: ``host:port``, a host name, or ``[::1]:9092``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _HOST: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?"
-# As in Kafka's own clients, a protocol before the address is read over.
+# As in Kafka's own clients, a protocol before the address is ignored.
 _ADDRESS: Final = re.compile(
     rf"(?:[A-Za-z_]+://)?(?:{_HOST}|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\])(?P<port>:[^:]*)?", re.ASCII
 )
@@ -16,12 +16,17 @@ _SHOWN: Final = 60
 
 
 def check_server(address: str) -> str:
-    """Return the address of a broker when it is one.
+    """Return a broker's address if it is valid.
+
+    Parameters
+    ----------
+    address
+        The address.
 
     Raises
     ------
     ValueError
-        When it is not; the message names it and says what to write.
+        If it is not valid; the message names the address and the expected form.
 
     Examples
     --------

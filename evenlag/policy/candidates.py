@@ -1,4 +1,4 @@
-"""Candidates of a simulation: assignors with settings, as ``NAME[:key=value,…]``; no pyspark, no arrays."""
+"""Candidates of a simulation: assignors with settings, as ``NAME[:key=value,…]``. No pyspark, no arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evenlag.policy.group_settings import GroupSettings
 
 OBSERVED: Final = "observed"
-# Limits of the gates that a simulation applies: settings that a candidate may change, whatever its assignor.
+# Limits of the gates that a simulation applies: settings that a candidate with any assignor may change.
 _LIMITS: Final = tuple(
     gate.limit for gate in SIMULATED_GATES if isinstance(gate.limit, RuleSetting | GateSetting)
 )
@@ -37,11 +37,11 @@ class Candidate:
     Attributes
     ----------
     name
-        ``NAME[:key=value,…]`` with the keys in order: equal candidates, equal names.
+        ``NAME[:key=value,…]`` with sorted keys: equal candidates have equal names.
     assignor
         Name of the assignor.
     changes
-        (key, value) of each setting, in order of the keys.
+        (key, value) of each setting, sorted by key.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def uses_lag(self) -> bool:
-        """Whether it is asked at every snapshot, and not only when the group rebalances anyway."""
+        """Whether it plans at every snapshot, and not only when the group rebalances anyway."""
         return _declared(self.assignor).uses_lag
 
     def settings_for(self, rule: GroupSettings) -> CandidateSettings:
@@ -59,7 +59,12 @@ class Candidate:
         Parameters
         ----------
         rule
-            The group's rule. The candidate's own values were checked with its name.
+            The group's rule. The candidate's own values were checked when its name was parsed.
+
+        Returns
+        -------
+        CandidateSettings
+            The rule with the candidate's changes, and the assignor's own parameters.
         """
         changed = dict(self.changes)
         declared = _declared(self.assignor)
@@ -73,7 +78,7 @@ class Candidate:
         if _LOAD in changed:
             changed[_LOAD] = Load(changed[_LOAD])
         if not declared.uses_load:
-            # The rule's load and capacities are for another assignor.
+            # The rule's load and capacities belong to another assignor.
             changed |= {_LOAD: Load.LAG, "capacities": ()}
         return CandidateSettings(rule.changed(**changed, assignor=self.assignor), parameters)
 
@@ -94,7 +99,7 @@ class CandidateSettings:
     parameters: Mapping[str, Any]
 
     def canonical_json(self) -> str:
-        """Return the settings that matter to a simulation as text: equal settings, equal text."""
+        """Return the settings that affect a simulation as text: equal settings give equal text."""
         values: dict[str, Any] = {
             "assignor": self.rule.assignor,
             **{
@@ -116,13 +121,18 @@ def parse_candidate(text: str) -> Candidate:
     Parameters
     ----------
     text
-        The name of an assignor, and settings: those of a rule that a simulation uses, ``load`` where the
+        The name of an assignor, and settings: those of a rule that a simulation uses, ``load`` if the
         assignor uses the load, and the assignor's own parameters.
+
+    Returns
+    -------
+    Candidate
+        The candidate, with a canonical name.
 
     Raises
     ------
     PolicyError
-        If there is no such assignor or key, or a value is not valid; the message lists what there is.
+        If the assignor or a key does not exist, or a value is not valid; the message lists the known ones.
 
     Examples
     --------
@@ -161,7 +171,7 @@ def _declared(assignor: str) -> type[Assignor]:
 
 
 def _own_parameters(declared: type[Assignor]) -> tuple[Parameter, ...]:
-    """The parameters that are no settings of a rule."""
+    """The parameters that are not settings of a rule."""
     return tuple(parameter for parameter in declared.parameters if parameter.name not in _RULE_PARSERS)
 
 
@@ -171,12 +181,12 @@ def _parsers(declared: type[Assignor]) -> dict[str, Callable[[str], Any]]:
 
 
 def _take_gate_limits(changes: dict[str, Any]) -> dict[str, Any]:
-    """Remove the settings that belong into a rule's ``gates``, and return them."""
+    """Remove the settings that belong to a rule's ``gates``, and return them."""
     return {name: changes.pop(name) for name in _GATE_LIMITS if name in changes}
 
 
 def _check(name: str, assignor: str, changes: dict[str, Any]) -> None:
-    """Reject values out of their range; no group's rule can make them valid."""
+    """Reject values out of range; no group's rule can make them valid."""
     from pydantic import ValidationError
 
     from assignor_core.errors import ProblemError

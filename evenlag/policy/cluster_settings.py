@@ -1,4 +1,4 @@
-"""Settings of one Kafka cluster: connection, schedule, hint topic, and how it is read.
+"""Settings of one Kafka cluster: connection, schedule, hint topic, and limits of its snapshots.
 
 Each setting has its default, unit and range here. No value is secret: a secret is a
 :class:`~evenlag.policy.secrets.SecretRef` until it is used.
@@ -17,11 +17,11 @@ from evenlag.policy.setting_types import KafkaSetting, SettingsModel, cron_expre
 
 DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
 
-# Settings of kafka-python that hold a secret: a literal would end up in the table `policies`.
+# Settings of kafka-python that contain a secret: a literal would be stored in the table `policies`.
 SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password"})
-# Objects of Python, for programs: OAUTHBEARER's tokens, a ready-made TLS context.
+# Settings that are Python objects: the token provider of OAUTHBEARER, a TLS context.
 OBJECT_KAFKA_SETTINGS: Final = frozenset({"sasl_oauth_token_provider", "ssl_context"})
-# Settings of kafka-python that evenlag itself looks at.
+# Settings of kafka-python that evenlag itself uses.
 TIMEOUT_KAFKA_SETTINGS: Final = frozenset({"request_timeout_ms", "bootstrap_timeout_ms"})
 # Set by evenlag itself, per connection.
 RESERVED_KAFKA_SETTINGS: Final = frozenset({"bootstrap_servers", "transactional_id", "group_id", "client_id"})

@@ -1,8 +1,8 @@
-"""When a cron expression was last due: for whoever looks at a schedule from outside Airflow.
+"""Evaluates cron expressions outside Airflow: when a schedule was last due.
 
-The five fields with ``*``, numbers, names, ranges, lists and steps, and the presets of one word, in UTC. As
-in cron, a day is due when day of month or day of week fits, if both are restricted. Airflow knows more
-(``L``, ``#``, six fields): those are an error here, never a guess.
+It supports five fields with ``*``, numbers, names, ranges, lists and steps, and the presets of one word, in
+UTC. As in cron, if both day of month and day of week are restricted, a day is due when either matches.
+Airflow supports more (``L``, ``#``, six fields): those are an error here, never a guess.
 """
 
 from __future__ import annotations
@@ -32,26 +32,31 @@ _FIELDS: Final[tuple[tuple[str, int, int, dict[str, int]], ...]] = (
     ("day of week", 0, 7, {name: number for number, name in enumerate(_DAYS)}),
 )
 _NUM_FIELDS: Final = len(_FIELDS)
-# 29 February comes once in eight years at the worst.
+# In the worst case, 29 February occurs once in eight years.
 _LOOK_BACK_DAYS: Final = 8 * 366
 
 
 def last_due(expression: str, now: datetime, count: int) -> list[datetime]:
-    """The last moments at which a schedule was due, up to `now`, the newest first.
+    """Return the last times at which a schedule was due, up to `now`, newest first.
 
     Parameters
     ----------
     expression
-        A cron expression, counted in UTC.
+        A cron expression, evaluated in UTC.
     now
-        With its offset.
+        The current time, with a time zone.
     count
-        How many are wanted; fewer come back when the schedule was not due so often in eight years.
+        Number of times to return.
+
+    Returns
+    -------
+    list of datetime.datetime
+        In UTC; fewer than `count` if the schedule was due less often in eight years.
 
     Raises
     ------
     ValueError
-        When the expression is none that is known here; the message names the field.
+        If the expression is not supported; the message names the field.
 
     Examples
     --------

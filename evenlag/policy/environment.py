@@ -1,10 +1,9 @@
-"""Overrides of the policy by the environment: the same file in test and production, one variable apart.
+"""Overrides of the policy by environment variables: the same file in test and production.
 
-``EVENLAG_LAKE`` and ``EVENLAG_MAX_MODE`` stand for the keys of these names.
-``EVENLAG_CLUSTER__<NAME>__<KEY>`` stands for a key of a cluster, and
-``EVENLAG_CLUSTER__<NAME>__KAFKA__<SETTING>`` for a setting of its connection; ``<NAME>`` is the name
-of the cluster in capitals, with ``_`` for each ``.`` and ``-``. Of a secret the variable's name is taken
-over, never its value.
+``EVENLAG_LAKE`` and ``EVENLAG_MAX_MODE`` override the keys of these names. ``EVENLAG_CLUSTER__<NAME>__<KEY>``
+overrides a key of a cluster, and ``EVENLAG_CLUSTER__<NAME>__KAFKA__<SETTING>`` a setting of its connection;
+``<NAME>`` is the cluster's name in capitals, with ``_`` for each ``.`` and ``-``. For a secret, the policy
+stores a reference to the variable, never its value.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _SECRET_KEYS: Final = frozenset({"hint_signing_key"})
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One value that the environment gives.
+    """One value from the environment.
 
     Attributes
     ----------
     path
-        Where it stands in the policy.
+        The overridden key in the policy.
     value
-        What holds there; for a secret, the reference to its variable.
+        The value; for a secret, the reference to its variable.
     variable
         The variable's name.
     """
@@ -49,19 +48,24 @@ class Override:
 
 
 def read_overrides(content: Mapping[str, Any], environ: Mapping[str, str]) -> list[Override]:
-    """Read the overrides that fit a policy, in the order of their variables' names.
+    """Read the overrides of a policy.
 
     Parameters
     ----------
     content
         The policy file's content, for the names of its clusters.
     environ
-        The environment; a variable that is empty counts as not set.
+        The environment; an empty variable counts as not set.
+
+    Returns
+    -------
+    list of Override
+        In the order of the variables' names.
 
     Raises
     ------
     PolicyError
-        When a variable names a cluster or key that is not there, or two clusters share its name.
+        If a variable names a cluster or key that does not exist, or two clusters share its name.
     """
     found = []
     for variable in sorted(environ):
@@ -78,13 +82,21 @@ def read_overrides(content: Mapping[str, Any], environ: Mapping[str, str]) -> li
 
 
 def apply_overrides(content: dict[str, Any], overrides: list[Override]) -> None:
-    """Put the overrides into a policy's content."""
+    """Apply overrides to a policy's content.
+
+    Parameters
+    ----------
+    content
+        The policy file's content; changed in place.
+    overrides
+        The overrides.
+    """
     for override in overrides:
         node = content
         for part in override.path[:-1]:
             below = node.get(part) or {}
             if not isinstance(below, dict):
-                # The file's mistake: it is named when the policy is validated.
+                # An error in the file: validation of the policy reports it.
                 break
             node[part] = dict(below)
             node = node[part]
@@ -93,13 +105,26 @@ def apply_overrides(content: dict[str, Any], overrides: list[Override]) -> None:
 
 
 def describe_overrides(overrides: list[Override]) -> str:
-    """Tell the overrides as comments of YAML, to be kept with the file's text in the lake they may name."""
+    """Format the overrides as YAML comments, which the lake stores with the file's text.
+
+    ``EVENLAG_LAKE`` is left out: it names the lake that stores the text.
+
+    Parameters
+    ----------
+    overrides
+        The overrides.
+
+    Returns
+    -------
+    str
+        One comment per override.
+    """
     lines = [
         f"# {override.variable} gives {'.'.join(override.path)}: {yaml.safe_dump(override.value).strip()}"
         for override in overrides
         if override.variable != LAKE_VARIABLE
     ]
-    # A scalar's document end, as YAML prints it, says nothing here.
+    # Removes the document end marker that YAML prints after a scalar.
     return "\n".join(line.replace("\n...", "") for line in lines)
 
 

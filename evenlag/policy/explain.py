@@ -1,4 +1,4 @@
-"""Which rule holds for a group and why, and where each of its settings comes from."""
+"""Explains the settings in effect for a group: which rule matches and why, and the source of each setting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting that holds: its name (``gates.cooldown_s``), value, and where it comes from."""
+    """A setting in effect: its name (``gates.cooldown_s``), value and source."""
 
     name: str
     value: Any
@@ -24,18 +24,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What holds for a group.
+    """The settings in effect for a group.
 
     Attributes
     ----------
     rule_number, rule_line
-        The rule that holds, counted from 1, and its line in the file; None when the defaults hold.
+        The rule that applies, counted from 1, and its line in the file; None if the defaults apply.
     match
-        Its ``match``.
+        The rule's ``match``.
     passed_over
-        (number, match, why not) of the rules before it.
+        (number, match, reason) of each earlier rule, which does not match.
     settings
-        All settings, in the guide's order.
+        All settings, in the order of the model.
     """
 
     rule_number: int | None
@@ -46,7 +46,22 @@ class Explanation:
 
 
 def explain_group(loaded: LoadedPolicy, cluster: str, group_id: str) -> Explanation:
-    """Explain what holds for a group of a cluster, and why."""
+    """Explain which settings are in effect for a group, and why.
+
+    Parameters
+    ----------
+    loaded
+        The policy with its text.
+    cluster
+        The cluster's name.
+    group_id
+        The group.
+
+    Returns
+    -------
+    Explanation
+        The rule that applies, the earlier rules, and all settings.
+    """
     policy = loaded.policy
     passed_over: list[tuple[int, str, str]] = []
     for number, rule in enumerate(policy.groups, 1):
@@ -88,7 +103,7 @@ def _settings(
 
 
 def _leaves(settings: GroupSettings) -> list[tuple[tuple[str, ...], Any]]:
-    """Settings by path, the ones of ``gates`` and ``back_off`` one by one."""
+    """Settings by path, with those of ``gates`` and ``back_off`` one by one."""
     plain = json.loads(settings.model_dump_json())
     leaves: list[tuple[tuple[str, ...], Any]] = []
     for name in GroupSettings.model_fields:

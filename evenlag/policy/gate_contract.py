@@ -1,7 +1,7 @@
-"""What an entry of ``GATES`` consists of: the observed value, the limit, the message, the documentation.
+"""Contract of the entries of ``GATES``: observed value, limit, message, documentation.
 
-Plain data without pydantic, pandas or Spark. Settings, expectations, alerts, simulations and the page of
-gates are derived from the same entries, and executors import them too.
+Plain data without pydantic, pandas or Spark. Settings, expectations, alerts, simulations and the gates page
+are derived from the same entries, and executors import them too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Comparison(StrEnum):
-    """How an observed value must compare with its limit."""
+    """How an observed value must compare to its limit."""
 
     EQUAL = "equal"
     AT_MOST = "at_most"
     AT_LEAST = "at_least"
 
     def holds(self, observed: Any, allowed: Any) -> bool:
-        """Whether a known value is within its limit.
+        """Return whether a known value is within its limit.
 
         Parameters
         ----------
@@ -46,19 +46,25 @@ class Fixed:
     Attributes
     ----------
     value
-        What is allowed.
+        The limit.
     """
 
     value: Any
 
     def allowed(self, _settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
-        """What is allowed: always the same value."""
+        """Return the limit: always the same value.
+
+        Parameters
+        ----------
+        _settings, _plan
+            Not used.
+        """
         return self.value
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSetting:
-    """A setting of the group's rule, declared there because the planner uses it too.
+    """A limit that is a setting of the group's rule, declared there because the planner uses it too.
 
     Attributes
     ----------
@@ -75,13 +81,21 @@ class RuleSetting:
     plus: int = 0
 
     def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
-        """What is allowed by a group's settings, given as plain values."""
+        """Return the limit for a group.
+
+        Parameters
+        ----------
+        settings
+            The group's settings as plain values.
+        _plan
+            Not used.
+        """
         return settings[self.name] + self.plus
 
 
 @dataclass(frozen=True, slots=True)
 class GateSetting:
-    """A limit that only its gate uses. It declares the setting of that name in a rule's ``gates``.
+    """A limit that only its gate uses. It declares the setting of this name in a rule's ``gates``.
 
     Attributes
     ----------
@@ -90,11 +104,11 @@ class GateSetting:
     default
         Its default; the type of the default is the type of the setting.
     description
-        What it means.
+        Its description.
     unit
-        Its unit, as the documentation writes it.
+        Its unit, for the documentation.
     ge, gt, le, lt
-        Its bounds, as pydantic names them; None: not bounded.
+        Its bounds, as pydantic names them; None for no bound.
     """
 
     name: str
@@ -112,7 +126,15 @@ class GateSetting:
         return type(self.default)
 
     def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
-        """What is allowed by a group's settings, given as plain values."""
+        """Return the limit for a group.
+
+        Parameters
+        ----------
+        settings
+            The group's settings as plain values.
+        _plan
+            Not used.
+        """
         return settings["gates"][self.name]
 
 
@@ -123,16 +145,24 @@ class PlanLimit:
     Attributes
     ----------
     inputs
-        The inputs that it needs.
+        Names of the inputs.
     compute
-        The limit from the values of `inputs`, in that order; an input may be None or NaN.
+        Computes the limit from the values of `inputs`, in that order; an input may be None or NaN.
     """
 
     inputs: tuple[str, ...]
     compute: Callable[..., Any]
 
     def allowed(self, _settings: Mapping[str, Any], plan: Mapping[str, Any]) -> Any:
-        """What is allowed for a plan."""
+        """Return the limit for a plan.
+
+        Parameters
+        ----------
+        _settings
+            Not used.
+        plan
+            The inputs by name.
+        """
         return self.compute(*(plan[name] for name in self.inputs))
 
 
@@ -140,7 +170,7 @@ Limit = Fixed | RuleSetting | GateSetting | PlanLimit
 
 
 class _Varying:
-    """A value of an example that differs from run to run, in any format."""
+    """A value of an example that differs between runs; the same in any format."""
 
     def __format__(self, _spec: str) -> str:
         return "…"
@@ -154,14 +184,14 @@ VARYING: Final = _Varying()
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A plan that fails the gate, as the page of gates shows it.
+    """A plan that fails the gate, for the gates page.
 
     Attributes
     ----------
     plan
-        What is wrong with it.
+        What is wrong with the plan.
     observed, allowed
-        The values in its verdict; :data:`VARYING` where they differ from run to run.
+        The values in its gate result; :data:`VARYING` if they differ between runs.
     """
 
     plan: str
@@ -178,30 +208,31 @@ class Gate:
     name
         Its name in ``gate_results``.
     fails_when
-        When a plan fails it, for the page of gates.
+        When a plan fails it, for the gates page.
     observed
-        The name of the observed value.
+        Name of the observed value.
     comparison
-        How it must compare with the limit. A value that is not known fails, unless `null_passes`.
+        How the value must compare to the limit. An unknown value fails, unless `null_passes`.
     limit
-        What is allowed.
+        The limit.
     message
-        The failure; ``{observed}`` and ``{allowed}`` are filled in.
+        Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
     example
         A plan that fails.
     inputs
-        Inputs of a plan that the observed value is computed from: columns of ``plans``, measures of its
+        Inputs of a plan from which the observed value is computed: columns of ``plans``, measures of its
         ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
         ``spark_jobs.transforms.gate_inputs`` adds. Empty: the input with the name `observed`.
     compute
-        The observed value from the values of `inputs`, in that order. It works on single numbers as well as
-        on arrays with one element per plan, so arithmetic only. None: the input itself.
+        Computes the observed value from the values of `inputs`, in that order. It must work on single
+        numbers and on arrays with one element per plan, so it may use arithmetic only. None: the input
+        itself.
     null_passes
-        Whether an unknown value passes. A group without a previous hint has no cooldown, for example.
+        Whether an unknown value passes. For example, a group without a previous hint has no cooldown.
     is_routine
-        Whether healthy groups fail it regularly. A plan that fails nothing else raises no alert.
+        Whether healthy groups fail it regularly. A plan that fails only such gates raises no alert.
     not_simulated
-        Why simulations do not apply the gate; None: they do.
+        Why simulations do not apply the gate; None if they do.
     """
 
     name: str
@@ -219,7 +250,7 @@ class Gate:
 
     @property
     def limit_column(self) -> str:
-        """Name of the column with the limits, beside that of the observed values."""
+        """Name of the column with the limits, next to that of the observed values."""
         return f"allowed_{self.name}"
 
     @property
@@ -274,12 +305,12 @@ class Gate:
         Parameters
         ----------
         observed, allowed
-            The value, None or NaN when it is not known, and its limit.
+            The value, None or NaN if it is unknown, and its limit.
 
         Returns
         -------
         str
-            The gate's message with both values; for an unknown value, that it is not known.
+            The gate's message with both values; for an unknown value, that it is unknown.
         """
         if is_unknown(observed):
             return f"{self.observed} is not known, so {self.name} cannot be passed"
@@ -287,7 +318,7 @@ class Gate:
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a value is None or NaN.
+    """Return whether a value is None or NaN.
 
     Parameters
     ----------
@@ -297,6 +328,6 @@ def is_unknown(value: Any) -> bool:
     Returns
     -------
     bool
-        Whether it is not known.
+        Whether it is unknown.
     """
-    return value is None or bool(value != value)  # noqa: PLR0124 - NaN is the number that is not itself
+    return value is None or bool(value != value)  # noqa: PLR0124 - only NaN is not equal to itself

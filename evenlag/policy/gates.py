@@ -1,4 +1,4 @@
-"""The gates: every plan must pass each of them before it may be approved.
+"""The gates: a plan must pass all of them before it may be approved.
 
 To add a gate, add an entry here and its failing plan to the tests. Derived from an entry: its setting in a
 rule's ``gates``, its expectation, its rows in ``gate_results``, whether a failure raises an alert, how a
@@ -24,7 +24,7 @@ from evenlag.policy.gate_contract import (
 
 # Kafka's default, for a hint topic that does not exist yet.
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
-# What a record contains besides the payload: the hint's envelope, the key, the headers of record and batch.
+# Size of a record without the payload: the hint's envelope, the key, the headers of record and batch.
 HINT_OVERHEAD_BYTES: Final = 2_048
 
 _BY_CONSTRUCTION: Final = "the assignors of a simulation make valid plans only"
@@ -38,7 +38,7 @@ def _payload_limit(hint_topic_max_bytes: Any) -> int:
 
 
 def _hintable_type(group_type: Any) -> str:
-    """The group's type where hints reach it, else all types that they reach."""
+    """The group's type if hints support it, otherwise all supported types."""
     return str(group_type) if group_type in HINTABLE_TYPES else " or ".join(HINTABLE_TYPES)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any: ...
 
 else:
-    # The entries of GATES declare these settings.
+    # Declared by the entries of GATES.
     _GateSettings = create_model(
         "_GateSettings",
         __base__=SettingsModel,
@@ -51,7 +51,7 @@ else:
 
 
 class GateLimits(_GateSettings):
-    """Limits of the gates; a plan beyond one of them is rejected."""
+    """Limits of the gates; a plan that exceeds one is rejected."""
 
     min_breaches: int = Field(
         default=1, ge=1, le=1_000, description="consecutive snapshots that must require a change for a plan"
@@ -59,7 +59,7 @@ class GateLimits(_GateSettings):
 
 
 class BackOff(SettingsModel):
-    """When plans are scored, and when planning pauses for a group whose plans do not pay off."""
+    """When plans are evaluated, and when planning pauses for a group whose plans did not help."""
 
     horizon_s: int = Field(
         default=1_800, ge=10, le=604_800, description="time after publishing at which a plan is scored"
@@ -73,7 +73,7 @@ class BackOff(SettingsModel):
 
 
 class CapacityRule(SettingsModel):
-    """Capacity of the members whose instance id matches, relative to others (1)."""
+    """Capacity of the members whose instance id matches, relative to the other members (1)."""
 
     match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
     capacity: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
@@ -118,17 +118,30 @@ class GroupSettings(GroupMethods, SettingsModel):
 
 
 class GroupRule(GroupSettings):
-    """A rule: which groups (``match``), on which clusters (all when not given), and their settings.
+    """A rule: the groups (``match``) and clusters (all if not set) that it applies to, and their settings.
 
     ``match`` is an exact name, a glob (``payments-*``), or a regular expression between slashes
-    (``/payments-[0-9]+/``, the whole name).
+    (``/payments-[0-9]+/``) that must match the complete name.
     """
 
     match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
     clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = None
 
     def matches(self, cluster: str, group_id: str) -> bool:
-        """Return whether the rule matches a group of a cluster."""
+        """Return whether the rule matches a group of a cluster.
+
+        Parameters
+        ----------
+        cluster
+            The cluster's name.
+        group_id
+            The group.
+
+        Returns
+        -------
+        bool
+            Whether it matches.
+        """
         if self.clusters is not None and cluster not in self.clusters:
             return False
         return matches_pattern(self.match, group_id)

@@ -1,4 +1,4 @@
-"""The JSON schema of the policy file, for editors, rendered from the settings."""
+"""JSON schema of the policy file, for editors, generated from the settings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def render_schema() -> str:
         **Policy.model_json_schema(),
         "title": "evenlag policy",
     }
-    # EVENLAG_LAKE may stand for it.
+    # Not required in the file: EVENLAG_LAKE may set it.
     schema["required"] = [name for name in schema["required"] if name != "lake"]
     _take_lists_as_text(schema["$defs"])
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
 def _take_lists_as_text(definitions: dict[str, Any]) -> None:
-    """Names of clusters and brokers may be given as one text with commas too."""
+    """Allow lists of clusters and brokers as one comma-separated text, too."""
     for model, name in (("ClusterSettings", "bootstrap_servers"), ("GroupRule", "clusters")):
         field = definitions[model]["properties"][name]
         choices = field.pop("anyOf", None)

@@ -1,6 +1,6 @@
-"""Reading the policy file: YAML in, a validated :class:`~evenlag.policy.settings.Policy` out.
+"""Reads and validates the policy file; the result is a :class:`~evenlag.policy.settings.Policy`.
 
-A mistake is named by file, line and key, with the nearest right key.
+An error names file, line and key, and suggests the nearest known key.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ DEFAULT_POLICY_PATH: Final = Path("evenlag.yaml")
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy with the text it came from.
+    """A policy with its text.
 
     Attributes
     ----------
     policy
-        The validated settings, environment overrides applied.
+        The validated settings, with environment overrides applied.
     text
-        The file's text, with a comment for each override; kept in the lake by its hash. It holds references
-        to secrets, no secret.
+        The file's text, with a comment for each override. The lake stores it by its hash. It contains
+        references to secrets, never a secret.
     tree
-        The text as YAML nodes, which know their lines.
+        The text as YAML nodes with line numbers.
     overrides
-        What the environment gave.
+        Overrides from the environment.
     policy_hash
         SHA-256 of the text, in hex.
     """
@@ -61,12 +61,22 @@ class LoadedPolicy:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def cluster_settings(self, name: str) -> ClusterSettings:
-        """The settings of a cluster by its name.
+        """Return the settings of a cluster.
+
+        Parameters
+        ----------
+        name
+            The cluster's name.
+
+        Returns
+        -------
+        ClusterSettings
+            Its settings.
 
         Raises
         ------
         PolicyError
-            When the policy has no such cluster.
+            If the policy has no such cluster.
         """
         found = self.policy.clusters.get(name)
         if found is None:
@@ -75,7 +85,13 @@ class LoadedPolicy:
         return found
 
     def line_of(self, *path: str | int) -> int | None:
-        """The line of the file that a key or item stands on; None when the file does not have it."""
+        """Return the line of a key or item in the file; None if the file does not contain it.
+
+        Parameters
+        ----------
+        *path
+            Keys and indexes from the root.
+        """
         node, line = self.tree, None
         for part in path:
             child = child_of(node, part)
@@ -85,12 +101,24 @@ class LoadedPolicy:
         return line
 
     def variable_of(self, *path: str) -> str | None:
-        """The variable that overrides a key; None when none does."""
+        """Return the variable that overrides a key; None if there is none.
+
+        Parameters
+        ----------
+        *path
+            Keys from the root.
+        """
         return next((item.variable for item in self.overrides if item.path == path), None)
 
 
 def find_policy_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Tell which policy file holds: the one given, else ``EVENLAG_CONFIG``, else ``evenlag.yaml`` here."""
+    """Return the policy file: the given path, else ``EVENLAG_CONFIG``, else ``evenlag.yaml`` in this folder.
+
+    Parameters
+    ----------
+    path
+        The path; None or empty if not given.
+    """
     return Path(path or os.environ.get(POLICY_VARIABLE) or DEFAULT_POLICY_PATH)
 
 
@@ -102,10 +130,15 @@ def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
     path
         The file; see :func:`find_policy_path` for None.
 
+    Returns
+    -------
+    LoadedPolicy
+        The policy with its text.
+
     Raises
     ------
     PolicyError
-        When the file cannot be read, is not YAML, or says something that is not valid.
+        If the file cannot be read, is not YAML, or contains an invalid setting.
     """
     found = find_policy_path(path)
     return parse_policy(read_text(found), name=str(found))
@@ -114,12 +147,26 @@ def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
 def parse_policy(
     text: str, *, name: str = "policy", environ: Mapping[str, str] | None = None
 ) -> LoadedPolicy:
-    """Validate a policy text, with what the environment overrides (``policy_environment``).
+    """Validate a policy text with the overrides from the environment (:mod:`evenlag.policy.environment`).
+
+    Parameters
+    ----------
+    text
+        The policy as YAML.
+    name
+        Name of the text in messages.
+    environ
+        The environment; that of the process if None.
+
+    Returns
+    -------
+    LoadedPolicy
+        The policy with its text.
 
     Raises
     ------
     PolicyError
-        With the place (``name``, line) and what to do.
+        With the place (`name`, line) and the remedy.
     """
     environ = os.environ if environ is None else environ
     content, tree = read_mapping(text, name)
@@ -135,15 +182,25 @@ def parse_policy(
 
 
 def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Kafka settings given as ``EVENLAG_KAFKA_<SETTING>``, for use without a policy file.
+    """Return the Kafka settings in ``EVENLAG_KAFKA_<SETTING>`` variables, for use without a policy file.
 
-    A secret stays a reference to its variable: ``EVENLAG_KAFKA_SASL_PLAIN_PASSWORD`` becomes
-    ``{"env": "EVENLAG_KAFKA_SASL_PLAIN_PASSWORD"}``.
+    A secret stays a reference to its variable: ``EVENLAG_KAFKA_SASL_PLAIN_PASSWORD`` becomes ``{"env":
+    "EVENLAG_KAFKA_SASL_PLAIN_PASSWORD"}``.
+
+    Parameters
+    ----------
+    environ
+        The environment; that of the process if None.
+
+    Returns
+    -------
+    dict
+        Values by the names of kafka-python's settings.
 
     Raises
     ------
     PolicyError
-        When a value cannot be read.
+        If a value cannot be read.
     """
     from evenlag.policy.cluster_settings import SECRET_KAFKA_SETTINGS
 

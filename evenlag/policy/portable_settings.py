@@ -1,7 +1,7 @@
-"""Settings as executors get them: plain values with the settings' own methods.
+"""Settings for executors: plain values with the methods of the settings.
 
-Settings are validated where the policy is read, by pydantic, which executors do not have. Pickled, a settings
-object becomes one of these: the same attributes, the same methods, nothing to validate.
+pydantic validates settings where the policy is read; executors do not have pydantic. A pickled settings
+object becomes one of these: the same attributes and methods, without validation.
 """
 
 from __future__ import annotations
@@ -17,22 +17,28 @@ if TYPE_CHECKING:
 
 
 class CommonMethods:
-    """What each kind of settings can do, as validated and as portable values."""
+    """Methods of all kinds of settings, validated and portable."""
 
     def values(self) -> dict[str, Any]:
-        """The settings by name."""
+        """Return the settings by name."""
         raise NotImplementedError
 
     def canonical_json(self) -> str:
-        """The settings as text: equal settings, equal text."""
+        """Return the settings as text: equal settings give equal text."""
         return json.dumps(plain_values(self), sort_keys=True, separators=(",", ":"))
 
 
 class GroupMethods(CommonMethods):
-    """What the settings of a group can do, as validated and as portable values."""
+    """Methods of the settings of a group, validated and portable."""
 
     def capacity_of(self, instance_id: str | None) -> float:
-        """What a member can bear, relative to others: 1 without an instance id or a rule that matches."""
+        """Return a member's capacity relative to others: 1 without an instance id or a rule that matches it.
+
+        Parameters
+        ----------
+        instance_id
+            The member's ``group.instance.id``; None for a dynamic member.
+        """
         for rule in self.values()["capacities"] if instance_id is not None else ():
             if matches_pattern(rule.match, str(instance_id)):
                 return float(rule.capacity)
@@ -40,21 +46,27 @@ class GroupMethods(CommonMethods):
 
 
 class PortableSettings(CommonMethods):
-    """Settings of any kind: their values as attributes, which stay as they are."""
+    """Settings of any kind, with their values as attributes. Immutable."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
 
     def values(self) -> dict[str, Any]:
-        """The settings by name."""
+        """Return the settings by name."""
         return dict(self.__dict__)
 
     def changed(self, **values: Any) -> Self:
-        """The same settings but for some values."""
+        """Return a copy of the settings with some values changed.
+
+        Parameters
+        ----------
+        **values
+            New values by name.
+        """
         return type(self)(**self.values() | values)
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for what is not there; it tells a type checker that any name may be.
+        # Called for missing names only; declares to type checkers that any name may exist.
         raise AttributeError(f"{type(self).__name__} has no setting {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -68,22 +80,35 @@ class PortableSettings(CommonMethods):
 
 
 class PortableGroupSettings(GroupMethods, PortableSettings):
-    """What holds for a group."""
+    """Settings in effect for a group."""
 
 
 class PortablePolicy(PortableSettings):
-    """The rules of a policy, resolved: what its clusters need to be reached does not travel.
+    """The resolved rules of a policy, without the connection settings of its clusters.
 
     Attributes
     ----------
     rules
-        (match, clusters or None, settings under the policy's ``max_mode``), in order.
+        (match, clusters or None, settings limited by the policy's ``max_mode``), in order.
     default
-        What holds for a group that no rule matches.
+        Settings of a group that no rule matches.
     """
 
     def group_settings(self, cluster: str, group_id: str) -> PortableGroupSettings:
-        """What holds for a group: the first rule that matches, else the defaults."""
+        """Return the settings of a group: of the first rule that matches, else the defaults.
+
+        Parameters
+        ----------
+        cluster
+            The cluster's name.
+        group_id
+            The group.
+
+        Returns
+        -------
+        PortableGroupSettings
+            The settings in effect.
+        """
         found: PortableGroupSettings = next(
             (
                 settings
@@ -99,12 +124,36 @@ _KINDS = {kind.__name__: kind for kind in (PortableSettings, PortableGroupSettin
 
 
 def unpack(kind: str, values: Mapping[str, Any]) -> PortableSettings:
-    """Make what a pickled settings object becomes; called by ``pickle``."""
+    """Build the portable form of a pickled settings object; called by ``pickle``.
+
+    Parameters
+    ----------
+    kind
+        Name of the class.
+    values
+        The settings by name.
+
+    Returns
+    -------
+    PortableSettings
+        An object of that class.
+    """
     return _KINDS[kind](**values)
 
 
 def plain_values(value: Any) -> Any:
-    """Settings as what JSON knows: the same for validated and for portable ones."""
+    """Return settings as JSON values: equal for validated and portable settings.
+
+    Parameters
+    ----------
+    value
+        Settings, or a value of them.
+
+    Returns
+    -------
+    Any
+        Mappings, lists and scalars.
+    """
     if isinstance(value, CommonMethods):
         return {name: plain_values(item) for name, item in value.values().items()}
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""What may tell of a person or a machine is hidden before a reading is written: by a hash, or altogether.
+"""Hides personal data in the rows of a snapshot before they are written: hashes it, or removes it.
 
-A hash keeps what matters to an audit, that two members are on one host, or that a member came back, and tells
-nobody who has not the key which host it was. The key makes the difference: there are so few addresses that a
-hash without one is undone by trying them all.
+A hash keeps what an audit needs (two members are on one host, a member came back) and does not reveal the
+host to anybody without the key. The key is essential: there are so few addresses that a hash without a key
+can be reversed by trying all of them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
     from evenlag.policy.cluster_settings import PrivacySettings
 
-# A hash is told from a name by it, and short enough to be read out: 80 bits.
+# The prefix distinguishes hashes from names. 80 bits keep a hash short enough for people to compare.
 PREFIX: Final = "~"
 _HEX_DIGITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Pseudonymizer:
-    """Hides columns of rows; plain values only, so that it may travel to an executor in a task's closure.
+    """Hides columns of rows. Plain values only, so that a task's closure can carry it to an executor.
 
     Attributes
     ----------
     columns
-        What becomes of a column, by its name; one that is not named stays.
+        What to do with a column, by its name; other columns stay.
     key
-        What is hashed is hashed with it.
+        Key of the hashes.
     """
 
     columns: Mapping[str, str]
@@ -41,12 +41,22 @@ class Pseudonymizer:
 
     @classmethod
     def of(cls, privacy: PrivacySettings) -> Pseudonymizer:
-        """As a policy says, for the rows of ``members``.
+        """Build the pseudonymizer of a policy, for the rows of ``members``.
+
+        Parameters
+        ----------
+        privacy
+            The cluster's privacy settings.
+
+        Returns
+        -------
+        Pseudonymizer
+            Without a key if nothing is hashed.
 
         Raises
         ------
         SecretError
-            When the key is not there.
+            If the key does not exist.
         """
         wanted = {"client_host": privacy.hosts, "client_id": privacy.client_ids}
         columns = {name: how.value for name, how in wanted.items() if how is not Disclosure.KEEP}
@@ -54,7 +64,18 @@ class Pseudonymizer:
         return cls(columns, key)
 
     def apply(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Copies of the rows with their columns hidden, null stays null; the rows themselves when none is."""
+        """Return copies of the rows with hidden columns; null stays null.
+
+        Parameters
+        ----------
+        rows
+            Rows of ``members``.
+
+        Returns
+        -------
+        list of dict
+            The same rows if no column is hidden.
+        """
         if not self.columns:
             return rows
         copies = [dict(row) for row in rows]
@@ -64,13 +85,13 @@ class Pseudonymizer:
                 value = row.get(name)
                 if value is None:
                     continue
-                # Many members, few hosts: each is hashed once.
+                # Many members, few hosts: each host is hashed once.
                 if value not in hidden:
                     hidden[value] = self._hash(name, value) if how == Disclosure.HASH else None
                 row[name] = hidden[value]
         return copies
 
     def _hash(self, name: str, value: str) -> str:
-        """The same value in two columns gives two hashes."""
+        """Hash a value; the same value in two columns has two hashes."""
         digest = hmac.new(self.key, f"{name}\0{value}".encode(), hashlib.sha256).hexdigest()
         return PREFIX + digest[:_HEX_DIGITS]

@@ -1,7 +1,7 @@
-"""References to secrets: a policy names where a secret is, never the secret.
+"""References to secrets: a policy names where a secret is stored, never the secret.
 
-A reference is resolved at the moment a Kafka connection is made or a hint is signed, in the process that
-does it. What is resolved is never put into settings, argument lists, Spark's configuration or messages.
+A reference is resolved when a Kafka connection is opened or a hint is signed, in the process that does it. A
+resolved secret is never put into settings, argument lists, Spark's configuration or messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORM: Final = "given as {env: NAME} or as {file: PATH}, exactly one of them"
 
 
 class SecretRef(BaseModel):
-    """Where a secret is: an environment variable (``env``) or a file (``file``), exactly one of them."""
+    """Location of a secret: an environment variable (``env``) or a file (``file``), exactly one of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,11 +30,11 @@ class SecretRef(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _exactly_one(cls, value: Any) -> Any:
-        """Name a mistake once, and never the value: it may be the secret."""
+        """Report an error once, and never the value: it may be the secret."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, dict):
-            raise ValueError(f"must be a secret: {_FORM}")  # noqa: TRY004  # pydantic tells ValueErrors only
+            raise ValueError(f"must be a secret: {_FORM}")  # noqa: TRY004  # pydantic needs a ValueError
         for key in value:
             if key not in cls.model_fields:
                 near = difflib.get_close_matches(str(key), list(cls.model_fields), n=1)
@@ -49,17 +49,17 @@ class SecretRef(BaseModel):
         return value
 
     def resolve(self) -> str:
-        """Read the secret; from then on no log record shows it.
+        """Read the secret; from then on it is masked in all log records.
 
         Returns
         -------
         str
-            The value; of a file its text without the newline at the end.
+            The value. The trailing newline of a secret file is ignored.
 
         Raises
         ------
         SecretError
-            When the variable is not set, or the file is missing, unreadable or empty.
+            If the variable is not set, or the file is missing, unreadable or empty.
         """
         value = self._read()
         remember_secret(value)
@@ -77,7 +77,7 @@ class SecretRef(BaseModel):
         except OSError as error:
             raise SecretError(f"the secret file {path} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError:
-            # Its message would show what the file holds.
+            # Its message would contain the content of the file.
             raise SecretError(f"the secret file {path} cannot be read: it is not UTF-8") from None
         if not value:
             raise SecretError(f"the secret file {path} is empty")

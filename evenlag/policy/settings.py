@@ -1,4 +1,4 @@
-"""The whole policy: the lake, its maintenance, comparisons, clusters and rules for groups.
+"""The complete policy: the lake, its maintenance, comparisons, clusters and rules for groups.
 
 The policy is validated once, when it is read. Each setting has its default, unit and range here, in
 :mod:`~evenlag.policy.cluster_settings` or in :mod:`~evenlag.policy.group_settings`.
@@ -39,7 +39,7 @@ class Pauses(SettingsModel):
 
 
 class ComparisonSettings(SettingsModel):
-    """What is compared day by day; without it there is no DAG that does."""
+    """Candidates of the daily comparison; without it there is no comparison DAG."""
 
     policies: tuple[Annotated[str, AfterValidator(_known_comparison)], ...] = Field(
         default=("range", "cooperative-sticky", "lag-aware", "lag-aware-sticky"),
@@ -53,7 +53,7 @@ class ComparisonSettings(SettingsModel):
 
 
 class MaintenanceSettings(SettingsModel):
-    """The lake's daily upkeep; what is null is not done."""
+    """Daily maintenance of the lake; null disables the step of a setting, or the schedule."""
 
     schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="30 3 * * *", description="cron expression of table_maintenance, null for manual runs only"
@@ -79,7 +79,7 @@ class MaintenanceSettings(SettingsModel):
 
 
 class Policy(SettingsModel):
-    """The whole policy file."""
+    """The complete policy file."""
 
     lake: Annotated[str, AfterValidator(path_text)] = Field(
         min_length=1, description="root folder of the Delta tables: a path or a Hadoop URI"
@@ -111,12 +111,38 @@ class Policy(SettingsModel):
         return self
 
     def group_settings(self, cluster: str, group_id: str) -> GroupSettings:
-        """Return the settings of a group: of the first rule that matches, else the defaults (mode shadow)."""
+        """Return the settings of a group: of the first rule that matches, else the defaults (mode shadow).
+
+        Parameters
+        ----------
+        cluster
+            The cluster's name.
+        group_id
+            The group.
+
+        Returns
+        -------
+        GroupSettings
+            The settings in effect; their mode is at most ``max_mode``.
+        """
         rule = self.rule_of(cluster, group_id)
         return self._at_most(GroupSettings() if rule is None else rule.settings)
 
     def rule_of(self, cluster: str, group_id: str) -> GroupRule | None:
-        """Return the first rule that matches a group; None if the defaults apply."""
+        """Return the first rule that matches a group; None if the defaults apply.
+
+        Parameters
+        ----------
+        cluster
+            The cluster's name.
+        group_id
+            The group.
+
+        Returns
+        -------
+        GroupRule or None
+            The rule.
+        """
         return next((rule for rule in self.groups if rule.matches(cluster, group_id)), None)
 
     def _at_most(self, settings: GroupSettings) -> GroupSettings:

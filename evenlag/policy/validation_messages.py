@@ -1,6 +1,6 @@
-"""What pydantic says of a policy, as a person needs it: one line a mistake, with place and remedy.
+"""Converts pydantic's validation errors to messages for users: one line per error, with place and remedy.
 
-A value is never shown where it could be a secret: only its kind is.
+A value that could be a secret is never shown: only its kind is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evenlag.policy.environment import Override
 
 _SHOWN: Final = 60
-# What pydantic adds to a location: the branch of a choice, a key itself.
+# Parts that pydantic adds to a location: the branch of a union, a key itself.
 _OWN_PARTS: Final = frozenset({"[key]", *KAFKA_SETTING_KINDS})
 _NUM_NAMED: Final = 12
 _KINDS: Final = (
@@ -50,8 +50,25 @@ _WANTED: Final = {
 
 
 def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides: Sequence[Override]) -> str:
-    """Tell all mistakes, a line each, in the order of the file."""
-    # Branches of a choice may each complain of one place: the first line of a place and remedy will do.
+    """Describe all errors, one line each, in the order of the file.
+
+    Parameters
+    ----------
+    error
+        pydantic's error.
+    name
+        Name of the file in messages.
+    tree
+        The file's YAML nodes; None if there are none.
+    overrides
+        Overrides from the environment: an error in one names its variable.
+
+    Returns
+    -------
+    str
+        Lines without duplicates.
+    """
+    # Branches of a union may report the same error: equal lines are reported once.
     told = dict.fromkeys(
         _explain(name, tree, item, overrides)
         for item in sorted(error.errors(include_url=False), key=lambda item: locate(tree, item["loc"])[1])
@@ -60,7 +77,20 @@ def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Name the nearest key as the end of a message; all of them when none is near and they are few."""
+    """Return the end of a message: the nearest known name, or all names if none is near and they are few.
+
+    Parameters
+    ----------
+    wrong
+        The unknown name.
+    known
+        The known names.
+
+    Returns
+    -------
+    str
+        Begins with a semicolon; empty if there is nothing to suggest.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(wrong, names, n=1)
     if near:
@@ -69,7 +99,20 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 
 def locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, int]:
-    """Follow a location as far as the YAML tree has it; pydantic adds parts of its own to unions."""
+    """Follow a location as far as the YAML tree contains it; pydantic adds parts of its own to unions.
+
+    Parameters
+    ----------
+    tree
+        The root node; None if there is none.
+    location
+        Keys and indexes from the root.
+
+    Returns
+    -------
+    tuple of (str, int)
+        The path, joined by dots, and its line.
+    """
     node, path = tree, []
     line = tree.start_mark.line + 1 if tree is not None else 1
     for part in location:
@@ -84,9 +127,22 @@ def locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, 
 
 
 def child_of(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, int] | None:
-    """What stands under a key or number, with its line; None when there is nothing."""
+    """Return the node under a key or index, with its line; None if there is none.
+
+    Parameters
+    ----------
+    node
+        A mapping or a sequence.
+    part
+        The key or index.
+
+    Returns
+    -------
+    tuple of (yaml.Node, int) or None
+        The node, and the line of the key or item.
+    """
     if isinstance(node, yaml.MappingNode):
-        # Of a merged mapping's key and its own, its own comes last and holds.
+        # If a merged mapping has the same key, the mapping's own key comes last and applies.
         for key, value in reversed(node.value):
             if key.value == str(part):
                 return value, key.start_mark.line + 1
@@ -128,7 +184,7 @@ def _kind(value: Any) -> str:
 
 
 def _model_at(location: Sequence[str | int]) -> type[BaseModel]:
-    """The settings that a location lies in; what is no field of theirs is a name or a number."""
+    """Return the settings model at a location; parts that are not fields are names or numbers."""
     model: type[BaseModel] = Policy
     for part in location:
         field = model.model_fields.get(str(part))

@@ -1,7 +1,7 @@
-"""YAML of the policy file, read strictly: each mistake is one line with its place, nothing is guessed.
+"""Strict YAML reader for the policy file: each error is one line with its place, and nothing is guessed.
 
-YAML allows a key twice and takes the last value; a policy that says two modes for a group is refused. What
-would expand beyond all measure (aliases of aliases) or nests too deeply is refused before it is built.
+YAML allows duplicate keys and uses the last value; a policy with two modes for a group is rejected here.
+Files that expand too far (aliases of aliases) or nest too deeply are rejected before they are built.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-# A policy nests six levels deep; the parser itself would end in a RecursionError.
+# A policy nests six levels deep. Without a limit the parser ends in a RecursionError.
 _MAX_DEPTH: Final = 64
-# Aliases count as often as they are used: 100,000 rules with all their settings are below it.
+# Aliases count as often as they are used. 100,000 rules with all their settings are below the limit.
 _MAX_NODES: Final = 2_000_000
 _SHOWN: Final = 60
 
@@ -26,10 +26,20 @@ _SHOWN: Final = 60
 def read_text(path: Path) -> str:
     """Read a policy file's text.
 
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    str
+        The text.
+
     Raises
     ------
     PolicyError
-        When it cannot be read, is too large, or is not UTF-8; the message says what to do.
+        If it cannot be read, is too large, or is not UTF-8; the message names the remedy.
     """
     try:
         with path.open("rb") as file:
@@ -54,17 +64,24 @@ def read_text(path: Path) -> str:
 
 
 def read_mapping(text: str, name: str) -> tuple[dict[Any, Any], yaml.Node]:
-    """Read a text that holds one mapping.
+    """Read a text that contains one mapping.
+
+    Parameters
+    ----------
+    text
+        The YAML text.
+    name
+        Name of the text in messages.
 
     Returns
     -------
     tuple
-        The mapping, and its YAML nodes, which know their lines.
+        The mapping, and its YAML nodes with line numbers.
 
     Raises
     ------
     PolicyError
-        When it is no YAML or no mapping, has a key twice, or would grow beyond measure.
+        If it is not YAML or not a mapping, has a duplicate key, or expands too far.
     """
     loader: Any = None
     try:
@@ -86,12 +103,22 @@ def read_mapping(text: str, name: str) -> tuple[dict[Any, Any], yaml.Node]:
 
 
 def read_value(text: str) -> Any:
-    """Read one value of YAML, as a variable of the environment holds it.
+    """Read one YAML value, e.g. of an environment variable.
+
+    Parameters
+    ----------
+    text
+        The YAML text.
+
+    Returns
+    -------
+    Any
+        The value.
 
     Raises
     ------
     ValueError
-        When it cannot be read.
+        If it cannot be read.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
@@ -100,7 +127,7 @@ def read_value(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Counts how deep it is, and names the place of a value that cannot be one."""
+    """Limits the nesting depth, and names the place of an invalid value."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -120,7 +147,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, OverflowError, KeyError, IndexError) as error:
-            # 2026-13-45 looks like a date, and 0b like a number.
+            # 2026-13-45 is resolved as a date, and 0b as a number.
             kind = node.tag.rpartition(":")[2]
             raise yaml.constructor.ConstructorError(
                 None,
@@ -142,7 +169,7 @@ def _check_root(tree: yaml.Node | None, name: str) -> None:
 
 
 class _Survey:
-    """Looks at a tree once: keys given twice, aliases in a circle, and how much it would expand to."""
+    """Visits a tree once: finds duplicate keys and recursive aliases, and computes its expanded size."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -194,7 +221,7 @@ class _Survey:
 
 
 def _told(error: yaml.YAMLError, text: str, name: str) -> str:
-    """One line: place, and what is wrong there."""
+    """One line: the place and the error."""
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")

@@ -1,7 +1,7 @@
-"""What a person reads before saying yes or no to a plan: its numbers, a picture of them, and the moves.
+"""The page that a user reads before approving a plan: its metrics, a chart of lag by member, and the moves.
 
-Markdown, as Airflow's page shows it. The picture is text: that page shows no image that is not fetched from
-somewhere, and a plan's numbers shall not leave it.
+The page is Markdown, as Airflow renders it. The chart is text: Airflow shows only images that it can fetch
+from a URL, and a plan's numbers must not leave Airflow's page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()<>#+.!|~$&-])")
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPage:
-    """A question to a person.
+    """An approval request, as a user reads it.
 
     Attributes
     ----------
@@ -47,14 +47,28 @@ class ApprovalPage:
 
 
 def read_page(lake: str, cluster: str, plan_id: str, *, answer_by: datetime) -> ApprovalPage:
-    """Read a plan and write its page.
+    """Read a plan from the lake and build its page.
+
+    Parameters
+    ----------
+    lake, cluster
+        Root of the lake, and the cluster's name.
+    plan_id
+        The plan.
+    answer_by
+        Deadline: a plan without an answer is then rejected.
+
+    Returns
+    -------
+    ApprovalPage
+        Subject and body.
 
     Raises
     ------
     LakeError
         When a table cannot be read.
     LookupError
-        When there is no such plan.
+        When the plan does not exist.
     """
     reader = LakeReader(lake)
     wanted: list[Filter] = [("cluster", "=", cluster), ("plan_id", "=", plan_id)]
@@ -67,7 +81,7 @@ def read_page(lake: str, cluster: str, plan_id: str, *, answer_by: datetime) -> 
 
 
 def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) -> ApprovalPage:
-    """Write the page of a plan.
+    """Build the page of a plan.
 
     Parameters
     ----------
@@ -76,7 +90,12 @@ def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) 
     rows
         All its rows of ``plan_assignments``.
     answer_by
-        From then on no answer means no.
+        Deadline: a plan without an answer is then rejected.
+
+    Returns
+    -------
+    ApprovalPage
+        Subject and body.
     """
     subject = (
         f"{head['group_id']} on {head['cluster']}: move {head['moves']:,} of {head['num_partitions']:,} "
@@ -107,7 +126,7 @@ def _numbers(head: Mapping[str, Any]) -> str:
         ),
         (
             "skew (most loaded / mean)",
-            # An unknown lag may make a skew larger or smaller.
+            # An unknown lag may increase or decrease the skew.
             *(_number(None if num_unknown else m.get("lag_skew"), 2) for m in (before, after)),
         ),
         ("partitions per member", *(_range(m) for m in (before, after))),
@@ -132,7 +151,7 @@ def _numbers(head: Mapping[str, Any]) -> str:
 
 
 def _picture(rows: pa.Table, names: Mapping[str, str]) -> str:
-    """A row a member, the most loaded first: bars of its lag now and as planned, on one scale."""
+    """One row per member, the most loaded first: bars of its current and its planned lag, on one scale."""
     now, planned = _lag_by(rows, "owner_before"), _lag_by(rows, "owner_after")
     both = {name: (now.get(name, _NOTHING), planned.get(name, _NOTHING)) for name in names}
     members = sorted(names, key=lambda name: (-max(lag.records or 0 for lag in both[name]), name))
@@ -164,7 +183,7 @@ _SIDES: Final = ("owner_before", "owner_after")
 
 
 def _member_names(rows: pa.Table) -> dict[str, str]:
-    """How members are called: by their instance id where they have one, else by their member id."""
+    """Names of members: the instance id where they have one, else the member id."""
     import pyarrow.compute as pc
 
     names = {member: member for member in pc.unique(rows["owner_before"]).to_pylist() if member}
@@ -177,13 +196,13 @@ def _member_names(rows: pa.Table) -> dict[str, str]:
 
 
 class _Lag(NamedTuple):
-    """Lag of what is known, None where nothing is, and how many partitions' lag is not known."""
+    """Sum of the known lags, None without any, and the number of partitions whose lag is unknown."""
 
     records: int | None
     num_unknown: int
 
 
-# Of a member without partitions.
+# Lag of a member without partitions.
 _NOTHING: Final = _Lag(0, 0)
 
 
@@ -208,7 +227,7 @@ def _at_least(value: int | None, num_unknown: int) -> str:
 
 
 def _bar(value: int, largest: int) -> str:
-    """A bar to an eighth of a cell; nothing for 0, and never nothing for what is not 0."""
+    """A bar in eighths of a cell: empty for 0, and at least one eighth for any other value."""
     if value <= 0 or largest <= 0:
         return ""
     eighths = max(1, round(8 * _BAR_CELLS * value / largest))
@@ -236,14 +255,14 @@ def _number(value: float | None, digits: int = 0) -> str:
 
 
 def _name(name: str) -> str:
-    """A name of somebody else's making, cut where it is long: the two ends tell most."""
+    """A member's or topic's name; the middle of a long one is left out, because its ends distinguish it."""
     if len(name) > _MAX_NAME:
         name = f"{name[: _MAX_NAME // 2]}…{name[-_MAX_NAME // 2 + 1 :]}"
     return _text(name)
 
 
 def _text(value: str) -> str:
-    """Any text as itself, on one line: ids may hold what Markdown would make something of."""
+    """Text on one line with Markdown's special characters escaped, because ids may contain them."""
     return _MARKDOWN.sub(r"\\\1", " ".join(value.split()))
 
 

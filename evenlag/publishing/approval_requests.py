@@ -1,4 +1,4 @@
-"""Approval requests: which person is asked about which plan, and until when.
+"""Approval requests: which plan a user is asked to approve, and until when.
 
 Where a request is shown (Airflow, the command line) is decided elsewhere. Each group has one open request at
 a time; its later plans stay in shadow, with the reason.

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
     from evenlag.policy.loader import LoadedPolicy
 
-# Actor of the rejection that is recorded when nobody answers in time.
+# Actor of the rejection that is recorded when the deadline passes without an answer.
 TIME_LIMIT_ACTOR: Final = "time limit"
-# Names that jobs record as their actor; a person with such a name gets a suffix.
+# Names that jobs record as their actor; a user with such a name gets a suffix.
 _RESERVED_ACTORS: Final = JOB_ACTORS | {"command", TIME_LIMIT_ACTOR}
 
 
 def person(name: str) -> str:
-    """Return the actor to record for a person, which is never the name of a job.
+    """Return the actor to record for a user, which is never the name of a job.
 
     Parameters
     ----------
     name
-        Name of the person.
+        Name of the user.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def decide(
     run_id: str,
     now: datetime,
 ) -> dict[str, Any]:
-    """Record a person's decision on a plan. The first recorded decision is final.
+    """Record a user's decision on a plan. The first recorded decision is final.
 
     Idempotent: the same decision by the same run changes nothing.
 

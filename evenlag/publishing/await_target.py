@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# As a member of the classic protocol asks: at most three times a plan.
+# As for members of the classic protocol: at most three times per plan.
 _MAX_ASKS: Final = 3
 _AT_ONCE: Final = 8
-# What a coordinator needs to work out a target, its pause between two of them (one second) included.
+# Time for a coordinator to compute a target, its pause between two of them (one second) included.
 _TAKE_UP_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.5
 _LEAST_LOOK_S: Final = 5.0
@@ -66,7 +66,7 @@ def await_target_assignment(
     asking = _Asking(client, cluster, payloads, time.monotonic() + timeout_s)
     try:
         asking.run()
-    except Exception as error:  # noqa: BLE001 - the hints stand, whatever is wrong here
+    except Exception as error:  # noqa: BLE001 - the hints are published, whatever fails here
         _LOG.exception("coordinators could not be asked")
         asking.give_up(f"unexpected {type(error).__name__}: {error}")
     for group_id, reason in sorted(asking.reasons.items()):
@@ -101,7 +101,7 @@ def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
 
 
 class _Asking:
-    """The groups that are left, each with why, and how to ask about them."""
+    """The groups that are left, each with the reason, and how to trigger their coordinators."""
 
     def __init__(
         self, client: Any, cluster: ClusterSettings, payloads: Mapping[str, HintPayload], deadline: float
@@ -112,8 +112,8 @@ class _Asking:
         self.reasons = dict.fromkeys(self._waiting, "its coordinator was not asked in time")
 
     def run(self) -> None:
-        """Look and ask, in turn, until nobody is left or the time is over."""
-        # Nobody is asked about a group that was not just seen: joining would make it, or change its protocol.
+        """Read targets and trigger coordinators in turn, until all targets match or the time is over."""
+        # Read the groups before joining any: joining a missing group would create it, or change its protocol.
         self._look()
         for _ in range(_MAX_ASKS):
             if not self._waiting or time.monotonic() >= self._deadline:
@@ -126,12 +126,12 @@ class _Asking:
                 self._look()
 
     def give_up(self, reason: str) -> None:
-        """Ask about none of the groups that are left."""
+        """Stop waiting for all groups that are left."""
         self.reasons |= dict.fromkeys(self._waiting, reason)
         self._waiting = []
 
     def _ask_all(self) -> None:
-        """Ask about each group; a few at once, for most of it is waiting."""
+        """Trigger the coordinator of each group; a few concurrently, because most of the time is waiting."""
         try:
             settings = librdkafka_settings(self._cluster)
         except JobError as error:
@@ -152,7 +152,7 @@ class _Asking:
             self.reasons |= dict(zip(self._waiting, pool.map(ask, self._waiting), strict=True))
 
     def _look(self) -> None:
-        """Leave out the groups whose targets are as hinted, and those that are not there any more."""
+        """Remove the groups whose targets match their hints, and those that no longer exist."""
         limits = reading_limits(self._cluster)
         left_s = max(_LEAST_LOOK_S, self._deadline - time.monotonic())
         limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))

@@ -1,11 +1,11 @@
-"""Make a coordinator ask its assignor again about a group of the consumer protocol (KIP-848).
+"""Trigger a coordinator to compute the assignment of a group again (consumer protocol, KIP-848).
 
-Nobody can ask a coordinator to: it asks when the group changes. So a member joins that takes the hint topic
-and nothing else, and leaves as soon as it is in. evenlag's plug-in in the broker does not count such a
-member: a hint that fits goes on fitting, and without a hint nothing moves because of it.
+Kafka has no request for this: a coordinator calls its assignor only when the group changes. So a member joins
+that subscribes only to the hint topic, and leaves as soon as it has joined. evenlag's plug-in in the broker
+ignores such a member: a valid hint stays valid, and without a hint no partition moves because of it.
 
-On a broker without the plug-in Kafka's own assignor sees a group with unequal subscriptions for a moment,
-and may move partitions for that: ask only groups whose assignor is evenlag's.
+On a broker without the plug-in, Kafka's own assignor briefly sees a group with different subscriptions and
+may move partitions: trigger only groups whose assignor is evenlag's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POLL_S = 0.2
 
 
 class MissingExtraError(JobError):
-    """Raised when confluent-kafka is not installed: it is an extra."""
+    """Raised when confluent-kafka, an optional dependency, is not installed."""
 
     exit_code = 2
 
@@ -35,33 +35,33 @@ class MissingExtraError(JobError):
 def ask_coordinator(
     client: Mapping[str, Any], group_id: str, hint_topic: str, *, timeout_s: float = 60.0
 ) -> str:
-    """Join a group for a moment; when it returns, the coordinator has asked its assignor.
+    """Join a group briefly; on return, its coordinator has called its assignor.
 
     Parameters
     ----------
     client
-        How to connect, as confluent-kafka takes it: ``bootstrap.servers``, ``security.protocol``, ….
+        Connection settings for confluent-kafka: ``bootstrap.servers``, ``security.protocol``, ….
         The principal needs Read on the group, and Describe and Read on the hint topic.
     group_id
-        A group of the consumer protocol. One that does not exist would be made: the caller has seen it.
+        A group of the consumer protocol. The caller checks that it exists: joining would create it.
     hint_topic
-        The only topic that the member takes; nothing is committed.
+        The only topic that the member subscribes to; it commits nothing.
     timeout_s
-        How long it may take.
+        Time limit in seconds.
 
     Returns
     -------
     str
-        The member id that it had, for a log.
+        The member id, for a log.
 
     Raises
     ------
     MissingExtraError
         When confluent-kafka is not installed.
     KafkaUnreachableError
-        When it was not let in within the time; a repeat may help.
+        When the member could not join within the time limit; a retry may succeed.
     JobError
-        When confluent-kafka does not take the settings.
+        When confluent-kafka rejects the settings.
     """
     try:
         from confluent_kafka import Consumer, KafkaException
@@ -74,7 +74,7 @@ def ask_coordinator(
         "group.protocol": GroupType.CONSUMER.value,
         "client.id": "evenlag-trigger",
         "enable.auto.commit": False,
-        # What it is given, it need not read.
+        # It does not need the records of the partitions that are assigned to it.
         "auto.offset.reset": "latest",
     }
     try:

@@ -1,7 +1,8 @@
-"""Which plans may be published: the guard that stands in the publisher itself.
+"""Which plans may be published: the publisher's own check.
 
-An APPROVED event alone publishes nothing. A plan has to be one that was made to be published (never a
-shadow plan, never a comparison), approved by who may, with every gate's verdict on record as passed.
+An APPROVED event alone is not enough to publish. A plan must have been made to be published (never in mode
+shadow, never by a comparison), approved by an actor who may approve it, and have a recorded passed verdict
+of every gate.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from evenlag.policy.loader import LoadedPolicy
 
 PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)
-# How far back an approved plan may lie: longer than the longest wait for a person. Older ones are as good as
-# forgotten, their groups have moved on.
+# Maximum age of an approved plan: longer than the longest approval_timeout_s. The groups of older plans have
+# changed.
 _LOOK_BACK: Final = timedelta(days=8)
 _ENDED: Final = frozenset(
     {
@@ -34,7 +35,7 @@ _ENDED: Final = frozenset(
         PlanEvent.IGNORED,
     }
 )
-# Jobs speak for the policy; whoever else approves is a person, or a person's command.
+# Actors that jobs record. Any other actor is a user, or a user's command.
 _POLICY_ACTOR: Final = "policy"
 JOB_ACTORS: Final = frozenset({_POLICY_ACTOR, "planner", "gates", "observer", "evenlag"})
 _HEAD_COLUMNS: Final = (
@@ -59,26 +60,26 @@ def read_publishable(
     *,
     only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Read the plans that are approved and have had no ending.
+    """Read the plans that are approved and have not ended.
 
     Parameters
     ----------
     loaded
-        The policy; its modes of this moment count too.
+        The policy; its current modes apply too.
     cluster
         Name of the cluster in the policy.
     slot
-        Plans of later slots are left alone.
+        Plans of later slots are ignored.
     modes
-        The groups' modes to look at.
+        Current modes of the groups to read plans of.
     only
-        Ids of the plans to look at; all when not given.
+        Ids of the plans to read; all when None.
 
     Returns
     -------
     list of dict
-        Heads, oldest first in each group, with ``approved_at, approved_by`` and ``refusal``: why the plan
-        must not be published, None when it may.
+        Heads of plans by group, oldest first, with ``approved_at, approved_by`` and ``refusal``: why the plan
+        must not be published, None when it may be.
 
     Raises
     ------
@@ -122,7 +123,18 @@ def read_publishable(
 
 
 def is_approved_by_policy(plan: Mapping[str, Any]) -> bool:
-    """Whether nobody but the policy approved a plan."""
+    """Whether the policy approved a plan, not a user.
+
+    Parameters
+    ----------
+    plan
+        A row of :func:`read_publishable`.
+
+    Returns
+    -------
+    bool
+        True when the approval's actor is the policy.
+    """
     return bool(plan["approved_by"] == _POLICY_ACTOR)
 
 
@@ -155,9 +167,10 @@ def _refusal(
 
 
 def _newest_plans(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """The newest plan of a group that is approved or published; ids of snapshots begin with slots.
+    """The newest approved or published plan of each group; snapshot ids begin with their slots.
 
-    What is published counts too: a repeat must not put an older plan over the one its first try published.
+    Published plans count too: a repeat must not replace the plan that its first try published by an older
+    one.
     """
     newest: dict[str, tuple[str, str]] = {}
     for row in events:

@@ -1,8 +1,7 @@
-"""The hint topic: what stands on it, and writing to it in one transaction.
+"""The hint topic: reading its current records, and writing to it in one transaction.
 
-One transactional id a cluster: a publisher that was stuck and wakes up is fenced by the one that came
-after it, and writes nothing. What stands on the topic is read after the fence, so nobody can write between
-the reading and the writing.
+Each cluster has one transactional id: a publisher that hangs and resumes is fenced by the newer one, and
+writes nothing. The topic is read behind the fence, so no other publisher writes between read and write.
 """
 
 from __future__ import annotations
@@ -40,20 +39,16 @@ _STOP: Final = STOP_KEY.encode()
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What stands on the hint topic.
+    """Current records of the hint topic.
 
     Attributes
     ----------
-    exists
-        Whether the topic is there.
-    hints
-        The hint of each group.
-    unreadable
-        Why a group's record is no hint of ours, by group.
-    num_partitions
-        Of the topic; 0 when it is not there.
+    exists, num_partitions
+        Whether the topic exists, and its number of partitions (0 when it does not exist).
+    hints, unreadable
+        By group: its current hint, or why its record is not a valid hint.
     stopped_partitions
-        Where ``control/stop`` stands: consumers read one partition only, each its group's.
+        Partitions with ``control/stop``. A consumer reads only the partition of its group's key.
     """
 
     exists: bool
@@ -64,17 +59,22 @@ class TopicState:
 
     @property
     def stopped(self) -> bool:
-        """Whether ``control/stop`` stands in any partition."""
+        """Whether any partition has ``control/stop``."""
         return bool(self.stopped_partitions)
 
 
 def ensure_hint_topic(client: Any, cluster: ClusterSettings) -> None:
-    """Make the hint topic, compacted, when it is not there.
+    """Create the hint topic, compacted, unless it exists.
+
+    Parameters
+    ----------
+    client, cluster
+        A ``KafkaAdminClient``, and the cluster's settings.
 
     Raises
     ------
     PublishError
-        When a topic of that name is there and is not compacted: a hint would be lost by retention.
+        When the topic exists and is not compacted: retention would delete hints.
     """
     import kafka.errors
 
@@ -98,7 +98,13 @@ def ensure_hint_topic(client: Any, cluster: ClusterSettings) -> None:
 
 
 def read_max_bytes(client: Any, name: str) -> int | None:
-    """The hint topic's ``max.message.bytes``; None when it is not there, or does not show."""
+    """Return the topic's ``max.message.bytes``; None when it does not exist, or is not reported.
+
+    Parameters
+    ----------
+    client, name
+        A ``KafkaAdminClient``, and the topic's name.
+    """
     import kafka.errors
 
     try:
@@ -110,13 +116,7 @@ def read_max_bytes(client: Any, name: str) -> int | None:
 
 
 def read_hint_topic(cluster: ClusterSettings) -> TopicState:
-    """Read all that stands on the hint topic, committed records only.
-
-    Raises
-    ------
-    KafkaUnreachableError, KafkaAuthenticationError
-        When the cluster does not answer.
-    """
+    """Return the topic's committed records; raises PublishError, and the errors of :func:`kafka_errors`."""
     from kafka import KafkaConsumer, TopicPartition
 
     with kafka_errors(cluster):
@@ -150,7 +150,7 @@ def read_hint_topic(cluster: ClusterSettings) -> TopicState:
 
 
 class HintPublisher:
-    """A transactional producer for one cluster's hint topic; made by :func:`hint_publisher`."""
+    """A transactional producer for one cluster's hint topic, from :func:`hint_publisher`."""
 
     def __init__(self, producer: Any, cluster: ClusterSettings) -> None:
         self._producer = producer
@@ -158,20 +158,18 @@ class HintPublisher:
         self._timeout_s = cluster.request_timeout_ms / 1000
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
-        """Write hints (None: a tombstone) by group, all or none.
-
-        Raises
-        ------
-        FencedPublisherError
-            When another publisher has taken over.
-        PublishError
-            When the transaction failed; nothing of it is visible.
-        """
-        # No partition: the default partitioner puts a key where the consumers' watchers look for it.
+        """Write hints by group (None: a tombstone) in one transaction; errors as :meth:`check_fence`."""
+        # Without a partition number: consumers find a key's partition by the same default partitioner.
         self._write([(None, hint_key(group_id), value) for group_id, value in values.items()])
 
     def write_stop(self, num_partitions: int, value: bytes | None) -> None:
-        """Write ``control/stop`` (None: take it away) into every partition, all or none; errors as above."""
+        """Write ``control/stop`` (None: a tombstone) to all partitions; errors as :meth:`check_fence`.
+
+        Parameters
+        ----------
+        num_partitions, value
+            Number of partitions of the topic, and the record's value.
+        """
         self._write([(number, _STOP, value) for number in range(num_partitions)])
 
     def _write(self, records: list[tuple[int | None, bytes, bytes | None]]) -> None:
@@ -198,14 +196,14 @@ class HintPublisher:
             raise PublishError(f"the hints could not be written: {type(error).__name__}: {error}") from error
 
     def check_fence(self) -> None:
-        """Ask whether this is still the publisher, by a transaction that is taken back: nobody reads it.
+        """Check that no other publisher has taken over, by a transaction that is aborted.
 
         Raises
         ------
         FencedPublisherError
             When another publisher has taken over.
         PublishError
-            When it cannot be told.
+            When the transaction failed; none of its records is visible.
         """
         import kafka.errors
 
@@ -227,20 +225,18 @@ class HintPublisher:
         try:
             self._producer.abort_transaction()
         except kafka.errors.KafkaError:
-            # The coordinator ends it when its time is over; readers of committed records never see it.
+            # The coordinator aborts it after its timeout; read_committed consumers never see it.
             return
 
 
 @contextmanager
 def hint_publisher(name: str, cluster: ClusterSettings) -> Iterator[HintPublisher]:
-    """Hold the publisher of a cluster; whoever held it before is fenced from now on.
+    """Build the publisher of a cluster, fence the earlier one, and close it after the block.
 
     Parameters
     ----------
-    name
-        The cluster's name in the policy: it names the transactional id.
-    cluster
-        Its settings.
+    name, cluster
+        The cluster's name in the policy, which is part of the transactional id, and its settings.
     """
     from kafka import KafkaProducer
 
@@ -262,15 +258,13 @@ def hint_publisher(name: str, cluster: ClusterSettings) -> Iterator[HintPublishe
 def group_signing_key(
     cluster: ClusterSettings, group_id: str, *, is_for_brokers: bool = False
 ) -> bytes | None:
-    """The key that a group's hints are signed with; None when the policy asks for no signatures.
+    """Return the key that signs a group's hints; None when the policy configures no signatures.
 
     Parameters
     ----------
-    cluster, group_id
-        The policy's cluster, and the group.
-    is_for_brokers
-        Whether brokers follow the hint, as they do for groups of the consumer protocol: then no application
-        holds the key.
+    cluster, group_id, is_for_brokers
+        The cluster's settings, the group, and whether brokers follow the hint (consumer protocol): no
+        application has that key.
     """
     if cluster.hint_signing_key is None:
         return None
@@ -279,13 +273,18 @@ def group_signing_key(
 
 
 def decode_group_hint(value: bytes, group_id: str, cluster: ClusterSettings) -> Hint:
-    """A group's hint, whichever protocol it is for.
+    """Return the hint in a record, for either protocol.
+
+    Parameters
+    ----------
+    value, group_id, cluster
+        The record's value, its group, and the cluster's settings.
 
     Raises
     ------
-    HintError
-        When it is none, or is signed by the key of the other protocol: an application holds the one for its
-        clients, and must not be taken for the publisher where brokers follow.
+    HintError, HintSignatureError
+        When it is not a valid hint, or has the other protocol's signature: applications have the key for
+        clients, and must not pass for the publisher where brokers follow.
     """
     try:
         hint = decode_hint(value, group_id=group_id, group_key=group_signing_key(cluster, group_id))
@@ -302,7 +301,7 @@ def decode_group_hint(value: bytes, group_id: str, cluster: ClusterSettings) -> 
 def _read_to_end(
     consumer: Any, partitions: list[Any], timeout_s: float
 ) -> dict[tuple[int, bytes], bytes | None]:
-    """The newest value by (partition, key), to the end as it is now; transaction markers have no records."""
+    """Newest value by (partition, key), up to the current end; transaction markers are not records."""
     ends = consumer.end_offsets(partitions)
     values: dict[tuple[int, bytes], bytes | None] = {}
     deadline = time.monotonic() + timeout_s
@@ -319,7 +318,7 @@ def _read_to_end(
 def _decode_all(
     values: Mapping[bytes, bytes | None], cluster: ClusterSettings
 ) -> tuple[dict[str, Hint], dict[str, str]]:
-    """Hints, and why a record is none, both by group."""
+    """Hints, and why other records are not valid hints, both by group."""
     hints: dict[str, Hint] = {}
     unreadable: dict[str, str] = {}
     for key, value in values.items():

@@ -145,8 +145,8 @@ def publish_hints(
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings)
         with hint_publisher(cluster, settings) as publisher:
-            # Read again behind the fence: nobody else publishes from here on, so what another run published,
-            # or a person withdrew, while this run was stuck is visible now.
+            # Read again behind the fence: no other run publishes from here on, and what another run
+            # published, or a user withdrew, while this run hung is visible now.
             plans = read_publishable(loaded, cluster, slot, allow_modes, only=only)
             written = _write_hints(loaded, cluster, plans, client, publisher)
         # Before the events: when killed here, the repeat finds the hints on the topic and waits again.

@@ -155,7 +155,7 @@ def _check(plans: Sequence[Plan], blocker: Callable[[Plan], str | None]) -> Chec
 
 
 def _too_old(plan: Plan, settings: GroupSettings) -> str | None:
-    """A plan's age counts from its snapshot; when a person approved it, from the approval."""
+    """A plan's age counts from its snapshot; when a user approved it, from the approval."""
     since, what = plan["approved_at"], "approval"
     if is_approved_by_policy(plan):
         since, what = plan["slot"], "plan"

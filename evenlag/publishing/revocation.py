@@ -1,8 +1,8 @@
-"""Taking hints back: a group's hint withdrawn, all hints stopped, all hints let go on again.
+"""Revoke hints: withdraw a group's hint, stop all hints of a cluster, resume them.
 
-The hint topic comes first and the record second: an operator who stops everything must not wait for a lake
-that does not answer. Killed in between, the same call again finds what it did and records it. All writing to
-the topic is by the cluster's transactional publisher, so no publishing comes in between.
+The hint topic is written before the lake: an operator who stops everything must not wait for a lake that does
+not answer. When a call is killed in between, a repeat finds what it did and records it. Only the cluster's
+transactional publisher writes to the topic, so no other publishing comes in between.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 _LOG = logging.getLogger(__name__)
 
-# Events after which a hint is nobody's business any more, or a plan will never be one.
+# Events that end a plan, or its hint.
 _NEVER_MORE: Final = frozenset(
     {
         PlanEvent.REJECTED,
@@ -51,30 +51,28 @@ _FENCED_PAUSE_S: Final = 2.0
 
 
 class NoHintError(JobError):
-    """Raised when a group has no hint that could be withdrawn."""
+    """Raised when a group has no hint to withdraw."""
 
     exit_code = 4
 
 
 class NotRecordedError(LakeError):
-    """Raised when hints were changed as asked and the record of it could not be written."""
+    """Raised when hints were changed as requested, but the change could not be recorded in the lake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """What a withdrawal did.
+    """Result of a withdrawal.
 
     Attributes
     ----------
-    group_id
-        The group.
-    was_standing
-        Whether a hint stood on the topic.
+    group_id, was_standing
+        The group, and whether the topic had a hint of it.
     plan_id, sequence
-        Of the hint that is withdrawn by this call; None when its record could not be read, or a repeat had
-        nothing left to do.
+        Of the hint that this call withdrew; None when its record could not be read, or a repeat had nothing
+        left to do.
     unpublished
-        Ids of approved plans of the group that will not be published any more.
+        Ids of approved plans of the group that will no longer be published.
     """
 
     group_id: str
@@ -86,16 +84,14 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class StopChange:
-    """What stopping or resuming did.
+    """Result of stopping or resuming.
 
     Attributes
     ----------
-    hint_topic
-        The topic.
-    num_partitions
-        How many partitions were written to.
+    hint_topic, num_partitions
+        The topic, and the number of partitions that were written to.
     changed
-        False when it was so before, in every partition.
+        False when all partitions already were in this state.
     """
 
     hint_topic: str
@@ -106,18 +102,28 @@ class StopChange:
 def withdraw_hint(
     loaded: LoadedPolicy, cluster: str, group_id: str, *, actor: str, reason: str
 ) -> Withdrawal:
-    """Take a group's hint back, and keep its approved plans that are not published from becoming one.
+    """Withdraw a group's hint, and its approved plans that are not published yet.
 
-    A repeat does nothing new; it writes what an earlier, killed try left unrecorded.
+    Idempotent: a repeat only records what an earlier, killed try left unrecorded.
+
+    Parameters
+    ----------
+    loaded, cluster, group_id, actor, reason
+        The policy, the cluster's name in it, the group; and the actor and reason to record with the events.
+
+    Returns
+    -------
+    Withdrawal
+        What was withdrawn.
 
     Raises
     ------
     NoHintError
-        When nothing stands for the group and nothing is left to record.
+        When the group has no hint and nothing is left to record.
     NotRecordedError
-        When the hint is taken back and the lake cannot be written.
+        When the hint is withdrawn and the lake cannot be written, by :func:`_not_recorded`.
     KafkaUnreachableError, KafkaAuthenticationError, PublishError
-        When the hint still stands.
+        When the hint was not withdrawn.
     """
     settings = loaded.policy.clusters[cluster]
     state = try_again_when_fenced(lambda: _write_tombstone(cluster, settings, group_id))
@@ -145,7 +151,17 @@ def withdraw_hint(
 
 
 def stop_all(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> StopChange:
-    """Stop all hints of a cluster: ``control/stop`` in every partition, of a topic made for it if need be.
+    """Stop all hints of a cluster: write ``control/stop`` to all partitions; a missing topic is created.
+
+    Parameters
+    ----------
+    loaded, cluster, actor, reason
+        The policy, the cluster's name in it; and the actor and reason to record, also on the topic.
+
+    Returns
+    -------
+    StopChange
+        The topic, and whether its state changed.
 
     Raises
     ------
@@ -161,12 +177,29 @@ def stop_all(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> 
 
 
 def resume(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> StopChange:
-    """Let hints be followed and published again; raises as :func:`stop_all`."""
+    """Remove ``control/stop``: hints are followed and published again. Errors as :func:`stop_all`.
+
+    Parameters
+    ----------
+    loaded, cluster, actor, reason
+        As :func:`stop_all`.
+
+    Returns
+    -------
+    StopChange
+        The topic, and whether its state changed.
+    """
     return _change_stop(loaded, cluster, ControlAction.RESUME, None, actor=actor, reason=reason)
 
 
 def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[str, Any] | None:
-    """The newest of some actions on a cluster, as a row of ``control_actions``; None when there is none."""
+    """Return the newest of some actions on a cluster, a row of ``control_actions``; None when there is none.
+
+    Parameters
+    ----------
+    lake, cluster, actions
+        The lake, the cluster's name, and the actions to consider.
+    """
     rows = lake.read(
         CONTROL_ACTIONS, filters=[("cluster", "=", cluster), ("action", "in", list(actions))]
     ).to_pylist()
@@ -184,7 +217,7 @@ def _change_stop(
         last = last_action(
             LakeReader(loaded.policy.lake), cluster, (ControlAction.STOP_ALL, ControlAction.RESUME)
         )
-        # A repeat has nothing to record, unless its first try was killed before it could.
+        # A repeat has nothing to record, unless its first try was killed before recording.
         if is_new or is_over or (last or {"action": ControlAction.RESUME})["action"] != action:
             _record(loaded, cluster, action, actor, reason, datetime.now(UTC))
     except LakeError as error:
@@ -194,7 +227,7 @@ def _change_stop(
 
 
 def _write_stop(cluster: str, settings: ClusterSettings, value: bytes | None) -> tuple[TopicState, int]:
-    """Write the stop, or take it away, after the fence; what stood before, and the number of partitions."""
+    """Write or remove the stop behind the fence; return the earlier state, and the number of partitions."""
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings)
     with hint_publisher(cluster, settings) as publisher:
@@ -204,7 +237,7 @@ def _write_stop(cluster: str, settings: ClusterSettings, value: bytes | None) ->
 
 
 def _write_tombstone(cluster: str, settings: ClusterSettings, group_id: str) -> TopicState:
-    """Write the tombstone when a record stands; what stood before."""
+    """Write a tombstone if the group has a record; return the earlier state."""
     with hint_publisher(cluster, settings) as publisher:
         state = read_hint_topic(settings)
         if group_id in state.hints or group_id in state.unreadable:
@@ -213,7 +246,7 @@ def _write_tombstone(cluster: str, settings: ClusterSettings, group_id: str) -> 
 
 
 def try_again_when_fenced(act: Callable[[], _Answer]) -> _Answer:
-    """Do it again when another publisher came in between: it reads everything anew."""
+    """Run ``act`` again when another publisher has fenced it; every try reads the topic again."""
     for _ in range(_FENCED_TRIES - 1):
         try:
             return act()
@@ -226,11 +259,11 @@ def try_again_when_fenced(act: Callable[[], _Answer]) -> _Answer:
 def _plans_to_withdraw(
     lake: LakeReader, cluster: str, group_id: str, hint: Hint | None
 ) -> tuple[list[dict[str, Any]], bool]:
-    """A group's plans to be withdrawn, and whether the lake knows of any hint of the group.
+    """Plans of a group to withdraw, and whether the lake has any published hint of the group.
 
     Each has ``plan_id``, ``snapshot_id`` and the ``sequence`` of its hint (None: not published). They are the
-    plan whose hint stands on the topic or, when none does, the last that was published and is not withdrawn
-    yet; and those that are approved and not published yet.
+    plan of the hint on the topic or, without one, the last published plan that is not withdrawn yet; and the
+    approved plans that are not published yet.
     """
     events = lake.read_events(filters=[("cluster", "=", cluster), ("group_id", "=", group_id)]).to_pylist()
     told: dict[str, set[str]] = {}
@@ -240,7 +273,7 @@ def _plans_to_withdraw(
     last = max(published, key=lambda event: event["sequence"] or 0, default=None)
     plans = []
     if hint is not None:
-        # Its PUBLISHED may be missing, when the publisher was killed: the hint says where it came from.
+        # Its PUBLISHED event is missing if the publisher was killed: the hint has its snapshot id.
         head = {"snapshot_id": hint.payload.snapshot_id, "sequence": hint.sequence}
         plans.append({"plan_id": hint.plan_id} | head)
     elif last is not None and PlanEvent.WITHDRAWN not in told[last["plan_id"]]:
@@ -264,7 +297,7 @@ def _record_withdrawal(
     actor: str,
     reason: str,
 ) -> None:
-    """Record the action, then the events: killed in between, a repeat finds the plans and does both."""
+    """Record the action, then the events: after a kill in between, a repeat records both."""
     at = datetime.now(UTC)
     about = {"group_id": done.group_id, "plan_id": done.plan_id, "sequence": done.sequence}
     _record(loaded, cluster, ControlAction.WITHDRAW, actor, reason, at, **about)

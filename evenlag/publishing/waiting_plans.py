@@ -1,4 +1,4 @@
-"""Plans that wait for a person's approval.
+"""Plans that wait for a user's approval.
 
 A plan waits when it was made in mode ``approve``, passed its gates and has no decision yet, and its group
 still is in mode ``approve``.

@@ -1,8 +1,8 @@
-"""Few large files in place of many small ones, for closed days only, rows sorted by group.
+"""Compaction of closed days: few large files instead of many small ones, rows sorted by group.
 
-The open day is skipped: cycles write it. A day is compacted if it has more files than its size requires, and
-only if every snapshot in it is finished, so that unfinished ones stay in files of their own (``orphans``).
-Queries are not affected: Delta's commit has ``dataChange: false``.
+The open day is skipped, because cycles write it. A day is compacted if it has more files than its size
+requires, and only if every snapshot in it is finished, so that unfinished snapshots stay in files of their
+own (``orphans``). Queries are not affected: Delta's commit has ``dataChange: false``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 _MB: Final = 1024 * 1024
-# Additional files that are tolerated: one late snapshot is no reason to rewrite a day.
+# Tolerated additional files: one late snapshot is no reason to rewrite a day.
 _SPARE_FILES: Final = 1
 _SPARE_SHARE: Final = 4
-# One column sorts better than several interleaved; the first of these that a table has.
+# The first of these columns that a table has: one column sorts better than several interleaved columns.
 _SORT_COLUMNS: Final = ("group_id", "topic")
 _SORTED_CONF: Final = {
-    # Within files too, so that readers skip inside of them; and the same rows give the same files.
+    # Sorted within files too, so that readers skip row groups. Without noise, equal rows give equal files.
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
     "spark.databricks.io.skipping.mdc.addNoise": "false",
 }
@@ -37,6 +37,13 @@ _SORTED_CONF: Final = {
 
 def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
     """Return whether a day has about as few files as its size requires.
+
+    Parameters
+    ----------
+    files
+        The day's files.
+    target_bytes
+        Target size of a file in bytes.
 
     Examples
     --------
@@ -53,10 +60,15 @@ def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
 def compact_days(work: MaintenanceRun) -> None:
     """Compact the closed days that need it.
 
+    Parameters
+    ----------
+    work
+        The maintenance run.
+
     Raises
     ------
     LakeError
-        When a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
+        If a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
     """
     if work.settings.target_file_mb is None:
         return
@@ -83,7 +95,7 @@ def _num_unfinished(work: MaintenanceRun, table: Table, files: TableFiles, part:
 
 
 def _compact(work: MaintenanceRun, table: Table, part: tuple[str, date], target_bytes: int) -> None:
-    """Compact one day; the lock of a local lake is held for one day of one table and no longer."""
+    """Compact one day of one table; on a local lake it holds the table's lock for no longer than that."""
     from delta.tables import DeltaTable
 
     cluster, day = part

@@ -1,10 +1,10 @@
 """Downsampling of old days: one snapshot an hour remains.
 
-Of a day older than the policy's ``raw_days`` the first snapshot of each hour keeps its marker and lag. The
+On a day older than the policy's ``raw_days``, the first snapshot of each hour keeps its marker and lag. The
 other markers are deleted first, which hides their snapshots at once, then their lag, then the day's offsets,
 commits and members. ``memberships`` and ``ownership`` keep partition ownership permanently, so a day is
-downsampled only after all its snapshots are audited. ``downsampled_days`` lists these days before anything is
-deleted: the audit, comparisons and the report use it. The next run continues a run that was killed.
+downsampled only after all its snapshots are audited. ``downsampled_days`` records these days before anything
+is deleted: the audit, comparisons and the report use it. If a run is killed, the next run continues it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _DROPPED: Final = (OFFSETS, COMMITS, MEMBERS)
-# Age of files that are dropped where the policy removes no orphans.
+# Minimum age of deleted files if the policy does not delete orphans.
 _SAFE_DAYS: Final = 3
 
 
@@ -35,12 +35,12 @@ def hourly(snapshots: Iterable[tuple[datetime, str]]) -> list[str]:
     Parameters
     ----------
     snapshots
-        (slot, snapshot id), in any order.
+        (slot, snapshot id) pairs in any order.
 
     Returns
     -------
     list of str
-        Snapshot ids, oldest first. Idempotent: of the chosen snapshots the same are chosen again.
+        Snapshot ids, oldest first. Idempotent: a second call with the result chooses the same ids.
 
     Examples
     --------
@@ -57,10 +57,15 @@ def hourly(snapshots: Iterable[tuple[datetime, str]]) -> list[str]:
 def downsample_days(work: MaintenanceRun) -> None:
     """Downsample the days that are old enough.
 
+    Parameters
+    ----------
+    work
+        The maintenance run.
+
     Raises
     ------
     LakeError
-        When the markers cannot be read. A failed write is recorded as a failure of the run.
+        If the markers cannot be read. A failed write is recorded as a failure of the run.
     """
     raw_days = work.settings.raw_days
     files = work.files(SNAPSHOTS)
@@ -90,13 +95,13 @@ def _downsample_cluster(work: MaintenanceRun, cluster: str, before: date) -> Non
 def _days_to_downsample(
     work: MaintenanceRun, cluster: str, before: date
 ) -> dict[date, list[tuple[datetime, str]]]:
-    """Snapshots by day of the slot, of days that are not downsampled or not completely."""
+    """Snapshots by day of the slot, for days that are not or not completely downsampled."""
     rows = work.reader.read(
         SNAPSHOTS,
         columns=["day", "slot", "snapshot_id", "started_at"],
         filters=[("cluster", "=", cluster), ("day", "<", before)],
     ).to_pylist()
-    # A snapshot may be taken long after its slot: its day stays until that snapshot is old enough.
+    # A snapshot may be taken long after its slot: its day is kept until that snapshot is old enough.
     young_from = datetime.combine(before, time(), UTC)
     young = {row["day"] for row in rows if row["started_at"] >= young_from}
     days: dict[date, list[tuple[datetime, str]]] = {}
@@ -108,7 +113,20 @@ def _days_to_downsample(
 
 
 def read_downsampled(work: MaintenanceRun, cluster: str) -> list[dict[str, Any]]:
-    """Read the rows of ``downsampled_days`` of a cluster."""
+    """Read a cluster's rows of ``downsampled_days``.
+
+    Parameters
+    ----------
+    work
+        The maintenance run.
+    cluster
+        The cluster's name.
+
+    Returns
+    -------
+    list of dict
+        One per day; ``downsampled_at`` is null for a day whose downsampling is not finished.
+    """
     found: list[dict[str, Any]] = work.reader.read(
         DOWNSAMPLED_DAYS, filters=[("cluster", "=", cluster)]
     ).to_pylist()
@@ -118,7 +136,7 @@ def read_downsampled(work: MaintenanceRun, cluster: str) -> list[dict[str, Any]]
 def _audited(
     work: MaintenanceRun, cluster: str, days: Mapping[date, Sequence[tuple[datetime, str]]]
 ) -> set[date]:
-    """Return the days of which every snapshot is audited; updates the audit if necessary."""
+    """Return the days whose snapshots are all audited; updates the audit if necessary."""
     missing = _not_audited(work, cluster, days)
     if missing and not work.is_dry_run:
         work.run(f"audit {cluster}", "audited", partial(audit_assignments, work.lake, cluster))
@@ -174,7 +192,7 @@ def _downsample_day(work: MaintenanceRun, cluster: str, day: date, row: Mapping[
     for table in _DROPPED:
         files = work.files(table)
         parts = () if files is None else files.by_day.get((cluster, day), ())
-        # Young files may belong to a snapshot that is being written; `orphans` removes them later.
+        # Recent files may belong to a snapshot that is being written; `orphans` deletes them later.
         if parts and max(file.written_at for file in parts) < limit:
             delete_rows(work, table, (cluster, day))
     _record_days(work, cluster, [row], work.now)

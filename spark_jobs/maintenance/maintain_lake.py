@@ -1,9 +1,9 @@
-"""The lake's daily maintenance: downsample old days, remove what was never finished, compact, vacuum, check.
+"""Daily maintenance of the lake: downsample old days, delete orphans, compact, vacuum, check.
 
-It runs beside the cycles without conflicts: each unit of work is one (cluster, day) of one table, locks the
-table of a local lake for that long, and is deferred to the next run when another process wrote there. It may
-be killed at any point; the next run continues. When a unit fails the others are still done, and the job fails
-at its end.
+It runs in parallel with the cycles without conflicts: each unit of work is one (cluster, day) of one table,
+holds the lock of a local table for that long, and is deferred to the next run if another process wrote there.
+It may be killed at any point; the next run continues. If a unit fails, the others still run, and the job
+fails at its end.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What maintenance did.
+    """Result of a maintenance run.
 
     Attributes
     ----------
     done
-        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` days of
-        tables, ``vacuumed`` tables, …
+        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` days of tables, ``vacuumed``
+        tables, …
     left
-        What was deferred to the next run, one message each.
+        Work deferred to the next run, one message each.
     failures
-        What failed, one message each.
+        Work that failed, one message each.
     unhealthy
-        What the checks found, one message each.
+        Findings of the checks, one message each.
     """
 
     done: dict[str, int]
@@ -57,7 +57,7 @@ class Maintained:
     unhealthy: tuple[str, ...]
 
     def summary(self) -> dict[str, Any]:
-        """All of it as JSON values, for the job's result."""
+        """Return the result as JSON values, for the job's result."""
         return {
             "done": self.done,
             "left": list(self.left),
@@ -81,30 +81,35 @@ def maintain_lake(
     Parameters
     ----------
     lake
-        The tables, with a session.
+        The tables, with a Spark session.
     policy
-        How long what is kept.
+        Retention and schedules.
     now
-        The moment: days before its UTC day are closed. Files are deleted by the real clock.
+        Time of the run: days before its UTC day are closed. Vacuuming uses the real clock.
     clusters
-        Only these; all clusters of the lake when None. Vacuuming applies to whole tables.
+        Clusters to maintain; all clusters of the lake if None. Vacuuming applies to complete tables.
     steps
-        The steps to do, in the order of :class:`MaintenanceStep`.
+        Steps to run, in the order of :class:`MaintenanceStep`.
     is_dry_run
-        Log what would be done; nothing is written.
+        Whether to log the work only and write nothing.
     progress
         Called with (step, done, total).
+
+    Returns
+    -------
+    Maintained
+        Finished, deferred and failed work, and the findings of the checks.
 
     Raises
     ------
     LakeError
-        When a table's log cannot be read at all. Other failures are part of the result.
+        If a table's log cannot be read at all. Other failures are part of the result.
     """
     wanted = None if clusters is None else frozenset(clusters)
     work = MaintenanceRun(lake, policy.maintenance, now, wanted, is_dry_run)
     unhealthy: list[str] = []
     parts: dict[MaintenanceStep, Callable[[], None]] = {
-        MaintenanceStep.THIN: partial(downsample_days, work),
+        MaintenanceStep.DOWNSAMPLE: partial(downsample_days, work),
         MaintenanceStep.ORPHANS: partial(remove_orphans, work),
         MaintenanceStep.COMPACT: partial(compact_days, work),
         MaintenanceStep.VACUUM: partial(vacuum_tables, work),
@@ -139,12 +144,17 @@ def _check(work: MaintenanceRun, policy: Policy, unhealthy: list[str]) -> None:
 
 
 def check_done(maintained: Maintained) -> None:
-    """Raise what failed, once everything else is done.
+    """Raise an error if units of work failed; called after all other work.
+
+    Parameters
+    ----------
+    maintained
+        The result of :func:`maintain_lake`.
 
     Raises
     ------
     LakeError
-        With the first failure and how many there are.
+        With the first failure and the number of failures.
     """
     if maintained.failures:
         raise LakeError(f"{len(maintained.failures)} pieces failed; the first: {maintained.failures[0]}")

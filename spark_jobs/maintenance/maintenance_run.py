@@ -1,4 +1,4 @@
-"""State of a maintenance run: the lake, the limits, and what was done, deferred and failed."""
+"""State of a maintenance run: the lake, its limits, and finished, deferred and failed work."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ class MaintenanceRun:
     lake, settings
         The tables, and the policy's settings.
     now
-        The moment: days before its UTC day are closed.
+        Time of the run: days before its UTC day are closed.
     clusters
-        Only these; None: all clusters of the lake.
+        Clusters to maintain; None for all clusters of the lake.
     is_dry_run
-        Only log the work.
+        Whether to log the work only.
     done
         Number of finished units of work, by kind.
     left
         Work deferred to the next run: another writer was active, or a snapshot is unfinished.
     failures
-        Work that failed; a failure does not stop the rest.
+        Work that failed; a failure does not stop the other work.
+    reader
+        Reader of the same lake without Spark.
     """
 
     lake: Lake
@@ -64,21 +66,55 @@ class MaintenanceRun:
         return self.now.astimezone(UTC).date()
 
     def age_limit(self, days: int) -> datetime:
-        """Return the moment a number of days ago."""
+        """Return the time a number of days before `now`.
+
+        Parameters
+        ----------
+        days
+            Number of days.
+        """
         return self.now - timedelta(days=days)
 
     def files(self, table: Table) -> TableFiles | None:
-        """Read the log of a table; None if the table does not exist yet."""
+        """Read the log of a table.
+
+        Parameters
+        ----------
+        table
+            The table.
+
+        Returns
+        -------
+        TableFiles or None
+            None if the table does not exist yet.
+        """
         return read_table_files(self.reader, table)
 
     def includes(self, cluster: str) -> bool:
-        """Return whether the run includes a cluster."""
+        """Return whether the run includes a cluster.
+
+        Parameters
+        ----------
+        cluster
+            The cluster's name.
+        """
         return self.clusters is None or cluster in self.clusters
 
     def closed_days(
         self, tables: Collection[Table]
     ) -> Iterator[tuple[Table, TableFiles, str, date]]:  # a generator: one log in memory at a time
-        """Iterate over the closed (cluster, day) partitions of tables, oldest first within a table."""
+        """Iterate over the closed (cluster, day) partitions of tables, oldest first within a table.
+
+        Parameters
+        ----------
+        tables
+            The tables.
+
+        Yields
+        ------
+        tuple
+            Table, its files, cluster and day.
+        """
         for table in tables:
             files = self.files(table)
             if files is None:
@@ -95,7 +131,7 @@ class MaintenanceRun:
         what
             Description of the work, for the log.
         kind
-            Kind that it is counted under.
+            Kind under which it is counted.
         work
             The work.
         num
@@ -125,6 +161,12 @@ class MaintenanceRun:
         return True
 
     def defer(self, what: str) -> None:
-        """Defer a unit of work to the next run."""
+        """Defer a unit of work to the next run.
+
+        Parameters
+        ----------
+        what
+            Description of the work, for the log.
+        """
         _LOG.info("deferred to the next run: %s", what)
         self.left.append(what)

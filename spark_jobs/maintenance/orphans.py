@@ -1,8 +1,8 @@
-"""Rows that nobody will ever see: readings without a marker, plans without a head.
+"""Deletes orphans: rows of snapshots without a marker, and of plans without a head.
 
-A snapshot that was killed leaves rows under its own id. Delta's log shows which files contain one snapshot
-only, and files are compacted only if every snapshot in them has its marker (``compaction``). So orphans are
-whole files, and are found without reading a row.
+A snapshot that was killed leaves rows under its own id. Delta's log shows which files contain only one
+snapshot, and files are compacted only if every snapshot in them has its marker (``compaction``). So orphans
+are complete files, and are found without reading a row.
 """
 
 from __future__ import annotations
@@ -21,12 +21,25 @@ if TYPE_CHECKING:
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 _CHECKED_FOR: Final = timedelta(days=30)
-# As many ids as one statement names.
+# Number of ids in one statement.
 _BATCH: Final = 500
 
 
 def unfinished_snapshots(files: TableFiles, cluster: str, day: date) -> dict[str, datetime]:
-    """Return when each snapshot that has a file of its own was last written; callers check for the marker."""
+    """Return when each snapshot with a file of its own was last written; the caller checks for markers.
+
+    Parameters
+    ----------
+    files
+        The table's files.
+    cluster, day
+        The partition.
+
+    Returns
+    -------
+    dict of str to datetime.datetime
+        Time of the last write by snapshot id.
+    """
     found: dict[str, datetime] = {}
     for file in files.by_day.get((cluster, day), ()):
         snapshot = file.only_snapshot
@@ -36,7 +49,22 @@ def unfinished_snapshots(files: TableFiles, cluster: str, day: date) -> dict[str
 
 
 def markers(work: MaintenanceRun, cluster: str, day: date | None = None) -> set[str]:
-    """Read the ids of the finished snapshots of a cluster, of one day or of all."""
+    """Read the ids of the finished snapshots of a cluster.
+
+    Parameters
+    ----------
+    work
+        The maintenance run.
+    cluster
+        The cluster's name.
+    day
+        The UTC day; None for all days.
+
+    Returns
+    -------
+    set of str
+        Snapshot ids.
+    """
     filters = [("cluster", "=", cluster)] + ([] if day is None else [("day", "=", day)])
     return set(
         work.reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)["snapshot_id"].to_pylist()
@@ -44,7 +72,20 @@ def markers(work: MaintenanceRun, cluster: str, day: date | None = None) -> set[
 
 
 def headless_plans(work: MaintenanceRun, cluster: str, day: date) -> dict[str, None]:
-    """Return the plans of a day that have rows but no head, ordered by id."""
+    """Return the plans of a day that have rows but no head.
+
+    Parameters
+    ----------
+    work
+        The maintenance run.
+    cluster, day
+        The partition.
+
+    Returns
+    -------
+    dict of str to None
+        Plan ids in order.
+    """
     filters = [("cluster", "=", cluster), ("day", "=", day)]
     rows = work.reader.read(PLAN_ASSIGNMENTS, columns=["plan_id"], filters=filters)["plan_id"].unique()
     heads = work.reader.read(PLANS, columns=["plan_id"], filters=filters)["plan_id"].unique()
@@ -54,17 +95,22 @@ def headless_plans(work: MaintenanceRun, cluster: str, day: date) -> dict[str, N
 def remove_orphans(work: MaintenanceRun) -> None:
     """Delete rows of unfinished snapshots and plans older than the policy's ``orphan_days``, of any day.
 
+    Parameters
+    ----------
+    work
+        The maintenance run.
+
     Raises
     ------
     LakeError
-        When a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
+        If a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
     """
     if work.settings.orphan_days is None:
         return
     limit = work.age_limit(work.settings.orphan_days)
     for table in SNAPSHOT_TABLES:
         for files, cluster, day in _days(work, table):
-            # The markers are read after the log, so that a marker written in between counts.
+            # The markers are read after the log, so that a marker that is written in between counts.
             candidates = {
                 name for name, at in unfinished_snapshots(files, cluster, day).items() if at < limit
             }
@@ -107,7 +153,7 @@ def delete_rows(
     *,
     except_snapshots: list[str] | None = None,
 ) -> None:
-    """Delete rows of a (cluster, day); without a condition Delta drops whole files and reads none.
+    """Delete rows of a (cluster, day). Without a condition Delta drops complete files without reading them.
 
     Parameters
     ----------
@@ -118,14 +164,14 @@ def delete_rows(
     part
         Cluster and day.
     only
-        A column and values: only rows with one of the values are deleted.
+        A column and values: deletes only rows with one of the values.
     except_snapshots
         Ids of the snapshots whose rows stay.
 
     Raises
     ------
     LakeError
-        When the table cannot be written.
+        If the table cannot be written.
     """
     from delta.tables import DeltaTable
     from pyspark.sql import functions as sf

@@ -1,7 +1,7 @@
-"""VACUUM: deletes files that no version within the retention needs; the log has the same retention.
+"""VACUUM: deletes files that no table version within the retention needs; the log has the same retention.
 
 The retention is the table's property, never a shorter one in the statement, and Delta's retention check stays
-on. Queries that started earlier, and time travel beyond it, fail.
+enabled. Queries that run longer than the retention, and time travel beyond it, fail.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 def vacuum_tables(work: MaintenanceRun) -> None:
     """Set every table's retention to the policy's, and delete older files.
 
+    Parameters
+    ----------
+    work
+        The maintenance run.
+
     Raises
     ------
     LakeError
-        When a table's log cannot be read. A failed write is recorded as a failure of the run.
+        If a table's log cannot be read. A failed write is recorded as a failure of the run.
     """
     days = work.settings.vacuum_days
     wanted = retention(days or DEFAULT_VACUUM_DAYS)

@@ -1,1 +1,1 @@
-"""What every job runs on: the Spark session, reads and writes of Delta tables, the code archive."""
+"""The runtime of all jobs: the Spark session, reads and writes of Delta tables, the code archive."""

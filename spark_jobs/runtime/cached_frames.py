@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class CachedFrames(ExitStack):
     """The DataFrames that a step uses more than once; used in a ``with`` statement.
 
-    A session outlives a step, and so does a DataFrame that is not unpersisted: it uses memory, and each
-    write to a table that it reads plans it again.
+    A session outlives a step, and so does a cached DataFrame that is not unpersisted: it uses memory, and
+    Spark plans it again after each write to a table that it reads.
     """
 
     def cache(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
@@ -25,7 +25,7 @@ class CachedFrames(ExitStack):
         frame
             The DataFrame.
         level
-            Where to cache it; as ``DataFrame.cache`` does when ``None``.
+            Storage level; None: the default of ``DataFrame.cache``.
 
         Returns
         -------

@@ -23,17 +23,22 @@ if TYPE_CHECKING:
 
 WHEEL_VARIABLE: Final = "EVENLAG_WHEEL"
 PACKAGES: Final = ("assignor_core", "evenlag", "spark_jobs")
-# The same files give the same bytes.
+# A fixed time: the same files result in the same archive.
 _TIMESTAMP: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def ship_code(context: SparkContext) -> None:
     """Send the code to all current and later executors of a session; call it once per session.
 
+    Parameters
+    ----------
+    context
+        The session's context.
+
     Raises
     ------
     JobError
-        When ``EVENLAG_WHEEL`` names no wheel, or one of another evenlag than runs here.
+        When ``EVENLAG_WHEEL`` is not a wheel, or contains another version of evenlag than this process runs.
     """
     from pyspark import SparkFiles
 
@@ -46,7 +51,12 @@ def ship_code(context: SparkContext) -> None:
 
 
 def build_archive(folder: Path) -> Path:
-    """Write a zip of the packages that executors import, named by its content.
+    """Write a zip of the packages that executors import, named by the hash of its content.
+
+    Parameters
+    ----------
+    folder
+        Where to write it.
 
     Returns
     -------
@@ -62,12 +72,24 @@ def build_archive(folder: Path) -> Path:
 
 
 def copy_wheel(wheel: Path, folder: Path) -> Path:
-    """Copy a wheel under a name that PySpark puts on the executors' path: it takes ``.zip``, not ``.whl``.
+    """Copy a wheel under a name that PySpark adds to the executors' path: it accepts ``.zip``, not ``.whl``.
+
+    Parameters
+    ----------
+    wheel
+        The wheel.
+    folder
+        Where to copy it to.
+
+    Returns
+    -------
+    pathlib.Path
+        The copy.
 
     Raises
     ------
     JobError
-        When it is no wheel, or contains another version of evenlag than this process runs.
+        When it is not a wheel, or contains another version of evenlag than this process runs.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -85,7 +107,7 @@ def copy_wheel(wheel: Path, folder: Path) -> Path:
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
-    """Every module that executors may import, as (path in the archive, content), in order."""
+    """All modules that executors may import, as (path in the archive, content), in order."""
     for package in PACKAGES:
         spec = find_spec(package)
         if spec is None or not spec.submodule_search_locations:

@@ -11,7 +11,20 @@ if TYPE_CHECKING:
 
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:
-    """Select a contract's columns in order, in its types; the last step of every transform."""
+    """Select the columns of a contract, in its order and types; the last step of every transform.
+
+    Parameters
+    ----------
+    frame
+        Rows with at least the contract's columns.
+    table
+        The contract.
+
+    Returns
+    -------
+    DataFrame
+        Exactly the contract's columns.
+    """
     from pyspark.sql import functions as sf
 
     return frame.select(

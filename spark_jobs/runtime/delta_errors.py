@@ -1,4 +1,4 @@
-"""Spark's exceptions on table I/O, as one error that names the table and the cause."""
+"""Convert Spark's exceptions on table I/O to one error that names the table and the cause."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ _FIRST_WAIT_S: Final = 0.2
 @contextmanager
 def as_lake_error(message: str) -> Iterator[None]:
     """Convert Spark's exceptions into one error: the message, then the cause.
+
+    Parameters
+    ----------
+    message
+        Beginning of the error message.
+
+    Yields
+    ------
+    None
+        Errors in the block are converted.
 
     Raises
     ------

@@ -50,7 +50,7 @@ class Lake:
     spark
         The session.
     root
-        Root folder: a local path or any URI that Hadoop's file systems know.
+        Root of the lake: a local path, or any URI that Hadoop's file systems support.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -107,7 +107,13 @@ class Lake:
         )
 
     def read_snapshot(self, table: Table, cluster: str, snapshot_id: str) -> DataFrame:
-        """Read the rows of one snapshot."""
+        """Return the rows of one snapshot.
+
+        Parameters
+        ----------
+        table, cluster, snapshot_id
+            The table, the cluster's name, and the snapshot, whose id contains its day.
+        """
         from pyspark.sql import functions as sf
 
         return self.read(table).where(
@@ -129,18 +135,18 @@ class Lake:
         files: int = 1,
         sort_by: tuple[str, ...] = (),
     ) -> None:
-        """Append rows; a repeat with the same ``app_id`` does nothing.
+        """Append rows. Idempotent: a repeat with the same ``app_id`` does nothing.
 
         Parameters
         ----------
         table
-            The contract; ``frame`` is brought into its columns and types.
+            The contract; ``frame`` is converted to its columns and types.
         frame
             The rows.
         app_id
-            Identifies this write, e.g. ``lag/orders/<snapshot>``; None if the rows
-            have an id that no other attempt uses. To find a transaction, Delta replays the table's log, which
-            is half the cost of a small append.
+            Identifies this write, e.g. ``lag/orders/<snapshot>``; None if the rows have an id that no other
+            attempt uses. To find a transaction, Delta replays the table's log, which is half the cost of a
+            small append.
         files
             Maximum number of files to write.
         sort_by
@@ -149,8 +155,8 @@ class Lake:
         Raises
         ------
         SchemaError
-            When the rows have a column that the contract does not know, or the table in the lake lacks one
-            that every row must have, or has it in another type.
+            When the rows have a column that is not in the contract, or the table in the lake lacks a required
+            column, or has it in another type.
         LakeError
             When the table belongs to another kind of writer, or the write failed.
         """
@@ -165,6 +171,8 @@ class Lake:
 
         Parameters
         ----------
+        table, frame
+            The contract, and the rows.
         key
             Columns that identify rows. Include the partition columns, so that the search stays small.
         app_id
@@ -189,10 +197,10 @@ class Lake:
 
         Parameters
         ----------
-        frame
-            The rows; none may be of another cluster or day. A day without rows is emptied.
+        table, frame, cluster
+            The contract, and the rows, all of this cluster and these days. A day without rows is emptied.
         days
-            The UTC days, as the table is partitioned by them; nothing is written when there are none.
+            UTC days, as the table is partitioned by them; nothing is written when there are none.
         sort_by
             As in :meth:`append`.
 
@@ -218,6 +226,8 @@ class Lake:
 
         Parameters
         ----------
+        table
+            The contract.
         work
             Writes everything. Idempotent: it is retried after a conflict.
 
@@ -250,7 +260,13 @@ class Lake:
         return f"delta.`{path}`"
 
     def find_snapshot(self, cluster: str, slot_ms: int) -> str | None:
-        """Return the id of the finished snapshot of a slot; None if there is none."""
+        """Return the id of the finished snapshot of a slot; None if there is none.
+
+        Parameters
+        ----------
+        cluster, slot_ms
+            The cluster's name, and the slot in milliseconds since the epoch.
+        """
         from pyspark.sql import functions as sf
 
         rows = (
@@ -262,7 +278,7 @@ class Lake:
         return str(rows[0].snapshot_id) if rows else None
 
     def _check(self) -> None:
-        """Refuse a lake that a development version wrote; the lake is checked once."""
+        """Refuse a lake that a development version wrote; checked once per instance."""
         if not self._is_checked:
             refuse_old_lake(self.paths.root, self._find_columns)
             self._is_checked = True
@@ -325,7 +341,7 @@ class Lake:
 
 
 def timestamp_of_ms(epoch_ms: int) -> Column:
-    """Return a moment in milliseconds since the epoch as a column."""
+    """Return a time in milliseconds since the epoch as a column."""
     from pyspark.sql import functions as sf
 
     return sf.timestamp_millis(sf.lit(epoch_ms))

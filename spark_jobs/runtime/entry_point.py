@@ -1,4 +1,4 @@
-"""The shell of every job: arguments, logging, session, events, errors and the end of the JVM.
+"""The common part of every job: arguments, logging, session, events, errors and the end of the JVM.
 
 A job's module (``spark_jobs.cycle``, …) declares a :class:`Job` and calls :func:`run_job`. It runs as
 ``python -m spark_jobs.<job>``, or as the application of ``spark-submit``.
@@ -35,16 +35,16 @@ _INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class JobWork:
-    """What a job does once its arguments and its policy have been checked.
+    """The work of a job, after its arguments and its policy have been checked.
 
     Attributes
     ----------
     app_name
         Name of the Spark application.
     run
-        The work itself: session and progress in, summary out.
+        Called with session and progress; returns the summary.
     is_large
-        Whether the job processes millions of rows; matters on a local master only.
+        Whether the job processes millions of rows; used on a local master only.
     """
 
     app_name: str
@@ -67,9 +67,9 @@ class Job:
     prepare
         Reads the policy and checks the arguments, before a JVM starts.
     step
-        Name of the step for the log, from the arguments.
+        Returns the name of the step for the log, from the arguments.
     is_quiet
-        Whether Spark's own output goes to a file also when nobody asks for it.
+        Whether Spark's output goes to a file even without ``--quiet``.
     """
 
     module: str
@@ -81,7 +81,7 @@ class Job:
 
 
 class IncompleteJobError(JobError):
-    """Raised when a job has a result, and part of its work failed.
+    """Raised when a job has a result, but part of its work failed.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
     except KeyboardInterrupt:
         events.send(JobFailed("interrupted", _INTERRUPTED))
         return _INTERRUPTED
-    except Exception as error:  # noqa: BLE001  # whatever it is, the other end must hear of it
+    except Exception as error:  # noqa: BLE001  # every failure must reach the reader of the events
         _LOG.critical("%s ended by an unexpected error", step, exc_info=True)
         events.send(JobFailed(redact(f"{type(error).__name__}: {error}"), 1))
         return 1
@@ -176,7 +176,7 @@ def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -
 
 @contextmanager
 def _session(work: JobWork, *, is_quiet: bool) -> Iterator[SparkSession]:
-    """Provide a session that ends, with its JVM, however the job ends."""
+    """Provide a session that ends, with its JVM, even when the job fails."""
     if is_quiet:
         with quiet_session(work.app_name, is_large=work.is_large) as spark:
             yield spark
@@ -187,12 +187,22 @@ def _session(work: JobWork, *, is_quiet: bool) -> Iterator[SparkSession]:
 
 
 def moment_argument(text: str) -> datetime:
-    """Parse an ISO 8601 moment with its UTC offset, as a type of an argument.
+    """Parse an ISO 8601 time with a UTC offset, as ``type`` of an argument.
+
+    Parameters
+    ----------
+    text
+        The argument.
+
+    Returns
+    -------
+    datetime
+        The time.
 
     Raises
     ------
     argparse.ArgumentTypeError
-        When it has no offset: the machine's time zone must not decide.
+        When it has no offset: the result must not depend on the machine's time zone.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:

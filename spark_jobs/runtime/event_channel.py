@@ -1,4 +1,4 @@
-"""The job's end of the event pipe: writes events, and ends the job when nobody reads them any more."""
+"""The job's end of the event pipe: writes events, and ends the job when the reader ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evenlag.job_events import encode_event
 if TYPE_CHECKING:
     from evenlag.job_events import JobEvent
 
-# How long an interrupted job may take to end its JVM before its process group is killed.
+# Seconds that an interrupted job has to end its JVM before its process group is killed.
 _PATIENCE_S: Final = 15.0
 
 
@@ -28,7 +28,7 @@ class EventChannel:
     Parameters
     ----------
     descriptor
-        A descriptor that is open for writing, or None.
+        A file descriptor that is open for writing; None: events are discarded.
     """
 
     def __init__(self, descriptor: int | None) -> None:
@@ -38,7 +38,7 @@ class EventChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether events go anywhere."""
+        """Whether events are written."""
         return self._descriptor is not None
 
     def __enter__(self) -> Self:
@@ -58,12 +58,12 @@ class EventChannel:
         Parameters
         ----------
         event
-            What happened.
+            The event.
         """
         if self._descriptor is None:
             return
         data = encode_event(event).encode()
-        # A reader that is gone is the watching thread's business.
+        # The watching thread handles the end of the reader.
         with self._lock, contextlib.suppress(BrokenPipeError):
             while data:
                 data = data[os.write(self._descriptor, data) :]
@@ -82,6 +82,6 @@ class EventChannel:
 
 
 def _kill_group() -> None:
-    """Kill this process and all that it started, where it has a process group of its own."""
+    """Kill this process and all its children, if it leads its own process group."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
-    """Run calls in threads of their own and wait for all of them.
+    """Run each call in its own thread and wait for all of them.
 
     Parameters
     ----------
     *calls
-        Independent calls. Two of them never write to one table, nor one to a table whose DataFrame another
-        caches and unpersists (``docs/adr/0045``).
+        Independent calls. Two of them never write to the same table, and none writes to a table whose
+        DataFrame another one caches and unpersists (``docs/adr/0045``).
 
     Returns
     -------
@@ -30,6 +30,6 @@ def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
         The first error, in the order of the calls, after all of them have ended.
     """
     with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
-        # Each call keeps the fields of the caller's log records; a context serves one thread only.
+        # Each call keeps the fields of the caller's log records. A context can be used in one thread only.
         running = [pool.submit(copy_context().run, call) for call in calls]
     return [call.result() for call in running]

@@ -1,4 +1,4 @@
-"""A Spark session for a terminal: Spark's own output goes to a file."""
+"""A Spark session for the command line: Spark's own output goes to a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_FILE_NAME: Final = re.compile(r"[^\w.-]+")
 
 @contextmanager
 def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSession]:
-    """Hold a session whose JVM writes into a file; the file goes with it, unless something failed.
+    """Open a session whose JVM writes its output to a file; the file is removed unless the job fails.
 
     Under ``spark-submit`` the JVM runs already and keeps its output.
 
@@ -34,10 +34,15 @@ def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSes
     app_name, is_large
         As for :func:`spark_jobs.runtime.session.build_session`.
 
+    Yields
+    ------
+    SparkSession
+        The session; it ends with the block.
+
     Raises
     ------
     JobError
-        When Spark does not start; names the file.
+        When Spark does not start; the message names the file.
     """
     if is_under_spark_submit():
         spark = build_session(app_name, is_large=is_large)
@@ -54,7 +59,7 @@ def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSes
         with end_session(spark):
             yield spark
     except (JobError, KeyboardInterrupt):
-        # Our own errors say all there is to say.
+        # evenlag's errors name their cause; Spark's output adds nothing.
         log.unlink(missing_ok=True)
         raise
     except Exception:
@@ -64,19 +69,24 @@ def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSes
 
 
 def quiet_log(app_name: str) -> Path:
-    """Path of the file that receives the JVM's output in a :func:`quiet_session` of this process.
+    """Return the path of the file with the JVM's output of a :func:`quiet_session` of this process.
 
     Parameters
     ----------
     app_name
         Name of the Spark application.
+
+    Returns
+    -------
+    pathlib.Path
+        A path in the temporary folder; the name contains the process id.
     """
     return Path(tempfile.gettempdir()) / f"{_NO_FILE_NAME.sub('-', app_name)}-{os.getpid()}.log"
 
 
 @contextmanager
 def _output_into(path: Path) -> Iterator[None]:
-    """Let what is started meanwhile, and inherits our output, write into a file."""
+    """Redirect standard output and standard error of this process, and of its new children, to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]

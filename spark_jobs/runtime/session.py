@@ -1,8 +1,8 @@
 """The only place where a Spark session is built.
 
-Under ``spark-submit`` the JVM runs already: master, jars and driver memory are the submitter's, and only
-what may still be set is set here. Run as a plain Python process, the session is an embedded ``local[*]``, or
-on the master that ``EVENLAG_SPARK_MASTER`` names. On a cluster our code goes along with the session.
+Under ``spark-submit`` the JVM runs already: the submitter sets master, jars and driver memory, and only the
+other settings are set here. In a plain Python process the session is an embedded ``local[*]``, or uses the
+master in ``EVENLAG_SPARK_MASTER``. On a cluster, the session sends evenlag's code to the executors.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_VARIABLE: Final = "EVENLAG_SPARK_MASTER"
-# Spark's own: the executors' interpreter, by a path on the executors' machines (python3 when it is not set).
+# Spark's variable: path of the Python interpreter on the executors' machines (default: python3).
 EXECUTOR_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 
-# What every session needs, wherever it runs; static, so it is set before the session is there.
+# Settings of every session. They are static: set before the session is created.
 SESSION_CONF: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
 }
 
-# A driver that this process starts itself.
+# Settings of a driver that this process starts.
 _QUIET_CONF: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
-# Code compiled once and not twice has 48 MB by default: a session of many cycles fills that, and runs what
-# comes after uncompiled.
+# With one compiler tier the code cache has 48 MB by default: a session of many cycles fills it, and later
+# code runs uncompiled.
 _QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
-# The same on a local master: nobody else has to reach it, and it lives for seconds.
+# The same on a local master: no other machine connects to it, and it runs for seconds.
 EMBEDDED_CONF: Final = _QUIET_CONF | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": _QUICK_START,
 }
 
-# On a local master a cycle's tables are small, and what costs is Spark's own work around them: compiling
-# code for each query, a job for each shuffle, 50 tasks to replay a Delta log. Measured in docs/adr/0007.
+# On a local master a cycle's tables are small, and most of the cost is Spark's overhead: compiling code for
+# each query, a job for each shuffle, 50 tasks to replay a Delta log. Measured in docs/adr/0007.
 LOCAL_CONF: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
@@ -58,9 +58,9 @@ LOCAL_CONF: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
-# The same for a job that goes over many rows: there it pays to compile, and to have more parts than cores, so
-# that a core which is done with its part takes another. Nothing is broadcast for being small on disk: the
-# driver collects what is broadcast, and must not grow with the rows.
+# The same for a job with many rows: compiling is worth its cost, and so are more partitions than cores, so
+# that a core that has finished one takes another. No table is broadcast because it is small on disk: the
+# driver collects broadcast tables, and its memory must not grow with the rows.
 LARGE_LOCAL_CONF: Final = {
     "spark.sql.shuffle.partitions": "16",
     "spark.sql.adaptive.enabled": "false",
@@ -69,30 +69,48 @@ LARGE_LOCAL_CONF: Final = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-# From so many rows on compiling pays: below, a query's start costs more than its rows. Uncompiled, 100,000
-# rows of plans take as long to write as a million compiled.
+# Minimum number of rows for which compiling is worth its cost: below, starting a query costs more than its
+# rows. 100,000 rows of plans take as long to write uncompiled as a million compiled.
 _LARGE_ROWS: Final = 50_000
 
 
-# A JVM that has been asked to end takes below a second.
+# A JVM takes less than a second to shut down.
 _JVM_END_TIMEOUT_S: Final = 10
 
 
 def is_large_snapshot(num_rows: int) -> bool:
-    """Whether so many rows are worth settings, and a look at the groups' sizes, of their own."""
+    """Whether a snapshot is large enough for its own session settings, and for packing groups by their sizes.
+
+    Parameters
+    ----------
+    num_rows
+        Number of rows, or an upper bound.
+
+    Returns
+    -------
+    bool
+        True above 50,000 rows.
+    """
     return num_rows > _LARGE_ROWS
 
 
 @contextmanager
 def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
-    """Set a session on a local master for so many rows, and set it back afterwards.
+    """Apply the settings for large inputs to a session on a local master, and restore them afterwards.
 
-    On any other master nothing is changed: there the cluster's own settings hold.
+    On any other master nothing is changed: the cluster's settings apply.
 
     Parameters
     ----------
+    spark
+        The session.
     num_rows
-        As many as there may be.
+        Upper bound of the number of rows.
+
+    Yields
+    ------
+    None
+        The settings apply during the block.
     """
     if not is_large_snapshot(num_rows) or not is_local(str(spark.sparkContext.master)):
         yield
@@ -103,7 +121,7 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
 
 @contextmanager
 def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session for the length of a block, and restore them afterwards.
+    """Change settings of a session during a block, and restore them afterwards.
 
     Parameters
     ----------
@@ -111,6 +129,11 @@ def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[Non
         The session.
     conf
         Values by key.
+
+    Yields
+    ------
+    None
+        The settings apply during the block.
     """
     before: dict[str, Any] = {key: spark.conf.get(key, None) for key in conf}
     try:
@@ -128,21 +151,26 @@ def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[Non
 def build_session(
     app_name: str, *, conf: dict[str, str] | None = None, is_large: bool = False
 ) -> SparkSession:
-    """Build, or take the running, Spark session.
+    """Build the Spark session, or return the running one.
 
     Parameters
     ----------
     app_name
-        Shown in Spark's own pages.
+        Name of the application in Spark's UI.
     conf
-        Further settings; they win over ours.
+        Further settings; they override the others.
     is_large
-        The job goes over millions of rows: matters on a local master only.
+        Whether the job processes millions of rows; used on a local master only.
+
+    Returns
+    -------
+    SparkSession
+        The session.
 
     Raises
     ------
     JobError
-        When PySpark is not installed, no Java is found, or our code cannot be sent to a cluster.
+        When PySpark is not installed, no Java is found, or evenlag's code cannot be sent to a cluster.
     """
     try:
         from pyspark.errors import PySparkRuntimeError
@@ -170,7 +198,7 @@ def build_session(
         ship_code(context)
         return session
     if EXECUTOR_PYTHON_VARIABLE not in os.environ:
-        # Our code runs on this interpreter beside the JVM too, not on whichever python3 the path has first.
+        # Python workers use this interpreter too, not the first python3 on the PATH.
         context.pythonExec = sys.executable
     for key, value in (LARGE_LOCAL_CONF if is_large else LOCAL_CONF).items():
         if key not in (conf or {}):
@@ -180,21 +208,26 @@ def build_session(
 
 @contextmanager
 def end_session(spark: SparkSession) -> Iterator[None]:
-    """End a session after a block, and the JVM too where this process started it.
+    """End a session after a block, and its JVM if this process started it.
 
-    PySpark leaves the JVM to notice that this process is gone. Whoever waits for this process needs to know
-    that the JVM is gone as well, with its temporary files.
+    PySpark leaves it to the JVM to detect the end of this process. A caller that waits for this process
+    relies on the end of the JVM too, with its temporary files.
 
     Parameters
     ----------
     spark
         The session.
+
+    Yields
+    ------
+    None
+        The session ends with the block.
     """
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # the JVM's process is told nowhere else
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # no public API has the JVM's process
     try:
         yield
     except KeyboardInterrupt:
-        # The interrupt may have cut an answer of the JVM in two: nothing more can be asked of it.
+        # The interrupt may have truncated a response of the JVM: the connection is not usable.
         if gateway.proc is not None:
             gateway.proc.terminate()
             _wait_for_jvm(gateway.proc)
@@ -215,7 +248,7 @@ def _stop(spark: SparkSession, gateway: Any) -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     _wait_for_jvm(gateway.proc)
-    # A later session of this process starts a JVM of its own.
+    # A later session of this process starts its own JVM.
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark offers no call for it
 
 
@@ -228,11 +261,28 @@ def _wait_for_jvm(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_local(master: str) -> bool:
-    """Whether a master means threads of the driver's own JVM, and no executors elsewhere."""
+    """Whether a master runs threads in the driver's JVM, without other executors.
+
+    Parameters
+    ----------
+    master
+        A Spark master URL.
+
+    Returns
+    -------
+    bool
+        True for ``local`` and ``local[…]``.
+    """
     return master == "local" or master.startswith("local[")
 
 
 def is_under_spark_submit() -> bool:
-    """Whether the JVM runs already, started by whoever submitted this process."""
-    # spark-submit hands its Python child the port of the JVM that it started.
+    """Whether ``spark-submit`` has started this process and its JVM.
+
+    Returns
+    -------
+    bool
+        True when the process has the port of a JVM from ``spark-submit``.
+    """
+    # spark-submit passes the port of its JVM to its Python process.
     return "PYSPARK_GATEWAY_PORT" in os.environ

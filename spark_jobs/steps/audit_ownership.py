@@ -1,8 +1,8 @@
 """Audit: the members of each group and the partitions they owned, as intervals, from a cluster's snapshots.
 
-Each UTC day is a function of the snapshots started on it and of nothing else. A day is audited again when its
-snapshots have changed since, in whatever order they arrived; it replaces the old rows, one commit per table.
-``audited_snapshots`` is written last, so the next run repeats what a killed one left unfinished.
+Each UTC day depends only on the snapshots that started on it. A day is audited again when its snapshots have
+changed since, whatever the order of their arrival; its rows are replaced, one commit per table.
+``audited_snapshots`` is written last, so the next run repeats what a killed run left unfinished.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ AUDIT_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What an audit did.
+    """Result of an audit.
 
     Attributes
     ----------
     days
         UTC days that were audited, oldest first.
     kept_days
-        Days that have lost snapshots since they were audited: they stay as they are, even where other
+        Days that have lost snapshots since they were audited: their rows are not changed, even where other
         snapshots were added. Days that maintenance has downsampled are skipped silently.
     """
 
@@ -59,7 +59,13 @@ class Audited:
     kept_days: tuple[date, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """The days as JSON values, for the job's result."""
+        """Return the days as JSON values, for the job's result.
+
+        Returns
+        -------
+        dict
+            Lists of ISO 8601 days, by attribute name.
+        """
         return {
             "days": [day.isoformat() for day in self.days],
             "kept_days": [day.isoformat() for day in self.kept_days],
@@ -67,19 +73,19 @@ class Audited:
 
 
 def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Audited:
-    """Bring a cluster's ``memberships``, ``ownership`` and ``audited_snapshots`` up to its snapshots.
+    """Update a cluster's ``memberships``, ``ownership`` and ``audited_snapshots`` from its snapshots.
 
     Parameters
     ----------
     lake, cluster
         The tables, and the cluster's name in the policy.
     rebuild
-        Audit every day again, also where its snapshots have not changed.
+        Audit every day again, even if its snapshots have not changed.
 
     Returns
     -------
     Audited
-        Without days when all were up to date, or there is no snapshot yet.
+        Without days when all are up to date, or there is no snapshot yet.
 
     Raises
     ------
@@ -91,9 +97,9 @@ def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Aud
     if not changed and not markers.take(1):
         # No error: a cluster may be in the policy long before its first snapshot.
         _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", cluster)
-    thinned = _thinned_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
+    downsampled = _downsampled_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
     kept = tuple(
-        sorted(row.day for row in changed if row.is_trimmed and not thinned.issuperset(row.slot_days))
+        sorted(row.day for row in changed if row.is_trimmed and not downsampled.issuperset(row.slot_days))
     )
     if kept:
         _LOG.warning("%s: %d days have lost snapshots since they were audited, and stay", cluster, len(kept))
@@ -135,7 +141,7 @@ def _markers(lake: Lake, cluster: str) -> DataFrame:
     """The finished snapshots by the UTC day on which they started, one per slot."""
     from pyspark.sql import functions as sf
 
-    # A slot's snapshot may be taken late and then shows the later state: the moment counts, not the slot.
+    # A slot's snapshot may be taken late and then shows a later state: its start time counts, not the slot.
     return (
         lake.read(SNAPSHOTS)
         .where(sf.col("cluster") == cluster)
@@ -151,7 +157,7 @@ def _markers(lake: Lake, cluster: str) -> DataFrame:
     )
 
 
-def _thinned_days(lake: Lake, cluster: str) -> set[date]:
+def _downsampled_days(lake: Lake, cluster: str) -> set[date]:
     """Days whose snapshots maintenance has downsampled: one row per day."""
     from pyspark.sql import functions as sf
 
@@ -165,8 +171,8 @@ def _changed_days(lake: Lake, cluster: str, markers: DataFrame, *, rebuild: bool
     Returns
     -------
     DataFrame
-        ``day, input_hash, slot_days`` (days that their rows are stored under), ``is_trimmed`` (whether
-        snapshots that the audited day was computed from are gone).
+        ``day, input_hash, slot_days`` (days that the rows are stored under), ``is_trimmed`` (whether
+        snapshots that the audited rows were computed from no longer exist).
     """
     from pyspark.sql import functions as sf
 

@@ -1,7 +1,7 @@
-"""Data Docs: Great Expectations' pages of the last runs' verdicts.
+"""Data Docs: Great Expectations' pages with the gate results of the last runs.
 
-The pages are built from ``gate_results`` each time and replace the old ones at once, so the maintenance DAG
-and a person may both build them. Only the last runs are shown: the time to build grows with their number.
+The pages are built from ``gate_results`` each time and replace the old ones atomically, so the maintenance
+DAG and a user may both build them. Only the last runs are included: the build time grows with their number.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
 
 DEFAULT_RUNS: Final = 50
-# A run with more plans shows the failing ones first: nobody reads a page with more rows.
+# A run with more plans shows only this many, failing ones first: a longer page is not readable.
 _PLANS_PER_RUN: Final = 1_000
 _PASSED: Final = "passed"
 _PAGES: Final = Path("gx", "uncommitted", "data_docs", "local_site")
 
 
 def build_data_docs(lake: Lake, cluster: str, folder: Path, *, num_runs: int = DEFAULT_RUNS) -> int:
-    """Write the pages of a cluster's last runs that judged plans.
+    """Build the pages of a cluster's last runs that evaluated gates.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ def build_data_docs(lake: Lake, cluster: str, folder: Path, *, num_runs: int = D
     cluster
         Name of the cluster in the policy.
     folder
-        Where the pages go, ``index.html`` first; what is there is replaced.
+        Output folder, with ``index.html``; earlier pages in it are replaced.
     num_runs
-        How many runs at the most.
+        Maximum number of runs.
 
     Returns
     -------
     int
-        How many runs the pages show.
+        Number of runs in the pages.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class _Project:
         )
 
     def add_run(self, snapshot_id: str, slot: datetime, verdicts: pd.DataFrame) -> None:
-        """Validate a run's verdicts: a gate's column contains ``passed``, or the failure's message."""
+        """Validate a run's verdicts: a gate's column contains ``passed``, or the message of the failure."""
         from great_expectations.core.run_identifier import RunIdentifier
 
         self._definition.run(
@@ -136,7 +136,7 @@ def _read_verdicts(lake: Lake, cluster: str, snapshot_id: str) -> pd.DataFrame:
     )
     failed = [sf.coalesce(sf.col(gate.name) != _PASSED, sf.lit(False)).cast("int") for gate in GATES]
     failures = sum(failed, sf.lit(0))
-    # A gate that is newer than the run has no verdict on it: null counts as no failure.
+    # A gate that was added after the run has no verdict: null counts as no failure.
     return wide.orderBy(sf.desc(failures), "group_id").limit(_PLANS_PER_RUN).toPandas()
 
 

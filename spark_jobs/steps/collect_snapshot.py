@@ -119,7 +119,7 @@ def collect_offsets(
     if found := lake.find_snapshot(name, slot_ms(slot)):
         _LOG.info("slot %s of %s already has the snapshot %s", slot.isoformat(), name, found)
         return Collected(found, is_new=False)
-    # Before any request: without its key nothing may be written.
+    # Before any request: without the pseudonymization key nothing may be written.
     pseudonymizer = Pseudonymizer.of(cluster.privacy)
     ignored, limits = frozenset({cluster.hint_topic}), reading_limits(cluster)
     snapshot_id = new_snapshot_id(slot)

@@ -1,4 +1,4 @@
-"""Lag of a finished snapshot into the ``lag`` table; a repeat gives the same rows and writes none twice."""
+"""Compute the lag of a finished snapshot into the table ``lag``. Idempotent: a repeat writes no row twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> N
     lake
         The tables.
     policy
-        Says the groups' reset policies and isolation levels, and the windows.
+        The groups' reset policies and isolation levels, and the windows.
     cluster, snapshot_id
         The finished snapshot.
 
@@ -49,7 +49,7 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, cac
     counts = ("num_groups", "num_partitions")
     seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
     history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
-    # Every group on every partition at the most; where that may be much, its commits tell how much it is.
+    # Upper bound: every group consumes every partition. Where that may be large, count the commits.
     most_rows = seen.num_groups * seen.num_partitions
     offsets = lake.read_snapshot(OFFSETS, cluster, snapshot_id)
     commits = lake.read_snapshot(COMMITS, cluster, snapshot_id)
@@ -57,7 +57,7 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, cac
         num_rows = commits.count()
     else:
         num_rows = most_rows
-        # Little, and asked for several times: each look at Delta costs more than the rows.
+        # Few rows that are used several times: each query of a Delta table costs more than the rows.
         offsets, commits = cached.cache(offsets), cached.cache(commits)
     lag = build_lag(
         offsets=offsets,
@@ -71,7 +71,8 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, cac
     )
     is_counted = most_rows > _ROWS_PER_FILE
     if is_counted:
-        # Computed apart, to be counted; on disk, for on a local master memory is the driver's.
+        # Computed before the write, to count the rows; on disk, because a local master uses the driver's
+        # memory.
         lag = cached.cache(lag, StorageLevel.DISK_ONLY)
     with sized_session(lake.spark, num_rows):
         files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
@@ -79,7 +80,7 @@ def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, cac
 
 
 def _earlier_snapshots(lake: Lake, cluster: str, before_us: int, window_s: int) -> list[Row]:
-    """Day and id of the finished snapshots of the window before a moment: a few hundred at the most."""
+    """Day and id of the finished snapshots in the window before a time: at most a few hundred."""
     from pyspark.sql import functions as sf
 
     since_us = before_us - 1_000_000 * window_s
@@ -96,10 +97,10 @@ def _earlier_snapshots(lake: Lake, cluster: str, before_us: int, window_s: int) 
 
 
 def _rows_of(lake: Lake, table: Table, cluster: str, snapshots: list[Row]) -> DataFrame:
-    """Rows of these snapshots only: what an unfinished reading left behind has no part in history."""
+    """Rows of these snapshots only: rows of unfinished snapshots are not history."""
     from pyspark.sql import functions as sf
 
-    # As literals the ids prune files, as a join they would not.
+    # Ids as literals let Delta skip files; a join would not.
     return lake.read(table).where(
         (sf.col("cluster") == cluster)
         & sf.col("day").isin({row.day for row in snapshots} or {None})
@@ -108,7 +109,7 @@ def _rows_of(lake: Lake, table: Table, cluster: str, snapshots: list[Row]) -> Da
 
 
 def _group_settings(lake: Lake, policy: Policy, cluster: str, members: DataFrame) -> DataFrame:
-    """What the policy says of the clients of each group."""
+    """The policy's settings for the consumers of each group."""
     rows = []
     for row in members.select("group_id").distinct().collect():
         settings = policy.group_settings(cluster, row.group_id)

@@ -1,4 +1,4 @@
-"""The step ``decide``: plan the groups of a slot's snapshot, and put the plans through the gates."""
+"""The step ``decide``: plan the groups of a slot's snapshot, and evaluate the gates for the plans."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from evenlag.policy.loader import LoadedPolicy
 
-# The gate on a snapshot's age allows a day at the most, and maintenance removes the rows of plans that were
-# never finished after three days: their transaction would still be in the table's log, and a repeat would
-# write heads without rows.
+# The gate on a snapshot's age allows at most one day, and maintenance removes the rows of unfinished plans
+# after three days: their transaction would still be in the table's log, and a repeat would write heads
+# without rows.
 _MAX_DECIDE_AGE: Final = timedelta(days=2)
 
 
@@ -41,13 +41,24 @@ def run_decide(
 ) -> dict[str, Any]:
     """Plan the groups of a slot's snapshot and validate the plans.
 
-    Parameters as in :func:`spark_jobs.steps.observe.run_observe`.
+    Parameters
+    ----------
+    spark, loaded
+        The session and the policy.
+    cluster
+        Name of the cluster in the policy.
+    slot
+        The slot; it must have a finished snapshot.
+    run_id
+        Id of the run, for ``runs`` and the log.
+    progress
+        Called with (step, done, total).
 
     Returns
     -------
     dict
-        ``snapshot_id, plans, approved, rejected, waiting, failed, failures``: how many groups could not be
-        planned, and of at most 100 of them why.
+        ``snapshot_id, plans, approved, rejected, waiting, failed, failures``: the number of groups that could
+        not be planned, and the reasons of at most 100 of them.
 
     Raises
     ------
@@ -82,7 +93,7 @@ def run_decide(
 def _plan_context(
     lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str
 ) -> tuple[PlanContext, int]:
-    """What all plans share, and an upper bound of the rows of lag."""
+    """The context that all plans share, and an upper bound of the rows of lag."""
     from pyspark.sql import functions as sf
 
     snapshot_id = lake.find_snapshot(cluster, slot_ms(slot))

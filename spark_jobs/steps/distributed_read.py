@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
     from spark_jobs.steps.read_tasks import ReadTaskSpec
 
-# Smaller shares are not worth a connection.
+# Minimum size of a share: for fewer rows, a connection costs more than it saves.
 _MIN_PARTITIONS: Final = 2_000
 _MIN_GROUPS: Final = 100
 _ROWS_PER_BATCH: Final = 50_000
@@ -82,7 +82,7 @@ def read_distributed(
     spec
         What executors need.
     connections_per_broker
-        Tasks that may ask the same broker.
+        Tasks that may send requests to the same broker.
     progress
         Called with (step, done, total).
 
@@ -96,7 +96,7 @@ def read_distributed(
     KafkaUnreachableError
         When executors cannot reach Kafka.
     JobError
-        When rows are missing in what was written.
+        When written rows are missing.
     LakeError
         When a table cannot be written.
     """
@@ -168,7 +168,7 @@ class _DistributedRead:
                 starts = read_log_starts(calls, shares[task])
                 broken = dict(calls.broken)
             texts = [None, *starts.errors.texts]
-            # Rows below 0 carry the brokers that are given up on from now on.
+            # Rows below 0 carry the brokers that the later steps skip.
             return pa.table(
                 {
                     "row": pa.array([*all_rows[task].tolist(), *(-1 for _ in broken)], pa.int64()),

@@ -1,7 +1,7 @@
-"""What earlier snapshots show of groups before they are planned: consecutive breaches and back-offs.
+"""The history of groups that planning uses: consecutive breaches and back-offs.
 
-Both come from tables alone, and only from slots up to the present one, so a repeat returns the same. The
-driver collects little: a number or a sentence for the groups that have one.
+Both come from tables alone, and only from slots up to the current one, so a repeat returns the same. The
+driver collects little data: a number or a sentence for each group that has one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ def read_history(lake: Lake, policy: Policy, cluster: str, slot: datetime) -> Ma
     cluster
         Name of the cluster in the policy.
     slot
-        The slot that is planned.
+        The slot to plan.
+
+    Returns
+    -------
+    Mapping
+        History by group id, without the groups that have none.
     """
     breaches = _read_breaches(lake, policy, cluster, slot)
     backing_off = _read_backing_off(lake, policy, cluster, slot)
@@ -82,7 +87,7 @@ def _read_backing_off(lake: Lake, policy: Policy, cluster: str, slot: datetime) 
 def _backs_off(
     settings: GroupSettings, scored_by: str, failures: int, last_slot_ms: int, slot: datetime
 ) -> str | None:
-    """Whether a group rests: a changed rule starts over, and after the rest it has one more try."""
+    """Why a group backs off, else None. A changed rule starts over; after the rest it gets one more try."""
     back_off = settings.back_off
     if not back_off.after or failures < back_off.after or settings.canonical_json() != scored_by:
         return None

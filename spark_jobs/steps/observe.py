@@ -1,4 +1,4 @@
-"""The step ``observe``: take a slot's snapshot, compute its lag, settle earlier hints by it."""
+"""The step ``observe``: take a slot's snapshot, compute its lag, and settle earlier hints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_observe(
     run_id: str,
     progress: ReportProgress = no_progress,
 ) -> dict[str, Any]:
-    """Take a slot's snapshot, compute its lag, and settle earlier hints by it.
+    """Take a slot's snapshot, compute its lag, and settle earlier hints.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def run_observe(
     cluster
         Name of the cluster in the policy.
     slot
-        The moment that the snapshot represents; a slot that has its snapshot is not collected again.
+        The slot to observe; a slot that already has a snapshot is not collected again.
     run_id
         Id of the run, for ``runs`` and the log.
     progress
@@ -74,8 +74,8 @@ def run_observe(
                 progress("observe: computing lag", 1, 1)
                 progress("observe: settling outcomes", 0, 1)
                 outcomes = read_outcomes(lake, cluster, snapshot_id, run_id, pending)
-            # One after the other: a write to a table makes Spark plan its cached frames again, and a frame
-            # that another thread unpersists at that moment stays cached forever (docs/adr/0045).
+            # Not in parallel: a write to a table makes Spark plan its cached DataFrames again, and one that
+            # another thread unpersists at that moment stays cached forever (docs/adr/0045).
             scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
             tell_settled(lake, cluster, snapshot_id, lives)
         progress("observe: settling outcomes", 1, 1)

@@ -1,7 +1,7 @@
-"""Plan: every selected group of a snapshot, into ``decisions``, ``plan_assignments``, ``plans`` and events.
+"""Plan every selected group of a snapshot: ``decisions``, ``plan_assignments``, ``plans`` and their events.
 
-The last three are written in this order, so a plan without a head does not exist; decisions are written
-beside them. A repeat writes none twice.
+The last three are written in this order, so a plan exists only when all its rows are written; decisions are
+written in parallel. Idempotent: a repeat writes no row twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Planned:
     Attributes
     ----------
     heads, assignments
-        The plans' heads, and all their rows: cached by the executors until :meth:`release`, for the gates.
+        The plans' heads, and all their rows: cached until :meth:`release`, for the gates.
     num_plans
         Number of plans.
     num_failed
@@ -68,8 +68,13 @@ def plan_assignments(lake: Lake, context: PlanContext, num_rows: int = 0) -> Pla
     context
         Policy, cluster, snapshot and run.
     num_rows
-        Number of rows of lag, or an estimate: from a large number on, groups are packed by their sizes, and
-        plans are cached on disk instead of in memory.
+        Number of rows of lag, or an estimate. For a large number, groups are packed by their sizes, and plans
+        are cached on disk instead of in memory.
+
+    Returns
+    -------
+    Planned
+        The plans; release them after the gates.
 
     Raises
     ------
@@ -109,7 +114,7 @@ def plan_assignments(lake: Lake, context: PlanContext, num_rows: int = 0) -> Pla
         )
         lake.append(PLAN_EVENTS, proposed, app_id)
 
-    # Most groups are even: without this, most cycles would write an empty commit to each table.
+    # Most cycles have no plans: without this check, they would write an empty commit to each table.
     run_in_parallel(write_decisions, *([write_plans] if counts.plans else []))
     return Planned(heads, rows, counts.plans, counts.failed, failures, planned)
 

@@ -35,7 +35,7 @@ class ReadTaskSpec:
     head
         The snapshot's columns.
     broken
-        Brokers that are given up on, with the error.
+        Brokers to skip, with the error.
     pseudonymizer
         Hashes or drops members' columns as the policy says; None: changes nothing.
     open_client
@@ -72,7 +72,7 @@ class ReadTaskSpec:
 def partition_work(
     owner: NDArray[np.int64], num_tasks: int, max_shares: int, min_size: int
 ) -> list[NDArray[np.int64]]:
-    """Divide rows among tasks so that few tasks ask the same broker and all have about equal work.
+    """Divide rows among tasks so that few tasks share a broker and all have about equal work.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def partition_work(
     num_tasks
         Tasks that can run at once.
     max_shares
-        Tasks that may ask the same broker.
+        Tasks that may send requests to the same broker.
     min_size
         Rows below which a broker's share is not divided further.
 
@@ -112,7 +112,12 @@ def partition_work(
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """Convert what Spark raises when its tasks cannot reach Kafka.
+    """Convert the errors that Spark raises when its tasks cannot reach Kafka.
+
+    Yields
+    ------
+    None
+        Errors in the block are converted.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a run leaves beside its results: that it ran, and the policy it ran by."""
+"""Records of a run: that its steps ended, and the policy that it used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,22 @@ if TYPE_CHECKING:
 
 
 def keep_policy(lake: Lake, cluster: str, slot: datetime, loaded: LoadedPolicy) -> None:
-    """Keep a policy's text by its hash, once per cluster."""
+    """Store a policy's text by its hash, once per cluster.
+
+    Parameters
+    ----------
+    lake, cluster
+        The tables, and the cluster's name in the policy.
+    slot
+        Slot of the run: its day is the partition of the row.
+    loaded
+        The policy.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be written.
+    """
     from pyspark.sql import functions as sf
 
     known = lake.read(POLICIES).where(
@@ -37,7 +52,24 @@ def keep_run(
     started_at: datetime,
     summary: dict[str, Any],
 ) -> None:
-    """Record a step that ended; a repeat of the run's step keeps the first record."""
+    """Record a finished step. Idempotent: a repeat of the run's step keeps the first record.
+
+    Parameters
+    ----------
+    lake, cluster
+        The tables, and the cluster's name in the policy.
+    run_id, step, slot, snapshot_id
+        The run, the name of its step, the slot, and the slot's snapshot.
+    started_at
+        When the step started.
+    summary
+        Result of the step, stored as JSON.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be written.
+    """
     text = json.dumps(summary, sort_keys=True, default=str)
     row = [(cluster, slot.date(), run_id, step, slot, snapshot_id, started_at, datetime.now(UTC), text)]
     frame = lake.spark.createDataFrame(row, RUNS.ddl)

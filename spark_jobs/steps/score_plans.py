@@ -1,4 +1,4 @@
-"""Score: published plans whose horizon has passed, by this snapshot, into ``plan_evaluations``."""
+"""Evaluate published plans whose horizon has passed, by this snapshot, into ``plan_evaluations``."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: DataFrame) -> int:
-    """Score the plans that are due; each is scored once, by the first snapshot after its horizon.
+    """Evaluate the plans that are due; each is evaluated once, by the first snapshot after its horizon.
 
     Parameters
     ----------
     lake, cluster, snapshot_id
-        The tables, and the snapshot to score by; its lag and outcomes are there.
+        The tables, and the snapshot to evaluate by; its lag and outcomes are written already.
     run_id
-        The run, for the records.
+        Id of the run, recorded with the rows.
     lives
-        What was published and how it ended, from ``read_outcomes.read_lives``.
+        Lifecycle events of published plans, from :func:`~spark_jobs.steps.settle_outcomes.read_lives`.
 
     Returns
     -------
     int
-        How many were scored.
+        Number of plans that were evaluated.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     """
     from pyspark.sql import functions as sf
 
-    # Nothing was ever published: nothing to look for.
+    # Without this table, nothing was ever published.
     if not lake.exists(CONTROL_EVENTS):
         return 0
     with CachedFrames() as cached:
@@ -64,7 +64,7 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
 
 
 def _due(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> DataFrame:
-    """Published plans without a score, with an ending, whose horizon lies before the snapshot's beginning."""
+    """Published plans that have ended, are not evaluated yet, and whose horizon precedes the snapshot."""
     from pyspark.sql import functions as sf
 
     published = select_published(lives).drop("expires_at")

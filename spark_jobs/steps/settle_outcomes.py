@@ -1,4 +1,4 @@
-"""Outcomes of earlier hints by this snapshot: ``outcomes``, then APPLIED, IGNORED and EXPIRED events."""
+"""Settle earlier hints by this snapshot: ``outcomes``, then APPLIED, IGNORED and EXPIRED events."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ENDINGS = (PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.W
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Published plans without an ending.
+    """Published plans without an outcome.
 
     Attributes
     ----------
     plans
-        See ``transforms.outcomes.build_outcomes``; without the total lag.
+        Rows for :func:`~spark_jobs.transforms.outcomes.build_outcomes`, without the total lag.
     plan_ids
-        Their ids: a handful a group at the most.
+        Their ids: a few per group.
     """
 
     plans: DataFrame
@@ -36,12 +36,19 @@ class Pending:
 
 
 def read_lives(lake: Lake, cluster: str) -> DataFrame:
-    """Read what was published and how it ended, once for all steps that ask: every look at Delta is a query.
+    """Read the lifecycle events of published plans.
+
+    All steps that need them use one cached DataFrame, because each query of a Delta table has a fixed cost.
+
+    Parameters
+    ----------
+    lake, cluster
+        The tables, and the cluster's name in the policy.
 
     Returns
     -------
     DataFrame
-        The events PUBLISHED and those that end a plan: to be cached.
+        PUBLISHED events and the events that end a plan; to be cached.
     """
     from pyspark.sql import functions as sf
 
@@ -50,16 +57,21 @@ def read_lives(lake: Lake, cluster: str) -> DataFrame:
 
 
 def find_pending(lake: Lake, cluster: str, lives: DataFrame, cached: CachedFrames) -> Pending:
-    """Find what waits for an outcome; it needs nothing of the snapshot that will settle it.
+    """Find the plans that wait for an outcome; independent of the snapshot that will settle them.
 
     Parameters
     ----------
     lake, cluster
-        The tables.
+        The tables, and the cluster's name in the policy.
     lives
         From :func:`read_lives`.
     cached
         Caches the plans for :func:`read_outcomes`.
+
+    Returns
+    -------
+    Pending
+        The plans.
     """
     plans = cached.cache(_pending(lake, cluster, lives))
     return Pending(plans, [row.plan_id for row in plans.select("plan_id").collect()])
@@ -68,21 +80,21 @@ def find_pending(lake: Lake, cluster: str, lives: DataFrame, cached: CachedFrame
 def read_outcomes(
     lake: Lake, cluster: str, snapshot_id: str, run_id: str, pending: Pending
 ) -> dict[str, int]:
-    """Settle the published plans that this snapshot can settle; :func:`tell_settled` comes after it.
+    """Settle the published plans that this snapshot can settle; :func:`tell_settled` runs after it.
 
     Parameters
     ----------
     lake, cluster, snapshot_id
-        The tables, and the snapshot to settle by; its lag is there.
+        The tables, and the snapshot to settle by; its lag is written already.
     run_id
-        The run, for the records.
+        Id of the run, recorded with the rows.
     pending
         From :func:`find_pending`.
 
     Returns
     -------
     dict
-        How many were APPLIED, IGNORED and EXPIRED.
+        Number of plans by outcome: APPLIED, IGNORED and EXPIRED.
 
     Raises
     ------
@@ -108,21 +120,21 @@ def read_outcomes(
         )
         cached.cache(outcomes)
         counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
-        # Most snapshots settle nothing, and an empty commit costs what a full one does.
+        # Most snapshots settle nothing, and an empty commit costs as much as a full one.
         if counts:
             lake.append(OUTCOMES, outcomes, f"outcomes/{cluster}/{snapshot_id}")
     return counts
 
 
 def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> None:
-    """Tell of every outcome that no event tells of yet: those of a run that was killed in between too.
+    """Append the events of all outcomes that have none yet, also of those that a killed run has written.
 
-    What a snapshot shows is known when the snapshot has been read, and not at its slot, which lies before.
+    An event's time is when its snapshot finished, not the slot, which is earlier.
 
     Parameters
     ----------
     lake, cluster, snapshot_id
-        The tables, and the snapshot that settled last.
+        The tables, and the newest snapshot that settled plans.
     lives
         From :func:`read_lives`.
 
@@ -153,7 +165,7 @@ def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -
 
 
 def _pending(lake: Lake, cluster: str, lives: DataFrame) -> DataFrame:
-    """Published plans without an ending, with their heads, and the newer plan that took their place."""
+    """Published plans without an ending, with their heads, and the newer plan that superseded them."""
     from pyspark.sql import functions as sf
 
     published = select_published(lives).withColumnRenamed("next_plan_id", "superseded_by").drop("next_at")

@@ -57,15 +57,15 @@ class Request:
     Attributes
     ----------
     cluster
-        Its name in the policy.
+        Name of the cluster in the policy.
     first, last
-        Days of the slots, UTC, both included.
+        First and last day of the slots, UTC.
     names
-        ``NAME[:key=value,…]``; the policy's own when there are none.
+        Candidates as ``NAME[:key=value,…]``; when empty, those of the policy.
     is_continuous
         Simulate the period as a whole.
     force
-        Also compare what has been compared before.
+        Compare again what has been compared before.
     """
 
     cluster: str
@@ -138,7 +138,7 @@ def _compare_days(
     readings = _readings(lake, request.cluster, days)
     if not readings:
         return "empty"
-    if _are_thinned(lake, request.cluster, days):
+    if _are_downsampled(lake, request.cluster, days):
         table = CONTINUOUS_REPLAYS if request.is_continuous else REPLAYS
         return "skipped" if _has_rows(lake, table, request.cluster, days[0]) else "downsampled"
     pauses = (loaded.policy.comparison or ComparisonSettings()).pauses
@@ -178,7 +178,7 @@ def _compare_days(
 
 
 def _readings(lake: Lake, cluster: str, days: list[date]) -> list[Row]:
-    """The finished snapshots of the days in order, no two of the same moment: a few hundred per day."""
+    """The finished snapshots of the days in order, at most one per time: a few hundred per day."""
     from pyspark.sql import functions as sf
 
     rows = (
@@ -191,13 +191,13 @@ def _readings(lake: Lake, cluster: str, days: list[date]) -> list[Row]:
     return [row for i, row in enumerate(rows) if i == 0 or row.at_ms > rows[i - 1].at_ms]
 
 
-def _are_thinned(lake: Lake, cluster: str, days: list[date]) -> bool:
+def _are_downsampled(lake: Lake, cluster: str, days: list[date]) -> bool:
     from pyspark.sql import functions as sf
 
-    thinned = lake.read(DOWNSAMPLED_DAYS).where(
+    downsampled = lake.read(DOWNSAMPLED_DAYS).where(
         (sf.col("cluster") == cluster) & sf.col("day").between(days[0], days[-1])
     )
-    return bool(thinned.take(1))
+    return bool(downsampled.take(1))
 
 
 def _has_rows(lake: Lake, table: Table, cluster: str, day: date) -> bool:
@@ -207,7 +207,7 @@ def _has_rows(lake: Lake, table: Table, cluster: str, day: date) -> bool:
 
 
 def _rows_of(lake: Lake, table: Table, context: ComparisonContext, days: list[date]) -> DataFrame:
-    """Rows of these snapshots only: what an unfinished snapshot left behind does not count."""
+    """Rows of these snapshots only: rows of unfinished snapshots do not count."""
     from pyspark.sql import functions as sf
 
     return lake.read(table).where(

@@ -1,7 +1,7 @@
 """Validate plans: evaluate the gates, write the verdicts, then REJECTED and APPROVED events.
 
 A plan that fails a gate is rejected with its reasons; the other plans continue. The policy approves a plan of
-mode ``auto`` that passes. A plan of mode ``approve`` waits for a person, a plan of mode ``shadow`` stays
+mode ``auto`` that passes. A plan of mode ``approve`` waits for a user, a plan of mode ``shadow`` stays
 proposed.
 """
 
@@ -48,7 +48,7 @@ def validate_plans(
     context
         Policy, cluster, snapshot and run.
     decided_at
-        The moment of the decision.
+        Time of the decision.
 
     Returns
     -------
@@ -59,6 +59,8 @@ def validate_plans(
     ------
     QualityCheckError
         When a gate could not be evaluated. Nothing is approved then.
+    LakeError
+        When a table cannot be written.
     """
     counts = {"approved": 0, "rejected": 0, "waiting": 0}
     if planned.num_plans == 0:

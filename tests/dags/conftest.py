@@ -105,7 +105,7 @@ def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> 
 
     folder = tmp_path_factory.mktemp("sandbox-airflow")
     environment = {
-        # That its lack is told, and not waited out, is a test.
+        # A test checks that the missing connection is reported at once, without waiting for a timeout.
         "AIRFLOW_CONN_SPARK_DEFAULT": "",
         "EVENLAG_NOTIFIER": "tests.support.file_notifier:FileNotifier",
         "TEST_NOTIFIED_FILE": str(live_group.notified),

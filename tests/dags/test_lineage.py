@@ -1,4 +1,4 @@
-"""What OpenLineage is told, by Airflow's own runner and provider; and nothing where it is not set up."""
+"""What Airflow's runner and provider report to OpenLineage; nothing if it is not configured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# A spark-submit that does nothing: what a job does is tested elsewhere, here it is what is told of it.
+# A spark-submit that does nothing: other tests check what a job does, these what is reported about it.
 _SUBMIT = "#!/bin/sh\nexit 0\n"
 _RUN = """
 from airflow.utils.db import initdb

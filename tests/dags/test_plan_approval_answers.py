@@ -100,7 +100,7 @@ def test_a_yes_is_recorded_with_the_person_s_name_and_reason(live: LiveGroup) ->
     asked.answer("Approve", reason=" looks right ")
     told = asked.events["APPROVED"]
     assert (told["actor"], told["reason"], told["run_id"]) == ("ada", "looks right", asked.run_id)
-    # A worker that is killed after the record runs it again: the same answer, and nobody is asked anew.
+    # A worker that is killed after the record runs it again: the same answer, without a second request.
     asked.answer("Approve", reason="looks right")
     assert asked.operator.execute(asked.context)["responded_by"] == "ada"
 

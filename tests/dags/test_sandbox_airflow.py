@@ -83,7 +83,7 @@ def test_a_run_without_a_spark_connection_fails_at_once_and_says_what_to_set(
         airflow.rest.wait(run, timeout_s=240)
     assert "AIRFLOW_CONN_SPARK_DEFAULT" in str(caught.value)
     assert run.task_states["publish"] == "upstream_failed"
-    # What is wrong is told all the same, by the notifier that the environment names; the run stays failed.
+    # The fault is still reported, by the notifier that the environment names; the run stays failed.
     assert run.task_states["report"] == "success"
     assert live_group.notified.read_text().startswith(
         "sandbox 1: INCOMPLETE_SNAPSHOT sandbox: 90.0% of the partitions could be read"

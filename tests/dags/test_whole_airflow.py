@@ -36,13 +36,13 @@ def wait_until_asked(airflow: Airflow, run: DagRun) -> None:
         return states.get("approve_plan") == "awaiting_input"
 
     wait_until(is_asked, timeout_s=240, what=f"nobody was asked: {run}")
-    # Airflow 3.3.2 takes an answer within the first moment, before the executor has told that the worker
-    # left, for a task that vanished: it tries again and puts the question anew. No person is that fast.
+    # When an answer arrives before the executor has reported that the worker exited, Airflow 3.3.2 takes the
+    # task for a lost one: it tries again and repeats the request. No user is that fast.
     time.sleep(_AFTER_ASKING_S)
 
 
 def answer(airflow: Airflow, run: DagRun, option: str, reason: str) -> None:
-    """Answer, and see it through; once more when the question is put anew, as a busy executor makes it."""
+    """Answer, and wait for the end; answer again when the request is repeated, as a busy executor causes."""
     path = f"/api/v2/dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails"
     body = {"chosen_options": [option], "params_input": {"reason": reason}}
 
@@ -114,7 +114,7 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     plan = live.plan(slot=due.replace(microsecond=due.microsecond // 1000 * 1000))
     with pytest.raises(AirflowError, match="task observe"):
         rest.wait(cycle, timeout_s=240)
-    # There is no Spark here: what its tasks would have written stands in the lake.
+    # There is no Spark here: the lake contains what its tasks would have written.
     for task in ("observe", "decide"):
         rest.patch(f"{path}/taskInstances/{task}", {"new_state": "success"})
     asked = DagRun("plan_approval", f"approval__{plan}")

@@ -133,7 +133,7 @@ def test_whoever_hides_secrets_too_is_told_each_once(tmp_path: Path) -> None:
     assert SecretRef(file=file).resolve() == SecretRef(file=file).resolve() == "told-once-77"
     assert told.count("told-once-77") == 1
     assert redact("Authorization: told-once-77, told-once-7") == "Authorization: ***, told-once-7"
-    # One that would blot out half of every line is left alone.
+    # A secret so short that it would mask half of every line is not masked.
     remember_secret("ab")
     assert redact("about") == "about"
 

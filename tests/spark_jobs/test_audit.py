@@ -1,4 +1,4 @@
-"""The audit: late, repeated and disordered readings, a killed run, and what it says, held to an oracle."""
+"""The audit, against an oracle: late, repeated and disordered snapshots, a killed run, and its results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COLUMNS = (
 
 
 def write_readings(lake: Lake, readings: Iterable[Reading]) -> None:
-    """Write readings as they would have come."""
+    """Write snapshots in the order in which they would have arrived."""
     chosen = list(readings)
     # What an attempt left that was killed before its marker: it counts for nothing.
     unfinished = [row | {"snapshot_id": "unfinished"} for row in chosen[0].members]
@@ -99,8 +99,8 @@ def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild
     after = ownership(lake)
     assert after == expected_ownership(readings)
 
-    # A day that has lost a reading since stays as it is: made anew it would say less. Nor is the other day,
-    # whose readings are those it was made from.
+    # A day that has lost a snapshot since is not built again: it would contain less. Nor is the other day,
+    # whose snapshots are those that it was built from.
     delete_rows(lake.paths.root, SNAPSHOTS, f"snapshot_id = '{readings[-1].snapshot_id}'")
     trimmed = audit_assignments(lake, "c")
     assert (trimmed.days, [str(day) for day in trimmed.kept_days]) == ((), ["2026-03-02"])
@@ -117,7 +117,7 @@ def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild
 def _touched(row: tuple[Any, ...], times: list[Any], started: dict[str, Any]) -> bool:
     named = dict(zip(_COLUMNS, row, strict=True))
     if named["reason"] not in {None, "no member holds it"}:
-        # The group did not show its partitions: these are those of the nearest readings that did.
+        # The group did not show its partitions: these are those of the nearest snapshots that did.
         return True
     day = named["first_seen_at"].date()
     begin = started.get(named["previous_snapshot_id"])

@@ -38,7 +38,7 @@ comparison: {{policies: [range, cooperative-sticky, lag-aware, "lag-aware-sticky
 
 @pytest.fixture(scope="module")
 def day(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, LoadedPolicy]:
-    """One day x 288 readings x 3 groups x 40 partitions."""
+    """One day x 288 snapshots x 3 groups x 40 partitions."""
     root = tmp_path_factory.mktemp("compared")
     assert write_days(str(root), Workload(GROUPS), 1) == SLOTS * GROUPS * 40
     return Lake(spark, str(root)), parse_policy(POLICY.format(lake=root), environ={})

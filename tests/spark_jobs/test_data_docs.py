@@ -1,4 +1,4 @@
-"""Great Expectations' pages of past verdicts: the last runs only, failures in words, made anew."""
+"""Data Docs of past verdicts: only the last runs, failures in words, written again by each run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lake's upkeep: what is compacted, thinned, removed and deleted, what stays, and kills in between."""
+"""Maintenance: what is compacted, downsampled, removed and deleted, what remains, and kills in between."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def policy(**maintenance: Any) -> Policy:
 
 
 def named(minute: int) -> str:
-    """Name the reading of a minute after noon."""
+    """Return the id of the snapshot of a minute after noon."""
     return f"{NOON + timedelta(minutes=minute):%Y%m%dT%H%M%S}000Z-00000001"
 
 
 def marker_at(minute: int, **more: Any) -> dict[str, Any]:
-    """Make the marker of a reading."""
+    """Return the marker of a snapshot."""
     at = NOON + timedelta(minutes=minute)
     times = dict.fromkeys(("started_at", "commits_read_at", "end_read_at", "finished_at"), at)
     return marker(snapshot_id=named(minute), slot=at, **{**times, **more})
 
 
 def write(lake: Lake, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as cycles do, a file a reading, in one commit."""
+    """Write rows as cycles do, one file per snapshot, in one commit."""
     kept = [{name: row[name] for name in table.column_names if name in row} for row in rows]
     files = len({row.get("snapshot_id") for row in kept})
     parts = frame(lake.spark, table, kept).repartitionByRange(files, "snapshot_id")
@@ -77,7 +77,7 @@ def write(lake: Lake, table: Table, rows: Sequence[dict[str, Any]]) -> None:
 def write_readings(
     lake: Lake, minutes: Sequence[int], tables: Sequence[Table] = READINGS, *, unfinished: Sequence[int] = ()
 ) -> list[str]:
-    """Write readings of three groups; the unfinished ones have no marker."""
+    """Write snapshots of three groups; the unfinished ones have no marker."""
     makers: dict[str, Callable[..., dict[str, Any]]] = {
         "offsets": lambda minute, **more: offset(0, 10 + minute, **more),
         "commits": lambda minute, **more: commit(0, minute, **more),
@@ -116,7 +116,7 @@ def rows_of(lake: Lake, table: Table) -> list[dict[str, Any]]:
 
 
 def ids_of(lake: Lake, table: Table) -> list[str]:
-    """Return the readings that a table has rows of."""
+    """Return the snapshots that a table contains rows of."""
     return sorted({row["snapshot_id"] for row in rows_of(lake, table)})
 
 
@@ -157,7 +157,7 @@ def test_closed_days_are_compacted_sorted_by_group_and_nothing_else_changes(lake
         assert rows_of(lake, table) == before[table.name]
     stored = lake.spark.read.format("delta").load(lake.paths.table(LAG)).select("group_id").collect()
     assert [row.group_id for row in stored] == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
-    # A reading that comes late for a compact day is no reason to write the day anew.
+    # A late snapshot of a compacted day is no reason to write the day again.
     write(lake, SNAPSHOTS, [marker_at(30)])
     assert maintain(lake, "compact", target_file_mb=64).done == {}
 
@@ -200,7 +200,7 @@ def test_without_a_lock_cycles_and_maintenance_do_not_fail_each_other(
                 mine.insert_missing(
                     SNAPSHOTS, frame(mine.spark, SNAPSHOTS, [marker_at(minute)]), KEY, named(minute)
                 )
-        except BaseException as error:  # noqa: BLE001 - told by the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             errors.append(error)
         finally:
             is_over.set()

@@ -1,4 +1,4 @@
-"""A notifier that writes what it is told to the file that ``TEST_NOTIFIED_FILE`` names."""
+"""A notifier that writes its messages to the file that ``TEST_NOTIFIED_FILE`` names."""
 
 from __future__ import annotations
 

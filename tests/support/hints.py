@@ -37,8 +37,8 @@ def now_ms() -> int:
 def wait_until(condition: Callable[[], object], *, timeout_s: float = 90.0, what: str = "") -> None:
     """Wait until the condition holds, or fail the test saying what did not come true.
 
-    The time is there for machines with other work, and costs nothing where all is well: what is tested is
-    that the condition comes true, never how soon.
+    The timeout allows for busy machines, and costs nothing when the test passes: tests check that the
+    condition becomes true, never how soon.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -78,7 +78,7 @@ class Cluster:
         )
 
     def renew_publisher(self) -> None:
-        """Begin anew, as every run of the real publisher does: it then knows the topic as it is now."""
+        """Start again, as every run of the real publisher does: it then knows the current topic."""
         self.publisher.close()
         self.publisher = self._make_publisher()
 

@@ -1,10 +1,10 @@
 """Cycles that are killed (-9) right after the n-th write of one table: a program of the tests.
 
 It reads a line of JSON for each, ``[policy file, cluster, slot, first step, table, n]``, runs it in a fork
-of its own, and answers with the fork's status: all that a driver imports is there already, so a death costs
+of its own, and answers with the fork's status: a driver's imports are loaded already, so a death costs
 seconds less. The publisher is killed between its hint and its event when the table is ``control_events``. The
-driver attaches to the JVM of the tests' session, whose gateway stands in the environment. What another thread
-of it was writing may still come to its end there, as in a driver that died a moment later.
+driver attaches to the JVM of the tests' session, whose gateway is in the environment. What another of its
+threads was writing may still be completed there, as in a driver that died a moment later.
 """
 
 from __future__ import annotations

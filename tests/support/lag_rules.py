@@ -1,7 +1,7 @@
 """The rules of lag as a table of cases, which both implementations of the formula must pass.
 
 ``spark_jobs.transforms.lag`` computes lag for the whole lake in Spark, ``evenlag.publishing.live_lag`` for
-the few groups that are about to be hinted in numpy. Every expected value here is worked out by hand, with the
+the few groups that are about to be hinted in numpy. Every expected value here is computed manually, with the
 calculation and its source in ``why``; no value comes from running either implementation.
 
 The formula is ``max(end - committed, 0)``. The end is the high watermark, or the last stable offset for

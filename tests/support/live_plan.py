@@ -52,11 +52,11 @@ class LiveGroup:
     group_id, config, lake
         The group, the policy file's path, the lake.
     notified
-        A file for what an Airflow's notifier is told.
+        A file for the messages of an Airflow's notifier.
     lineage
-        A file for what an Airflow tells OpenLineage.
+        A file for the events that an Airflow sends to OpenLineage.
     runners
-        The consumers; two to begin with.
+        The consumers; two at first.
     """
 
     name = "sandbox"
@@ -91,7 +91,7 @@ class LiveGroup:
         self.kafka.close()
 
     def set_mode(self, mode: str) -> None:
-        """Write the policy file anew, with another mode for the group."""
+        """Write the policy file again, with another mode for the group."""
         text = POLICY.format(
             lake=self.lake,
             servers=self._servers,

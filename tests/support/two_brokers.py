@@ -22,12 +22,12 @@ _API_VERSIONS = 18
 
 
 class StallingProxy:
-    """Passes bytes between clients and a broker until it is told to hold the answers back.
+    """Passes bytes between clients and a broker until a test makes it withhold the responses.
 
     Attributes
     ----------
     requests : Counter
-        Requests that clients sent, by Kafka's number of the API, without the first of a connection.
+        Requests that clients sent, by Kafka's API key, without the first request of each connection.
     """
 
     def __init__(self, upstream: str) -> None:

@@ -1,6 +1,6 @@
-"""The contracts of the lake's tables, as data: columns with types and descriptions, key, partitioning.
+"""Contracts of the lake's tables, as data: columns with types and descriptions, key, partitioning.
 
-No Spark here, so that the CLI, the DAG files and the documentation use the same contracts as the jobs. All
+Without Spark, so that the CLI, the DAG files and the documentation use the same contracts as the jobs. All
 moments are UTC timestamps. Units are part of the name: `_ms`, `_records`. Evolution only adds columns.
 """
 
@@ -64,7 +64,7 @@ TABLES: Final = {
     )
 }
 
-# Tables that development versions wrote. A lake that has one of them is refused.
+# Tables that development versions wrote. A lake that has one of them is rejected.
 REMOVED_TABLES: Final = ("scores", "thinned_days")
 
 # Tables that a snapshot writes before its marker.

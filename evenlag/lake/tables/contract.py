@@ -1,6 +1,6 @@
 """Types of a table contract: columns with types and descriptions, key, writer.
 
-No Spark here, so that the CLI, the DAG files and the documentation use the same contracts as the jobs. All
+Without Spark, so that the CLI, the DAG files and the documentation use the same contracts as the jobs. All
 moments are UTC timestamps. Units are part of the name: `_ms`, `_records`. Evolution only adds columns.
 """
 
@@ -37,10 +37,10 @@ class Table:
     columns
         In the order in which they are written.
     writer
-        ``"spark"`` or ``"direct"``; a table has one kind of writer only, because appends by Spark and by
-        ``deltalake`` side by side on a local folder can lose a commit.
+        ``"spark"`` or ``"direct"``. A table has only one kind of writer, because concurrent appends by
+        Spark and by ``deltalake`` to a local folder can lose a commit.
     removed_columns
-        Names of columns that development versions wrote. A table that has one of them is refused.
+        Names of columns that development versions wrote. A table that has one of them is rejected.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Table:
     def ddl(self) -> str:
         """The schema in Spark SQL's DDL.
 
-        Every column is nullable to Spark: add-only evolution and outer joins both need it, and the
-        contract's own nullability is checked by the jobs' tests.
+        Spark treats every column as nullable: add-only evolution and outer joins both need it. The jobs'
+        tests check the nullability of the contract.
         """
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
@@ -66,7 +66,7 @@ class Table:
 
 
 def partition_columns() -> tuple[Column, ...]:
-    """Partition columns of every table."""
+    """Return the partition columns of every table."""
     return (
         Column("cluster", "STRING", "the cluster's name in the policy", nullable=False),
         Column("day", "DATE", "UTC day of the slot", nullable=False),
@@ -74,7 +74,7 @@ def partition_columns() -> tuple[Column, ...]:
 
 
 def snapshot_columns() -> tuple[Column, ...]:
-    """Columns of every table whose rows come from one snapshot."""
+    """Return the columns of every table whose rows come from one snapshot."""
     return (
         *partition_columns(),
         Column("snapshot_id", "STRING", "the attempt to take a snapshot that wrote this row", nullable=False),
@@ -82,7 +82,7 @@ def snapshot_columns() -> tuple[Column, ...]:
 
 
 def partition_key_columns() -> tuple[Column, ...]:
-    """Columns that identify a partition of a topic."""
+    """Return the columns that identify a partition of a topic."""
     return (
         Column("topic_id", "STRING", "Kafka's topic id, as Uuid.toString() prints it", nullable=False),
         Column("topic", "STRING", "name of the topic", nullable=False),

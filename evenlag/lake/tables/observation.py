@@ -1,4 +1,4 @@
-"""Tables of snapshots of a cluster (bronze), and of the lag computed from them (silver)."""
+"""Tables of a cluster's snapshots (bronze), and of the lag computed from them (silver)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ MEMBERS: Final = Table(
         ),
         Column("read_at", "TIMESTAMP", "when it was read", nullable=False),
         Column("error", "STRING", "why the group could not be described"),
-        # From here on null for groups of the classic protocol.
+        # The following columns are null for groups of the classic protocol.
         Column("group_epoch", "INT", "increases with each change that makes the coordinator reassign"),
         Column("assignment_epoch", "INT", "group_epoch of the coordinator's target"),
         Column("member_epoch", "INT", "epoch of the member's current assignment"),

@@ -1,4 +1,4 @@
-"""Tables of candidate policies: scored at snapshots, and simulated over a period (gold)."""
+"""Tables of candidate policies: evaluated at snapshots, and simulated over a period (gold)."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def rests_on(session: Session, history: History) -> Row:
         and row["snapshot_id"] not in known
         and (row["day"] - first_day).days in days
     ]
-    thinned = {row["day"] for row in session.rows.rows("downsampled_days")}
+    downsampled = {row["day"] for row in session.rows.rows("downsampled_days")}
     slots = {row["slot"].date() for row in history.snapshots}
     return {
         "cluster": session.rows.cluster,
@@ -99,7 +99,7 @@ def rests_on(session: Session, history: History) -> Row:
         "last_snapshot_id": inside[-1]["snapshot_id"] if inside else None,
         "num_snapshots_not_audited": len(unaudited),
         "max_gap_ms": history.max_gap_ms,
-        "downsampled_days": sorted(day for day in thinned if min(slots) <= day <= max(slots)),
+        "downsampled_days": sorted(day for day in downsampled if min(slots) <= day <= max(slots)),
         "input_hash_of_days": [
             {"day": day, "input_hash": input_hash}
             for day, input_hash in sorted(

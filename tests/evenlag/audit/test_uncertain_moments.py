@@ -1,4 +1,4 @@
-"""What the audit says of a moment at which nobody looked: between two snapshots, and while one is taken."""
+"""What the audit reports for a moment without a snapshot: between two of them, and while one is taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays summed up by hand: undrained days, ties, what is not known, and what was measured."""
+"""Aggregates of replays, expected values computed manually: undrained days, ties, unknown and measured."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def hostile_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Stand in a folder with files of each kind; nothing beyond this machine can be reached from it."""
+    """Change to a folder with files of each kind; commands that run in it can reach no other machine."""
     made = tmp_path_factory.mktemp("fuzz")
     (made / "policy.yaml").write_text(POLICY.format(lake=hostile_lake), encoding="utf-8")
     (made / "problem.json").write_text(json.dumps(PROBLEM), encoding="utf-8")

@@ -154,7 +154,7 @@ def test_the_lake_comes_from_the_policy_or_the_environment(
 def test_a_local_lake_is_read_without_python_code_in_arrow_s_threads(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that ends while they call or let go of such code aborts instead ("terminate called ...")."""
+    """A process that ends while these threads call or release such code aborts ("terminate called ...")."""
     monkeypatch.setattr("deltalake.fs.DeltaStorageHandler", None)
     assert LakeReader(str(lake)).read(SNAPSHOTS).num_rows == 2
 

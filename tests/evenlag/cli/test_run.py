@@ -28,7 +28,7 @@ CLUSTER = "north"
 
 
 class Runner:
-    """Notes how it is called, and answers as it is told."""
+    """Records its arguments, and returns or raises the answer that it was created with."""
 
     def __init__(self, answer: dict[str, Any] | Exception | None) -> None:
         self.answer = answer

@@ -100,7 +100,7 @@ def test_an_older_hint_does_not_come_back_and_a_repeat_is_no_news(cache: HintCac
     assert view(cache).hint is None
     cache.apply_hint(new)
     assert view(cache).hint is None, "a replay revived a withdrawn hint"
-    # A publisher whose count began anew, and one whose clock stepped back.
+    # A publisher whose sequence restarted, and one whose clock stepped back.
     cache.apply_hint(make(sequence=1, issued_at_ms=30))
     cache.apply_hint(make(sequence=3, issued_at_ms=5))
     assert hint_of(cache).sequence == 3

@@ -35,7 +35,7 @@ def test_a_published_hint_is_followed_in_two_phases_and_nothing_is_read_twice(
 ) -> None:
     runners = [start() for _ in range(3)]
     settle_evenly(runners)
-    # The listeners are told a moment after the consumers know.
+    # Listeners receive the change a moment after the consumers know it.
     wait_until(lambda: all(r.listener.knows() == r.held for r in runners))
     for runner in runners:
         runner.listener.told.clear()

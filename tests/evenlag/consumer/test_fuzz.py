@@ -1,4 +1,4 @@
-"""Whatever stands in the hint topic and whatever members claim: no exception, and a valid assignment."""
+"""For any record in the hint topic and any claim of a member: no exception, and a valid assignment."""
 
 from __future__ import annotations
 

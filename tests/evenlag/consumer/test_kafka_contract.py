@@ -74,14 +74,14 @@ def test_a_join_prepares_once_and_looks_at_the_flag_on_each_try() -> None:
 
 
 def test_fetched_offsets_are_kept_by_the_set_of_their_partitions() -> None:
-    # What `Membership._forget_fetched_offsets` mends: an answer that nobody waited for is not dropped.
+    # The fault that `Membership._forget_fetched_offsets` works around: an unused response is not dropped.
     source = inspect.getsource(ConsumerCoordinator.fetch_committed_offsets_async)
     assert "self._offset_fetch_futures[future_key] = future" in source
     assert source.index("if future.is_done:") < source.index("del self._offset_fetch_futures[future_key]")
 
 
 def test_a_join_that_outlasts_a_poll_is_taken_up_only_while_something_asks_for_it() -> None:
-    # What `Membership._prepare` mends; a version that holds on to its joins does not need it.
+    # The fault that `Membership._prepare` works around; a version that keeps its joins does not need it.
     source = inspect.getsource(BaseCoordinator.join_group_async)
     loop = source.index("while self.need_rejoin():")
     assert loop < source.index("await self._on_join_prepare_async(") < source.index("self._join_task = None")

@@ -1,4 +1,4 @@
-"""A member asks for a rebalance rarely: the leader at once, others late, nobody for ever."""
+"""A member requests a rebalance rarely: the leader at once, others later, and no member endlessly."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_all_checks_are_done_whatever_one_of_them_does() -> None:
         Lane("one", (fine, Check("a", "hangs", hang), Check("a", "after", lambda: [ok("never")]))),
         Lane("two", (Check("b", "breaks", break_), Check("b", "after", lambda: [ok("well")]))),
     ]
-    # The others get their time on a busy machine: only the one that hangs for good runs into it.
+    # The others get their time on a busy machine: only the one that hangs permanently runs into it.
     results = {result.check: result for result in run_lanes(lanes, check_timeout_s=5, timeout_s=60)}
     release.set()
     assert {name: result.verdict.value for name, result in results.items()} == {

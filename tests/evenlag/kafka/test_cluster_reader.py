@@ -169,7 +169,7 @@ def test_a_group_that_rebalances_shows_members_without_subscriptions(
 
 
 def interfering(interfere: Callable[[], None]) -> Callable[[str, int, int], None]:
-    """Return a reading's `progress` that does something between the log starts and the commits."""
+    """Return a `progress` callback that acts between the snapshot's log start offsets and its commits."""
 
     def report(_step: str, done: int, _total: int) -> None:
         if done == COMMITS_STEP:

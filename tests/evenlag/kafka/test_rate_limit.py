@@ -1,4 +1,4 @@
-"""What a reading may ask for, and how it is shared out: no clock, no broker."""
+"""How many requests a snapshot may send, and how they are distributed; needs no clock and no broker."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_two_new_versions_that_begin_a_table_at_once_both_write_it(
         start.wait(60)
         try:
             Lake(spark, root).append(table, rows, f"run/{name}")
-        except Exception as error:  # noqa: BLE001 - told by the test
+        except Exception as error:  # noqa: BLE001 - reported to the test
             errors.append(error)
 
     threads = [threading.Thread(target=write, args=pair) for pair in ((newer(RUNS), "new"), (RUNS, "old"))]

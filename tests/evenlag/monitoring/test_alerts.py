@@ -1,4 +1,4 @@
-"""Faults: what is one, that a standing one is told once, and that what cannot be told stays as it was."""
+"""Faults: what is one, an active one is reported once, and one that cannot be reported stays unchanged."""
 
 from __future__ import annotations
 

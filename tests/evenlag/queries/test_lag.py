@@ -1,4 +1,4 @@
-"""Lag summed up by group and member: what is not known is no lag of zero. Expected values are by hand."""
+"""Lag by group and member: an unknown lag is not zero. Expected values are computed manually."""
 
 from __future__ import annotations
 

@@ -66,25 +66,29 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
             raise KilledError
 
     monkeypatch.setattr(Lake, "write", die_after_one_that_changed)
-    # Set down, markers, lag, offsets, commits, members: each run gets one further.
+    # The record, markers, lag, offsets, commits, members: each run completes one more of them.
     for runs, table in enumerate((DOWNSAMPLED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
         with pytest.raises(KilledError):
-            maintain(old, "thin", raw_days=30)
+            maintain(old, "downsample", raw_days=30)
         seen = ids_of(old, SNAPSHOTS)
         assert seen == (names if runs == 1 else kept), table.name
         # What a marker shows is whole: its lag is there.
         assert set(seen) <= set(ids_of(old, LAG))
         if table is DOWNSAMPLED_DAYS:
-            monkeypatch.setattr(Lake, "write", _skipping_thinned_days(die_after_one_that_changed, write_once))
+            monkeypatch.setattr(Lake, "write", _skipping_markers(die_after_one_that_changed, write_once))
     monkeypatch.setattr(Lake, "write", write_once)
-    assert maintain(old, "thin", raw_days=30).done == {"begun": 1, "downsampled": 1}
+    assert maintain(old, "downsample", raw_days=30).done == {"begun": 1, "downsampled": 1}
     assert (ids_of(old, SNAPSHOTS), ids_of(old, LAG)) == (kept, kept)
     assert [rows_of(old, table) for table in (OFFSETS, COMMITS, MEMBERS)] == [[], [], []]
-    (thinned,) = rows_of(old, DOWNSAMPLED_DAYS)
-    assert (thinned["day"], thinned["num_snapshots"], thinned["kept_snapshot_ids"]) == (DAY, 3, kept)
-    assert thinned["downsampled_at"] is not None
-    # A second run, an audit made anew and a comparison find nothing to do and lose nothing.
-    assert maintain(old, "thin", raw_days=30).done == {}
+    (day,) = rows_of(old, DOWNSAMPLED_DAYS)
+    assert (day["day"], day["num_snapshots"], day["kept_snapshot_ids"]) == (
+        DAY,
+        3,
+        kept,
+    )
+    assert day["downsampled_at"] is not None
+    # A second run, an audit that is built again and a comparison find nothing to do and lose nothing.
+    assert maintain(old, "downsample", raw_days=30).done == {}
     again = audit_assignments(old, "c", rebuild=True)
     assert (again.days, again.kept_days) == ((), ())
     for found in (MEMBERSHIPS, OWNERSHIP, AUDITED_SNAPSHOTS):
@@ -94,7 +98,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         run_compare(old, loaded, Request("c", DAY, DAY))
 
 
-def _skipping_thinned_days(
+def _skipping_markers(
     dying: Callable[[Lake, Table, Callable[[], object]], None],
     write_once: Callable[[Lake, Table, Callable[[], object]], None],
 ) -> Callable[[Lake, Table, Callable[[], object]], None]:
@@ -107,7 +111,7 @@ def _skipping_thinned_days(
 def test_a_reading_made_long_after_its_slot_keeps_its_day(lake: Lake) -> None:
     now = datetime.now(UTC)
     write(lake, SNAPSHOTS, [marker_at(0), marker_at(5, started_at=now, finished_at=now)])
-    assert maintain(lake, "thin", raw_days=30).done == {}
+    assert maintain(lake, "downsample", raw_days=30).done == {}
     assert len(ids_of(lake, SNAPSHOTS)) == 2
 
 

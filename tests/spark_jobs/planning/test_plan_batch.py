@@ -72,7 +72,7 @@ def members(**more: Any) -> pa.Table:
 def decide(
     lag_rows: pa.Table, member_rows: pa.Table, given: PlanContext
 ) -> tuple[dict[str, Any], dict[str, Any] | None, dict[int, str]]:
-    """The decision, the plan's head if there is one, and who shall hold each partition."""
+    """The decision, the plan's row if there is one, and the new owner of each partition."""
     (answer,) = plan_groups(lag_rows, member_rows, given).to_pylist()
     head = answer["head"] and answer | answer["head"]
     owners = {row["partition"]: row["owner_after"] for row in answer["rows"] or ()}

@@ -88,7 +88,7 @@ def by_small_steps(case: Case, num_steps: int) -> NDArray[np.float64]:
     backlog, step_s = rows["backlog"].copy(), duration_s / num_steps
     for step in range(num_steps):
         backlog += rows["arrival"] * step_s
-        # A step in which a row becomes ready counts as after it: an error of one step at the most.
+        # A step in which a row becomes ready counts as after it: an error of at most one step.
         is_ready = rows["ready_s"] <= step * step_s + 1e-9
         for member, rate in enumerate(capacity.tolist()):
             left = rate * step_s

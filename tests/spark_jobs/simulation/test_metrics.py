@@ -1,4 +1,4 @@
-"""Means, percentiles and drain times over time, with snapshots 15 and 121 s apart: by hand and in steps."""
+"""Means, percentiles and drain times, with snapshots 15 and 121 s apart: computed manually, and in steps."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_when_nobody_was_behind_the_largest_rate_is_a_lower_bound_for_all() -> N
 
 
 def test_time_lag_is_the_age_of_the_oldest_record_not_processed() -> None:
-    """One record a second; what was there at first came within the time lag that was seen."""
+    """One record a second; the records that existed at first arrived within the observed time lag."""
     ends = [[300.0 * at] for at in range(3)]
     history = history_of(ends, [[60.0], [0.0], [0.0]], [["a"]] * 3, [snapshot("a")] * 3, age_s=120.0)
     backlog = np.array([[[60.0], [60.0]], [[330.0], [100.0]], [[0.0], [450.0]]])

@@ -1,4 +1,4 @@
-"""What the past says of groups: breaches in a row over missing readings, and plans that did not pay off."""
+"""The history of groups: consecutive breaches across missing snapshots, and plans that did not pay off."""
 
 from __future__ import annotations
 

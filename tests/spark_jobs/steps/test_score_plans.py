@@ -88,7 +88,7 @@ NOW_LAGS: dict[str, tuple[list[int | None], list[int | None]]] = {
     "unknown": ([900, None], [1, 1]),
     # What is known is 0: without the partition that is not, all lag would seem to be gone.
     "unknown-rest": ([0, None], [0, None]),
-    # As far as known it kept its word: 400 of 540 at the most.
+    # As far as is known, it had the predicted effect: at most 400 of 540.
     "unknown-less": ([400, None], [1, None]),
     "unknown-all": ([None, None], [None, None]),
     "early": ([0, 0], [1, 1]),

@@ -96,8 +96,8 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up(spark: SparkSessi
     assert found["half"].reason == f"{over}, and 50 % in the coordinator's target"
 
 
-# Lags by member, None where the lag is not known, and by hand: partitions, unknown ones, the largest lag of a
-# member, the skew, the total.
+# Lags by member, None where the lag is not known; then, computed manually: partitions, unknown ones, the
+# largest lag of a member, the skew, the total.
 LAGS: dict[str, tuple[dict[str, list[int | None]], tuple[Any, ...]]] = {
     "known": ({"m-1": [600, 300], "m-2": [100]}, (3, 0, 900, 1.8, 1000)),
     "idle": ({"m-1": [100, 300], "m-2": []}, (2, 0, 400, 2.0, 400)),

@@ -44,7 +44,7 @@ class Service:
     Attributes
     ----------
     raw
-        As it stands in the file, anchors and variables resolved.
+        The service as the file has it, with anchors and variables resolved.
     """
 
     name: str

@@ -70,7 +70,7 @@ class NativeStack:
     folder
         For volumes and logs.
     variables
-        What stands in ``.env``.
+        Content of ``.env``.
     postgres
         The folder of Postgres's programs.
     extra

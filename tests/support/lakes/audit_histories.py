@@ -1,7 +1,7 @@
-"""Histories of groups by chance, over midnight, and what an audit must say of them, told reading by reading.
+"""Random histories of groups across midnight, and what an audit must report for them, by snapshot.
 
-The second half is an oracle: it looks at one partition and one reading at a time, in Python, and shares no
-line with the transforms.
+The second half is an oracle: it computes one partition and one snapshot at a time, in Python, and shares no
+code with the transforms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MEMBER = {"group_type": "classic", "protocol_type": "consumer", "client_host": 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading: its marker, and its rows of ``members`` and ``offsets``."""
+    """One snapshot: its marker, and its rows of ``members`` and ``offsets``."""
 
     marker: Row
     members: list[Row]
@@ -38,9 +38,9 @@ class Reading:
 
 
 def make_readings(seed: int, *, num_readings: int = 12, num_groups: int = 12) -> list[Reading]:
-    """Draw readings in the order of their time; the same seed, the same readings.
+    """Generate random snapshots in order of time; the same seed gives the same snapshots.
 
-    One of them stands for a slot of the day before: its run was cleared and tried again a day later.
+    One of them has a slot of the day before: its run was cleared and tried again a day later.
     """
     chance = random.Random(seed)  # noqa: S311  # repeatable, no secret
     groups = [_Group(f"g{number}", chance) for number in range(num_groups)]
@@ -171,7 +171,7 @@ def _view(reading: Reading, group_id: str) -> Row | None:
 
 
 def _topic_ids(readings: list[Reading], views: list[Row | None]) -> list[str | None]:
-    """The topic's id by reading; where it could not be read, that of the readings in which it was taken."""
+    """The topic's id by snapshot; where it could not be read, that of snapshots with a subscription to it."""
     seen = [reading.offsets[0]["topic_id"] if reading.offsets else None for reading in readings]
     taken = [bool(view and view["known"] and view["members"]) for view in views]
     ids = []

@@ -1,4 +1,4 @@
-"""A group's history as a few lines, and the audit's tables of it, worked out reading by reading."""
+"""A group's history in a few lines, and the audit's tables of it, computed snapshot by snapshot."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _EDGES = ("first", "last", "previous", "next")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one reading shows of the group ``g``, which takes the topic ``t``.
+    """What one snapshot shows of the group ``g``, which subscribes to the topic ``t``.
 
     Attributes
     ----------
     held
         Member → partitions; a member ``a1@pod`` is static, ``a1`` and ``a2`` are of the same client. Empty:
-        the group is. None: it rebalances and shows nothing.
+        the group has no members. None: it rebalances and shows nothing.
     partitions
-        How many the topic has.
+        Number of partitions of the topic.
     is_listed
-        False: the reading does not list the group.
+        False: the snapshot does not list the group.
     """
 
     held: Mapping[str, Sequence[int]] | None
@@ -57,12 +57,12 @@ class Seen:
 
 
 def at(number: int) -> datetime:
-    """When a reading began."""
+    """When a snapshot was started."""
     return START + number * STEP
 
 
 def snapshot_id(number: int) -> str:
-    """Id of a reading."""
+    """Id of a snapshot."""
     return f"{at(number):%Y%m%dT%H%M%S}000Z-{number:08x}"
 
 
@@ -79,14 +79,14 @@ def member(name: str) -> dict[str, Any]:
 
 
 def day_of(number: int) -> date:
-    """The UTC day of a reading."""
+    """The UTC day of a snapshot."""
     return at(number).date()
 
 
 def audit_tables(
     history: Sequence[Seen], *, day: Callable[[int], date] = day_of, group_id: str = GROUP
 ) -> dict[Table, pa.Table]:
-    """The audit's tables of a history, with each day's stretches by themselves."""
+    """The audit's tables of a history, with separate intervals for each day."""
     import pyarrow as pa
 
     memberships = _stretches([_membership(seen) for seen in history], day)

@@ -35,7 +35,7 @@ FORMULA = "$x_{1}$"
 FIRST = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STEP = timedelta(minutes=5)
 NUM_READINGS, NUM_PARTITIONS = 24, 8
-# The reading that the plan was made from, and the one that shows it followed.
+# The snapshot that the plan was made from, and the one that shows that the plan was applied.
 PLANNED, FOLLOWED = 8, 10
 PLAN, REFUSED = "a1" * 32, "b2" * 32
 INPUT_HASH = "0" * 64
@@ -73,7 +73,7 @@ def write(root: Path, table: Table, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def write_seen(root: Path, *, lag_of_last: int | None = 5) -> None:
-    """What every lake has: readings, members and lag; the last reading's lag may not be known."""
+    """What every lake contains: snapshots, members and lag; the last snapshot's lag may be unknown."""
     times = ("started_at", "log_start_read_at", "commits_read_at", "end_read_at", "finished_at")
     readings = range(NUM_READINGS)
     write(
@@ -207,7 +207,7 @@ def write_planned(root: Path) -> None:
 
 
 def write_audited(root: Path) -> None:
-    """Who held what, as the audit tells it."""
+    """Partition ownership, as the audit stores it."""
     rows = []
     for partition in range(NUM_PARTITIONS):
         starts = [n for n in range(NUM_READINGS) if n == 0 or owner(partition, n) != owner(partition, n - 1)]
@@ -259,7 +259,7 @@ def _membership(reading: int) -> dict[str, Any]:
 
 
 def _stretch(start: int, last: int, after: int | None) -> dict[str, Any]:
-    """What a stretch of readings has in every table of the audit."""
+    """The columns that describe an interval of snapshots in every table of the audit."""
     return {
         "first_snapshot_id": snapshot_id(start),
         "first_seen_at": slot(start),

@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 _COMMAND: Final = re.compile(
     r"^(?:\$ |.* \| |docker compose exec \S+ )?(?:\w+=\S+ +)*(?:\S*/|python -m )?evenlag(?: +(?![→ ])(.*))?$"
 )
-# What stands for something else: `…`, `[OPTIONS]`, `<name>`.
+# Placeholders: `…`, `[OPTIONS]`, `<name>`.
 _PLACEHOLDER: Final = re.compile(r"^[\[(<…].*|.*[…\])>]$|^\.\.\.$")
 
 
