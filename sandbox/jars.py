@@ -35,7 +35,7 @@ _IVY_SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
 </ivysettings>
 """
-# `master` is the module alone: Spark has delta-spark's other dependencies except delta-storage.
+# `master` is the module alone: Spark has all dependencies of delta-spark except delta-storage.
 _IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="evenlag" module="sandbox"/>
   <configurations><conf name="spark"/><conf name="kafka"/><conf name="tools"/></configurations>
