@@ -60,7 +60,7 @@ def withdraw(
             {
                 "cluster": target.name,
                 "group_id": group,
-                "was_standing": done.was_standing,
+                "was_present": done.was_present,
                 "plan_id": done.plan_id,
                 "sequence": done.sequence,
                 "unpublished_plans": list(done.unpublished),
@@ -75,7 +75,7 @@ def withdraw(
             f"{group}: the hint of plan {done.plan_id[:SHORT_ID]}, sequence {done.sequence}, is withdrawn.",
             soft_wrap=True,
         )
-    elif done.was_standing:
+    elif done.was_present:
         out.print(f"{group}: the record on the topic was not a valid hint; it is removed.")
     else:
         out.print(f"{group}: there is no current hint; the last one was already withdrawn.")

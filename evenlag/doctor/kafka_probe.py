@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evenlag.enums import Mode
 from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.broker_requests import BrokerCalls
-from evenlag.kafka.connection import reading_limits, request_timeout_s
+from evenlag.kafka.connection import request_limits, request_timeout_s
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
 
@@ -117,7 +117,7 @@ class KafkaView:
         KafkaUnreachableError
             If a broker cannot list its groups.
         """
-        calls = BrokerCalls.within(self.client, reading_limits(self.settings))
+        calls = BrokerCalls.within(self.client, request_limits(self.settings))
         listed, failed = list_groups(calls)
         if failed:
             raise KafkaUnreachableError(f"groups cannot be listed: {'; '.join(failed.values())}")

@@ -18,7 +18,7 @@ from evenlag.kafka.rate_limit import Deadline, RequestBudget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from evenlag.kafka.rate_limit import ReadingLimits
+    from evenlag.kafka.rate_limit import RequestLimits
 
 MAX_ATTEMPTS: Final = 3
 _FIRST_BACKOFF_S: Final = 0.2
@@ -109,7 +109,7 @@ class BrokerCalls:
     def within(
         cls,
         client: Any,
-        limits: ReadingLimits,
+        limits: RequestLimits,
         *,
         budget: RequestBudget | None = None,
         broken: Mapping[int, str] | None = None,

@@ -24,7 +24,7 @@ from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE, GroupListing, describe_groups, list_groups
 from evenlag.kafka.log_offsets import read_ends, read_log_starts
-from evenlag.kafka.rate_limit import ReadingLimits, RequestBudget
+from evenlag.kafka.rate_limit import RequestBudget, RequestLimits
 from evenlag.kafka.topic_metadata import read_metadata
 
 if TYPE_CHECKING:
@@ -137,12 +137,12 @@ class ClusterReader:
         client: Any,
         *,
         ignored_topics: frozenset[str] = frozenset(),
-        limits: ReadingLimits | None = None,
+        limits: RequestLimits | None = None,
         known_groups: Callable[[], Sequence[str]] = tuple,
         budget: RequestBudget | None = None,
         pseudonymizer: Pseudonymizer | None = None,
     ) -> None:
-        limits = limits or ReadingLimits()
+        limits = limits or RequestLimits()
         self._ignored = ignored_topics
         self._known_groups = known_groups
         self._pseudonymizer = pseudonymizer

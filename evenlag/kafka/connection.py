@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError, KafkaAuthenticationError, KafkaUnreachableError
 from evenlag.kafka.admin_client import open_admin_client
-from evenlag.kafka.rate_limit import ReadingLimits
+from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.policy.secrets import SecretRef
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def request_timeout_s(cluster: ClusterSettings) -> float:
     return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: checked by settings.py
 
 
-def reading_limits(cluster: ClusterSettings) -> ReadingLimits:
+def request_limits(cluster: ClusterSettings) -> RequestLimits:
     """Return the limits of a snapshot.
 
     Parameters
@@ -62,14 +62,14 @@ def reading_limits(cluster: ClusterSettings) -> ReadingLimits:
 
     Returns
     -------
-    ReadingLimits
+    RequestLimits
         Limits with a deadline of four request timeouts; waits of the rate limit do not count.
     """
     timeout_s = request_timeout_s(cluster)
-    return ReadingLimits(
-        requests_per_s=cluster.reading.requests_per_s,
+    return RequestLimits(
+        requests_per_s=cluster.snapshot.requests_per_s,
         request_timeout_s=timeout_s,
-        max_broker_failures=cluster.reading.max_broker_failures,
+        max_broker_failures=cluster.snapshot.max_broker_failures,
         deadline_s=4 * timeout_s,
     )
 

@@ -21,7 +21,7 @@ from evenlag.kafka.topic_metadata import error_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from evenlag.kafka.rate_limit import ReadingLimits
+    from evenlag.kafka.rate_limit import RequestLimits
 
 # protocol_type of consumer groups; Kafka Connect and others use the same coordinator with their own.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -147,7 +147,7 @@ def describe_groups(
 
 
 def describe_named_groups(
-    client: Any, group_types: Mapping[str, GroupType], limits: ReadingLimits
+    client: Any, group_types: Mapping[str, GroupType], limits: RequestLimits
 ) -> list[dict[str, Any]]:
     """Describe groups whose names and types are known, outside a snapshot.
 

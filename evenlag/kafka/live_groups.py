@@ -9,7 +9,7 @@ from assignor_core.hint import fingerprint, member_key, topic_id_text
 from evenlag.enums import GroupState, GroupType
 from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.groups import describe_named_groups
-from evenlag.kafka.rate_limit import ReadingLimits
+from evenlag.kafka.rate_limit import RequestLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ class _Member:
 
 
 def read_live_groups(
-    client: Any, group_types: Mapping[str, GroupType], limits: ReadingLimits | None = None
+    client: Any, group_types: Mapping[str, GroupType], limits: RequestLimits | None = None
 ) -> dict[str, LiveGroup]:
     """Describe groups in bulk.
 
@@ -83,7 +83,7 @@ def read_live_groups(
     if not group_types:
         return {}
     rows_by_group: dict[str, list[dict[str, Any]]] = {}
-    for row in describe_named_groups(client, group_types, limits or ReadingLimits()):
+    for row in describe_named_groups(client, group_types, limits or RequestLimits()):
         rows_by_group.setdefault(row["group_id"], []).append(row)
     names = sorted(
         {name for rows in rows_by_group.values() for row in rows for name in row.get("subscription") or ()}

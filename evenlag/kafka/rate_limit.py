@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingLimits:
+class RequestLimits:
     """Limits of one snapshot, or one executor's part of it.
 
     Attributes

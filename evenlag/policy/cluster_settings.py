@@ -31,7 +31,7 @@ HINT_TOPIC_PATTERN: Final = r"^[a-zA-Z0-9._-]{1,249}$"
 CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
 
-class ReadingSettings(SettingsModel):
+class SnapshotSettings(SettingsModel):
     """Limits for reading a cluster, and when Spark's executors read it."""
 
     requests_per_s: float = Field(
@@ -95,7 +95,7 @@ class ClusterSettings(SettingsModel):
         default=3_600, ge=60, le=604_800, description="history used for rates and time lag"
     )
     rate_window_s: int = Field(default=900, ge=1, le=86_400, description="window of the rates")
-    reading: ReadingSettings = ReadingSettings()
+    snapshot: SnapshotSettings = SnapshotSettings()
 
     @field_validator("kafka")
     @classmethod

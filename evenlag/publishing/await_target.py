@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupType
 from evenlag.errors import JobError
-from evenlag.kafka.connection import kafka_errors, librdkafka_settings, reading_limits
+from evenlag.kafka.connection import kafka_errors, librdkafka_settings, request_limits
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.publishing.coordinator_trigger import ask_coordinator
 
@@ -153,7 +153,7 @@ class _Asking:
 
     def _look(self) -> None:
         """Remove the groups whose targets match their hints, and those that no longer exist."""
-        limits = reading_limits(self._cluster)
+        limits = request_limits(self._cluster)
         left_s = max(_LEAST_LOOK_S, self._deadline - time.monotonic())
         limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
         try:

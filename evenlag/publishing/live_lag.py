@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evenlag.kafka.committed_offsets import Commits
     from evenlag.kafka.live_groups import LiveGroup
     from evenlag.kafka.log_offsets import Offsets
-    from evenlag.kafka.rate_limit import ReadingLimits
+    from evenlag.kafka.rate_limit import RequestLimits
     from evenlag.kafka.topic_metadata import Partitions
     from evenlag.policy.group_settings import GroupSettings
 
@@ -76,7 +76,7 @@ def read_live_gains(
     plans: Sequence[Mapping[str, Any]],
     live: Mapping[str, LiveGroup],
     settings: Mapping[str, GroupSettings],
-    limits: ReadingLimits,
+    limits: RequestLimits,
 ) -> dict[str, LiveGain]:
     """Read the current offsets of the plans' groups and measure the plans on the lag.
 
@@ -115,7 +115,7 @@ def read_live_gains(
 
 
 def read_live_offsets(
-    client: Any, group_ids: Sequence[str], sizes: Mapping[str, int], limits: ReadingLimits
+    client: Any, group_ids: Sequence[str], sizes: Mapping[str, int], limits: RequestLimits
 ) -> LiveOffsets:
     """Read committed offsets, log starts and log ends.
 

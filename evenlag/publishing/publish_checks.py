@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from assignor_core.objective import Load
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState, GroupType
-from evenlag.kafka.connection import reading_limits
+from evenlag.kafka.connection import request_limits
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.publishing.eligibility import is_approved_by_policy
 from evenlag.publishing.live_lag import read_live_gains
@@ -96,7 +96,7 @@ def expire_stale(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], clie
         unchanged.accepted,
         {group_id: live[group_id] for group_id in settings},
         settings,
-        reading_limits(loaded.policy.clusters[cluster]),
+        request_limits(loaded.policy.clusters[cluster]),
     )
     worthwhile = _check(
         unchanged.accepted,
@@ -138,7 +138,7 @@ def _read_groups(
         else GroupType.CLASSIC
         for plan in plans
     }
-    return read_live_groups(client, group_types, reading_limits(loaded.policy.clusters[cluster]))
+    return read_live_groups(client, group_types, request_limits(loaded.policy.clusters[cluster]))
 
 
 def _check(plans: Sequence[Plan], blocker: Callable[[Plan], str | None]) -> Checked:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 _LOG = logging.getLogger(__name__)
 
 # Events that end a plan, or its hint.
@@ -66,7 +66,7 @@ class Withdrawal:
 
     Attributes
     ----------
-    group_id, was_standing
+    group_id, was_present
         The group, and whether the topic had a hint of it.
     plan_id, sequence
         Of the hint that this call withdrew; None when its record could not be read, or a repeat had nothing
@@ -76,7 +76,7 @@ class Withdrawal:
     """
 
     group_id: str
-    was_standing: bool
+    was_present: bool
     plan_id: str | None
     sequence: int | None
     unpublished: tuple[str, ...]
@@ -128,22 +128,22 @@ def withdraw_hint(
     settings = loaded.policy.clusters[cluster]
     state = try_again_when_fenced(lambda: _write_tombstone(cluster, settings, group_id))
     hint = state.hints.get(group_id)
-    was_standing = hint is not None or group_id in state.unreadable
+    was_present = hint is not None or group_id in state.unreadable
     try:
         plans, is_known = _plans_to_withdraw(LakeReader(loaded.policy.lake), cluster, group_id, hint)
-        if not was_standing and not is_known:
+        if not was_present and not is_known:
             raise NoHintError(
                 f"the group {group_id!r} has no hint on {settings.hint_topic}, and never had one"
             )
         hinted = next((plan for plan in plans if plan["sequence"] is not None), {})
         done = Withdrawal(
             group_id=group_id,
-            was_standing=was_standing,
+            was_present=was_present,
             plan_id=hinted.get("plan_id"),
             sequence=hinted.get("sequence"),
             unpublished=tuple(plan["plan_id"] for plan in plans if plan["sequence"] is None),
         )
-        if was_standing or plans:
+        if was_present or plans:
             _record_withdrawal(loaded, cluster, done, plans, actor=actor, reason=reason)
     except LakeError as error:
         raise _not_recorded(f"the hint of {group_id!r} is withdrawn", error) from error
@@ -245,7 +245,7 @@ def _write_tombstone(cluster: str, settings: ClusterSettings, group_id: str) -> 
     return state
 
 
-def try_again_when_fenced(act: Callable[[], _Answer]) -> _Answer:
+def try_again_when_fenced(act: Callable[[], _Result]) -> _Result:
     """Run ``act`` again when another publisher has fenced it; every try reads the topic again."""
     for _ in range(_FENCED_TRIES - 1):
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from evenlag.errors import ClusterMismatchError
 from evenlag.kafka.arrow_rows import problem_rows, with_head
 from evenlag.kafka.cluster_reader import ClusterReader
-from evenlag.kafka.connection import admin_client, kafka_client_settings, reading_limits
+from evenlag.kafka.connection import admin_client, kafka_client_settings, request_limits
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
@@ -77,7 +77,7 @@ class _Seen:
     problems: Sequence[Problem]
 
 
-def collect_offsets(
+def collect_snapshot(
     lake: Lake,
     name: str,
     cluster: ClusterSettings,
@@ -121,7 +121,7 @@ def collect_offsets(
         return Collected(found, is_new=False)
     # Before any request: without the pseudonymization key nothing may be written.
     pseudonymizer = Pseudonymizer.of(cluster.privacy)
-    ignored, limits = frozenset({cluster.hint_topic}), reading_limits(cluster)
+    ignored, limits = frozenset({cluster.hint_topic}), request_limits(cluster)
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
     with admin_client(cluster) as client:
@@ -133,7 +133,7 @@ def collect_offsets(
             pseudonymizer=pseudonymizer,
         )
         inventory = reader.take_inventory()
-        is_spread = inventory.expected_rows >= cluster.reading.spread_from_rows
+        is_spread = inventory.expected_rows >= cluster.snapshot.spread_from_rows
         reading = None if is_spread else reader.read(inventory=inventory, progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
     _check_cluster_id(lake, name, inventory.kafka_cluster_id)
@@ -142,7 +142,7 @@ def collect_offsets(
             lake,
             inventory,
             ReadTaskSpec(kafka_client_settings(cluster), limits, head, pseudonymizer=pseudonymizer),
-            connections_per_broker=cluster.reading.connections_per_broker,
+            connections_per_broker=cluster.snapshot.connections_per_broker,
             progress=progress,
         )
         seen = _Seen(spread.read_times, spread.num_unread_partitions, spread.problems)

@@ -17,7 +17,7 @@ from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
 from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.plan_groups import plan_assignments
-from spark_jobs.steps.run_records import keep_policy, keep_run
+from spark_jobs.steps.run_records import keep_policy, record_run
 from spark_jobs.steps.validate_plans import validate_plans
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def run_decide(
             planned.release()
     summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": planned.num_plans}
     summary |= counts | {"failed": planned.num_failed, "failures": planned.failures}
-    keep_run(lake, cluster, run_id, "decide", slot, context.snapshot_id, started_at, summary)
+    record_run(lake, cluster, run_id, "decide", slot, context.snapshot_id, started_at, summary)
     return summary
 
 

@@ -12,11 +12,16 @@ from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.steps.collect_snapshot import collect_offsets
+from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.compute_lag import compute_lag
-from spark_jobs.steps.run_records import keep_run
+from spark_jobs.steps.run_records import record_run
 from spark_jobs.steps.score_plans import score_plans
-from spark_jobs.steps.settle_outcomes import find_pending, read_lives, read_outcomes, tell_settled
+from spark_jobs.steps.settle_outcomes import (
+    append_outcome_events,
+    find_pending,
+    read_lifecycle_events,
+    read_outcomes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,12 +65,12 @@ def run_observe(
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     settings = loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
-    collected = collect_offsets(lake, cluster, settings, slot, run_id=run_id, progress=progress)
+    collected = collect_snapshot(lake, cluster, settings, slot, run_id=run_id, progress=progress)
     snapshot_id = collected.snapshot_id
     with log_fields(snapshot_id=snapshot_id):
         progress("observe: computing lag", 0, 1)
         with CachedFrames() as cached:
-            lives = cached.cache(read_lives(lake, cluster))
+            lives = cached.cache(read_lifecycle_events(lake, cluster))
             with CachedFrames() as until_settled:
                 pending, _ = run_in_parallel(
                     partial(find_pending, lake, cluster, lives, until_settled),
@@ -77,8 +82,8 @@ def run_observe(
             # Not in parallel: a write to a table makes Spark plan its cached DataFrames again, and one that
             # another thread unpersists at that moment stays cached forever (docs/adr/0045).
             scored = score_plans(lake, cluster, snapshot_id, run_id, lives)
-            tell_settled(lake, cluster, snapshot_id, lives)
+            append_outcome_events(lake, cluster, snapshot_id, lives)
         progress("observe: settling outcomes", 1, 1)
         summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
-        keep_run(lake, cluster, run_id, "observe", slot, snapshot_id, started_at, summary)
+        record_run(lake, cluster, run_id, "observe", slot, snapshot_id, started_at, summary)
     return summary

@@ -11,7 +11,7 @@ import numpy as np
 from evenlag.errors import KafkaUnreachableError, LakeError
 from evenlag.kafka.admin_client import open_admin_client
 from evenlag.kafka.broker_requests import BrokerCalls
-from evenlag.kafka.rate_limit import ReadingLimits, RequestBudget
+from evenlag.kafka.rate_limit import RequestBudget, RequestLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ class ReadTaskSpec:
     """
 
     client_settings: Mapping[str, Any] = field(repr=False)
-    limits: ReadingLimits
+    limits: RequestLimits
     head: Mapping[str, Any]
     broken: Mapping[int, str] = field(default_factory=dict)
     pseudonymizer: Pseudonymizer | None = None

@@ -42,7 +42,7 @@ def keep_policy(lake: Lake, cluster: str, slot: datetime, loaded: LoadedPolicy) 
     lake.append(POLICIES, frame, f"policy/{cluster}/{loaded.policy_hash}")
 
 
-def keep_run(
+def record_run(
     lake: Lake,
     cluster: str,
     run_id: str,

@@ -26,7 +26,7 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     run_id
         Id of the run, recorded with the rows.
     lives
-        Lifecycle events of published plans, from :func:`~spark_jobs.steps.settle_outcomes.read_lives`.
+        Lifecycle events of published plans (:func:`~spark_jobs.steps.settle_outcomes.read_lifecycle_events`).
 
     Returns
     -------

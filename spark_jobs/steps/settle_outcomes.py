@@ -35,7 +35,7 @@ class Pending:
     plan_ids: list[str]
 
 
-def read_lives(lake: Lake, cluster: str) -> DataFrame:
+def read_lifecycle_events(lake: Lake, cluster: str) -> DataFrame:
     """Read the lifecycle events of published plans.
 
     All steps that need them use one cached DataFrame, because each query of a Delta table has a fixed cost.
@@ -64,7 +64,7 @@ def find_pending(lake: Lake, cluster: str, lives: DataFrame, cached: CachedFrame
     lake, cluster
         The tables, and the cluster's name in the policy.
     lives
-        From :func:`read_lives`.
+        From :func:`read_lifecycle_events`.
     cached
         Caches the plans for :func:`read_outcomes`.
 
@@ -80,7 +80,7 @@ def find_pending(lake: Lake, cluster: str, lives: DataFrame, cached: CachedFrame
 def read_outcomes(
     lake: Lake, cluster: str, snapshot_id: str, run_id: str, pending: Pending
 ) -> dict[str, int]:
-    """Settle the published plans that this snapshot can settle; :func:`tell_settled` runs after it.
+    """Settle the published plans that this snapshot can settle; :func:`append_outcome_events` runs after it.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def read_outcomes(
     return counts
 
 
-def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> None:
+def append_outcome_events(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> None:
     """Append the events of all outcomes that have none yet, also of those that a killed run has written.
 
     An event's time is when its snapshot finished, not the slot, which is earlier.
@@ -136,7 +136,7 @@ def tell_settled(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -
     lake, cluster, snapshot_id
         The tables, and the newest snapshot that settled plans.
     lives
-        From :func:`read_lives`.
+        From :func:`read_lifecycle_events`.
 
     Raises
     ------

@@ -27,7 +27,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.kafka.cluster_reader import ClusterReader
-from evenlag.kafka.connection import admin_client, reading_limits
+from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.jars import java_command, tools_classpath
 from sandbox.kafka.broker import Broker
@@ -87,7 +87,7 @@ def time_ours(settings: ClusterSettings) -> tuple[float, ClusterSnapshot]:
     begin = time.perf_counter()
     with admin_client(settings) as client:
         reading = ClusterReader(
-            client, ignored_topics=frozenset({settings.hint_topic}), limits=reading_limits(settings)
+            client, ignored_topics=frozenset({settings.hint_topic}), limits=request_limits(settings)
         ).read()
     return time.perf_counter() - begin, reading
 

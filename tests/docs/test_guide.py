@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.enums import PlanEvent
-from evenlag.policy.cluster_settings import ClusterSettings, PrivacySettings, ReadingSettings
+from evenlag.policy.cluster_settings import ClusterSettings, PrivacySettings, SnapshotSettings
 from evenlag.policy.group_settings import BackOff, CapacityRule, GateLimits, GroupRule
 from evenlag.policy.settings import ComparisonSettings, MaintenanceSettings, Pauses, Policy
 
@@ -24,7 +24,7 @@ HEADINGS: dict[type[BaseModel], str] = {
     Policy: "## The policy file",
     ClusterSettings: "### A cluster: `clusters.<name>`",
     PrivacySettings: "### What is written of members: `privacy` of `clusters.<name>`",
-    ReadingSettings: "### Reading a cluster: `reading` of `clusters.<name>`",
+    SnapshotSettings: "### Snapshots of a cluster: `snapshot` of `clusters.<name>`",
     GroupRule: "### A rule: an entry of `groups`",
     CapacityRule: "### Capacities",
     GateLimits: "### Limits of the gates: `gates` of a rule",

@@ -15,7 +15,7 @@ from evenlag.enums import GroupType
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
-from evenlag.kafka.rate_limit import ReadingLimits
+from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
 from evenlag.policy.cluster_settings import ClusterSettings
@@ -169,7 +169,7 @@ def test_a_group_goes_over_online_one_consumer_after_another(
 
 def is_mixed(client: Any, group: str, num_newer: int) -> bool:
     """Whether the plug-in assigns the group, and so many of its three members speak the broker's protocol."""
-    rows = describe_named_groups(client, {group: GroupType.CONSUMER}, ReadingLimits())
+    rows = describe_named_groups(client, {group: GroupType.CONSUMER}, RequestLimits())
     kinds = sorted(str(row.get("member_type")) for row in rows)
     wanted = ["classic"] * (3 - num_newer) + ["consumer"] * num_newer
     return kinds == wanted and {(row["group_state"], row["assignor"]) for row in rows} == {

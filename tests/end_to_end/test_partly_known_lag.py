@@ -24,7 +24,12 @@ from evenlag.report.page import report_page
 from evenlag.report.read_report import read_report
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
-from spark_jobs.steps.settle_outcomes import find_pending, read_lives, read_outcomes, tell_settled
+from spark_jobs.steps.settle_outcomes import (
+    append_outcome_events,
+    find_pending,
+    read_lifecycle_events,
+    read_outcomes,
+)
 from tests.support.lakes.snapshots import DAY, NOW, TOPIC_IDS, frame, marker, member
 
 if TYPE_CHECKING:
@@ -174,11 +179,11 @@ def write(lake: Lake) -> None:
     )
     append_control_events(lake.paths.root, [published])
     with CachedFrames() as cached:
-        lives = cached.cache(read_lives(lake, "c"))
+        lives = cached.cache(read_lifecycle_events(lake, "c"))
         pending = find_pending(lake, "c", lives, cached)
         assert read_outcomes(lake, "c", SECOND, "r", pending) == {"APPLIED": 1}
         assert score_plans(lake, "c", SECOND, "r", lives) == 1
-        tell_settled(lake, "c", SECOND, lives)
+        append_outcome_events(lake, "c", SECOND, lives)
 
 
 def answer(lake: Lake, *arguments: str) -> Any:

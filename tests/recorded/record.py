@@ -31,7 +31,7 @@ from sandbox.workload.journal import read_journal
 from sandbox.workload.workload import Workload
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import build_session
-from spark_jobs.steps.collect_snapshot import collect_offsets
+from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
@@ -108,7 +108,7 @@ class Recorder:
         run_id = f"recorded-{self.num_slots:03d}"
         if how == COLLECT:
             settings = self._loaded.policy.clusters[CLUSTER]
-            read = collect_offsets(
+            read = collect_snapshot(
                 Lake(self._spark, self._loaded.policy.lake), CLUSTER, settings, slot, run_id=run_id
             )
             self._without_lag.append(read.snapshot_id)

@@ -13,7 +13,7 @@ from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.rate_limit import Deadline, ReadingLimits, RequestBudget
+from evenlag.kafka.rate_limit import Deadline, RequestBudget, RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.kafka.broker import Broker
 from tests.support.two_brokers import SecondBroker, StallingProxy
@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 TOPIC, NUM_PARTITIONS, NUM_GROUPS = "orders", 12, 8
 GROUPS = [f"group-{number}" for number in range(NUM_GROUPS)]
-PATIENT = ReadingLimits(requests_per_s=1_000, request_timeout_s=60, max_broker_failures=3, deadline_s=240)
+PATIENT = RequestLimits(requests_per_s=1_000, request_timeout_s=60, max_broker_failures=3, deadline_s=240)
 # Long enough for a healthy broker on a busy machine, short enough to wait for three times.
-SHORT = ReadingLimits(requests_per_s=1_000, request_timeout_s=3, max_broker_failures=3, deadline_s=240)
+SHORT = RequestLimits(requests_per_s=1_000, request_timeout_s=3, max_broker_failures=3, deadline_s=240)
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.admin_client import open_admin_client
 from evenlag.kafka.cluster_reader import ClusterReader
-from evenlag.kafka.connection import admin_client, kafka_client_settings, reading_limits
+from evenlag.kafka.connection import admin_client, kafka_client_settings, request_limits
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.policy.cluster_settings import ClusterSettings
 from spark_jobs.steps import collect_snapshot as collecting
 from spark_jobs.steps import distributed_read
-from spark_jobs.steps.collect_snapshot import collect_offsets
+from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.distributed_read import read_distributed
 from spark_jobs.steps.read_tasks import ReadTaskSpec
 
@@ -48,7 +48,7 @@ def cluster(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> ClusterSettings:
     monkeypatch.setattr(distributed_read, "_MIN_PARTITIONS", 1)
     monkeypatch.setattr(distributed_read, "_MIN_GROUPS", 1)
     return ClusterSettings.model_validate(
-        {"bootstrap_servers": servers, "kafka": kafka, "reading": {"spread_from_rows": 1}}
+        {"bootstrap_servers": servers, "kafka": kafka, "snapshot": {"spread_from_rows": 1}}
     )
 
 
@@ -88,9 +88,9 @@ def test_executors_bring_the_rows_of_the_driver_in_the_safe_order_and_tell_no_se
     broker: Broker,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    in_driver = cluster.model_copy(update={"reading": type(cluster.reading)()})
-    first = collect_offsets(lake, "c", in_driver, SLOT, run_id="r")
-    second = collect_offsets(lake, "c", cluster, SLOT + timedelta(minutes=5), run_id="r")
+    in_driver = cluster.model_copy(update={"snapshot": type(cluster.snapshot)()})
+    first = collect_snapshot(lake, "c", in_driver, SLOT, run_id="r")
+    second = collect_snapshot(lake, "c", cluster, SLOT + timedelta(minutes=5), run_id="r")
     spread = rows_of(lake, second.snapshot_id, *filled)
     assert without_times(spread) == without_times(rows_of(lake, first.snapshot_id, *filled))
     assert {table: len(rows) for table, rows in spread.items()} == {
@@ -146,7 +146,7 @@ def test_a_task_that_dies_is_read_again_and_nothing_is_there_twice(
     lake: Lake, cluster: ClusterSettings, filled: tuple[str, list[str]], tmp_path: Path
 ) -> None:
     died = tmp_path / "died"
-    limits = reading_limits(cluster)
+    limits = request_limits(cluster)
     with admin_client(cluster) as client:
         inventory = ClusterReader(client, limits=limits).take_inventory()
     spec = ReadTaskSpec(
@@ -173,5 +173,5 @@ def test_executors_that_reach_no_broker_leave_no_snapshot(
 
     monkeypatch.setattr(collecting, "kafka_client_settings", elsewhere)
     with pytest.raises(KafkaUnreachableError, match="executors could not read Kafka"):
-        collect_offsets(lake, "c", cluster, SLOT, run_id="r")
+        collect_snapshot(lake, "c", cluster, SLOT, run_id="r")
     assert lake.read(SNAPSHOTS).count() == 0

@@ -12,7 +12,7 @@ from evenlag.policy.group_settings import BackOff, GroupSettings
 from evenlag.publishing.event_log import ControlEvent, append_control_events
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
-from spark_jobs.steps.settle_outcomes import read_lives
+from spark_jobs.steps.settle_outcomes import read_lifecycle_events
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker, member
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def fill(lake: Lake) -> None:
 def score(lake: Lake) -> int:
     """Score as a cycle does: the session is all tests', so nothing stays in its cache."""
     with CachedFrames() as cached:
-        return score_plans(lake, "c", SNAPSHOT, "r", cached.cache(read_lives(lake, "c")))
+        return score_plans(lake, "c", SNAPSHOT, "r", cached.cache(read_lifecycle_events(lake, "c")))
 
 
 def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.lake.tables import OUTCOMES, SNAPSHOTS
-from spark_jobs.steps.settle_outcomes import read_lives, tell_settled
+from spark_jobs.steps.settle_outcomes import append_outcome_events, read_lifecycle_events
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, frame, marker
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_an_outcome_happened_when_its_snapshot_had_been_read(spark: SparkSession
     ]
     lake.append(OUTCOMES, frame(spark, OUTCOMES, settled), "outcomes")
     for _ in range(2):
-        tell_settled(lake, "c", LATER, read_lives(lake, "c"))
+        append_outcome_events(lake, "c", LATER, read_lifecycle_events(lake, "c"))
     events = {row.event: row.at.timestamp() for row in lake.read_events().collect()}
     assert events == {"APPLIED": read[SNAPSHOT][2].timestamp(), "EXPIRED": MIDNIGHT.timestamp()}
     assert lake.read_events().count() == len(settled)

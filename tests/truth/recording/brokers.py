@@ -31,7 +31,7 @@ clusters:
     schedule: null
     request_timeout_ms: 4000
     rate_window_s: 30
-    reading: {{max_broker_failures: 1}}
+    snapshot: {{max_broker_failures: 1}}
 groups:
   - match: billing
     mode: auto
