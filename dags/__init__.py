@@ -1,1 +1,1 @@
-"""The DAG files: wiring only. Logic is in the jobs, which are named here by path and arguments."""
+"""The DAG files: wiring only. The logic is in the jobs, which the DAGs call by path and arguments."""

@@ -118,7 +118,7 @@ def _run_and_slot() -> tuple[str, datetime]:
 
 
 def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: bool) -> DAG:
-    """Make the DAG of one cluster; `asks`: whether a rule of the policy needs manual approval there."""
+    """Build the DAG of one cluster; `asks`: whether a rule of the policy needs manual approval there."""
     schedule = settings.schedule
     with DAG(
         dag_id=f"lag_rebalance__{cluster}",
@@ -129,7 +129,7 @@ def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: boo
         # The next run determines the outcomes of hints: concurrent runs would see partial results.
         max_active_runs=1,
         # A backfill would write the current state of Kafka into past slots.
-        allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
+        allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK converts them to its enum
         dagrun_timeout=RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,
         doc_md=__doc__,

@@ -93,7 +93,7 @@ def publish(config: str, slot: str) -> dict[str, Any]:
 
 
 def make_dag(config: str) -> DAG:
-    """Make the DAG."""
+    """Build the DAG."""
     with DAG(
         dag_id="plan_approval",
         description="Requests manual approval of one plan, and publishes it if it is approved",
@@ -103,7 +103,7 @@ def make_dag(config: str) -> DAG:
         # A run that waits for an answer must not delay the requests of other groups.
         max_active_runs=MAX_OPEN_APPROVALS,
         # Triggered by a cycle, or manually.
-        allowed_run_types=["operator_triggered", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
+        allowed_run_types=["operator_triggered", "manual"],  # type: ignore[list-item]  # the SDK converts them to its enum
         dagrun_timeout=APPROVAL_RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,
         doc_md=__doc__,

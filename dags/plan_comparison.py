@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
-    """Make the DAG."""
+    """Build the DAG."""
     with DAG(
         dag_id="plan_comparison",
         description="Scores and replays the snapshots of a day under other policies",

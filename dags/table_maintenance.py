@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
-    """Make the DAG."""
+    """Build the DAG."""
     with DAG(
         dag_id="table_maintenance",
         description="Downsamples, compacts, vacuums and checks the tables of the lake",
@@ -55,7 +55,7 @@ def make_dag(policy: DagPolicy, schedule: str | None) -> DAG:
         # Each task needs a JVM: running them one at a time leaves memory for the cycles.
         max_active_tasks=1,
         # One run does all pending work.
-        allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK makes its enum of them
+        allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK converts them to its enum
         dagrun_timeout=MAINTENANCE_RUN_TIMEOUT,
         default_args=DEFAULT_ARGS,
         doc_md=__doc__,

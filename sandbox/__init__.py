@@ -1,1 +1,1 @@
-"""A real one-node Kafka broker, a skewed workload on it, and the evidence of what the consumers did."""
+"""The sandbox: a one-node Kafka broker, a skewed workload, and evidence of what the consumers did."""

@@ -1,4 +1,4 @@
-"""Run the command in this process, as the comparison of its answers with the lake does: hundreds of times."""
+"""Runs the command in this process: the comparison of its output with the lake calls it hundreds of times."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from sandbox.truth.checks import CommandResult
 
-# No cell of a table is broken into lines: each row is one line of text.
+# Wide enough that no table cell wraps: each row is one line of text.
 _WIDTH: Final = 4_000
 
 
 def run_in_process(arguments: Sequence[str]) -> CommandResult:
-    """Run the command with arguments, and return what it gave."""
+    """Run the command with these arguments, and return its exit code and output."""
     from sandbox.truth.checks import CommandResult
 
     stdout, stderr = io.StringIO(), io.StringIO()
@@ -38,7 +38,7 @@ def run_in_process(arguments: Sequence[str]) -> CommandResult:
 
 @cache
 def _command() -> Any:
-    """The tree of commands: Typer takes longer to build it than a small answer takes."""
+    """The Typer command tree; building it takes longer than a small query."""
     from typer.main import get_command
 
     from evenlag.cli.app import app

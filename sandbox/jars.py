@@ -1,12 +1,12 @@
-"""Fetch the jars of Spark's Delta tables and of the Kafka broker, once.
+"""Fetch the jars of Delta Lake for Spark and of the Kafka broker, once.
 
-``python -m sandbox.jars`` fills ``<cache>/spark`` and ``<cache>/kafka``, where the cache is the folder in
-``EVENLAG_JARS`` or ``.cache/jars`` beside the sources. What belongs there, and its SHA-256, stands in
-``jars.sha256``: a fetched jar with another content is refused. Kafka's own tools, which a bench alone needs,
-are a set of their own (``<cache>/tools``, ``tools.sha256``), fetched when they are first asked for.
+``python -m sandbox.jars`` fills ``<cache>/spark`` and ``<cache>/kafka``. The cache is the folder in
+``EVENLAG_JARS``, or ``.cache/jars`` in the checkout. ``jars.sha256`` lists the jars and their SHA-256: a jar
+with other content is refused. Kafka's own tools, which only a benchmark needs, are a separate set
+(``<cache>/tools``, ``tools.sha256``), fetched at their first use.
 
-Spark's own Ivy does the fetching (it is a jar of the pyspark package), with settings of ours: its default
-chain would look into the user's Maven folder first, where half-downloaded files make it fail.
+Spark's Ivy (a jar of the pyspark package) fetches them, with its own settings: Ivy's default resolver chain
+looks into the user's Maven folder first, where incomplete downloads make it fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IVY_SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
 </ivysettings>
 """
-# `master` is the module alone: what delta needs beside delta-storage is already among Spark's jars.
+# `master` is the module alone: Spark has all dependencies of delta-spark except delta-storage.
 _IVY_MODULE = """<ivy-module version="2.0">
   <info organisation="evenlag" module="sandbox"/>
   <configurations><conf name="spark"/><conf name="kafka"/><conf name="tools"/></configurations>
@@ -50,60 +50,60 @@ _IVY_MODULE = """<ivy-module version="2.0">
 """
 
 
-# Which Ivy configurations a list of jars comes from.
+# Ivy configurations of each list of jars.
 _SETS = {"jars": ("spark", "kafka"), "tools": ("tools",)}
 
 
 class JarsError(RuntimeError):
-    """The jars are not there and could not be fetched; the message says what to do."""
+    """Raised when jars are missing and cannot be fetched; the message contains a remedy."""
 
 
 def cache_dir() -> Path:
-    """Return the folder that holds ``spark/`` and ``kafka/``: where the jobs look for Delta too."""
+    """Return the folder with ``spark/`` and ``kafka/``; the jobs look for Delta's jars there, too."""
     return jars_folder().expanduser().resolve()
 
 
 def spark_jars() -> list[Path]:
-    """Return Delta's jars for ``spark.jars``, fetching all jars first when one is missing.
+    """Return Delta's jars for ``spark.jars``; fetch all jars first if one is missing.
 
     Raises
     ------
     JarsError
-        When they are not there and cannot be fetched.
+        If jars are missing and cannot be fetched.
     """
     return _jars("spark")
 
 
 def broker_classpath() -> str:
-    """Return the broker's class path for ``java -cp``, fetching all jars first when one is missing.
+    """Return the broker's class path for ``java -cp``; fetch all jars first if one is missing.
 
     Raises
     ------
     JarsError
-        When they are not there and cannot be fetched.
+        If jars are missing and cannot be fetched.
     """
     return os.pathsep.join(str(path) for path in _jars("kafka"))
 
 
 def tools_classpath() -> str:
-    """Return the class path of Kafka's own tools, which need the broker's jars too; fetches what is missing.
+    """Return the class path of Kafka's own tools, with the broker's jars; fetch what is missing.
 
     Raises
     ------
     JarsError
-        When they are not there and cannot be fetched.
+        If jars are missing and cannot be fetched.
     """
     cache = ensure_jars("tools")
     return os.pathsep.join([*(str(cache / name) for name in _expected_hashes("tools")), broker_classpath()])
 
 
 def java_command() -> str:
-    """Return the ``java`` to run: of ``JAVA_HOME`` when that is set, else the one on the PATH.
+    """Return the ``java`` command: from ``JAVA_HOME`` if set, else from the PATH.
 
     Raises
     ------
     JarsError
-        When there is none.
+        If there is none.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
@@ -114,20 +114,20 @@ def java_command() -> str:
 
 
 def ensure_jars(which: str = "jars") -> Path:
-    """Fetch what is missing and return the cache's folder; does nothing when all jars are there.
+    """Fetch missing jars and return the cache folder; does nothing if there are none.
 
-    Two processes may call it at once: one fetches, the other waits. A run killed half-way leaves no jar in
-    its final place, and the next run goes on from the downloads that were complete.
+    Concurrent calls are safe: one process fetches, the others wait. A process that is killed leaves no
+    partial jar, and the next one continues from its completed downloads.
 
     Parameters
     ----------
     which
-        ``jars``, or ``tools`` for Kafka's own.
+        ``jars``, or ``tools`` for Kafka's own tools.
 
     Raises
     ------
     JarsError
-        No Java, no Ivy (pyspark not installed), no network, or a jar with unexpected content.
+        If Java, Ivy (pyspark) or the network is missing, or a jar has unexpected content.
     """
     cache = cache_dir()
     expected = _expected_hashes(which)
@@ -158,13 +158,13 @@ def _missing(cache: Path, expected: Mapping[str, str]) -> list[str]:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # let go by the kernel when the holder dies
+        fcntl.flock(handle, fcntl.LOCK_EX)  # the kernel releases it when the process dies
         yield
 
 
 def _fetch(cache: Path, which: str, expected: Mapping[str, str]) -> None:
     ivy_cache = cache / ".ivy"
-    for left in cache.glob(".new-*"):  # by a run that was killed
+    for left in cache.glob(".new-*"):  # left by a killed process
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as name:
         new = Path(name)
@@ -211,7 +211,7 @@ def _run_ivy(new: Path, ivy_cache: Path, confs: tuple[str, ...], *, num_jars: in
 
 
 def _follow(process: subprocess.Popen[str], sink: TextIO, num_jars: int) -> int:
-    """Copy Ivy's output into the log, show progress on one line, return how many jars came."""
+    """Copy Ivy's output to the log, show the progress, and return the number of fetched jars."""
     num_done = 0
     one_line = sys.stderr.isatty()
     print("jars: asking for the list", end="" if one_line else "\n", file=sys.stderr, flush=True)
@@ -241,7 +241,7 @@ def _sha256(path: Path) -> str | None:
 
 
 def main() -> int:
-    """Fetch the jars; status 1 with a plain message when that fails."""
+    """Fetch the jars; the exit code is 1 if that fails."""
     try:
         cache = ensure_jars()
     except JarsError as error:

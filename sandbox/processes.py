@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent and stop as whole groups."""
+"""Child processes that never outlive their parent and that stop as process groups."""
 
 from __future__ import annotations
 
@@ -21,9 +21,23 @@ _GUARD = str(Path(__file__).with_name("die_with_parent.py"))
 def start_process(
     command: Sequence[str], *, log: IO[bytes], env: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own that dies when this process dies.
+    """Start a command in its own process group; it dies when this process dies.
 
-    Its output goes to `log`. Ctrl-C in the terminal does not reach it: who starts it stops it.
+    Ctrl-C in the terminal does not reach it: the caller stops it.
+
+    Parameters
+    ----------
+    command
+        Program and arguments.
+    log
+        File for its output.
+    env
+        Its environment; None: that of this process.
+
+    Returns
+    -------
+    subprocess.Popen
+        The running process.
     """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", _GUARD, str(os.getpid()), *command],
@@ -36,10 +50,23 @@ def start_process(
 
 
 def stop_process(process: subprocess.Popen[bytes], *, timeout_s: float = 20.0) -> int:
-    """Ask the process to end, kill its whole group when it does not, and return its status."""
+    """Terminate a process, and kill its process group if it does not exit in time.
+
+    Parameters
+    ----------
+    process
+        Result of :func:`start_process`.
+    timeout_s
+        How long to wait before it is killed, in seconds.
+
+    Returns
+    -------
+    int
+        Its exit status.
+    """
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGCONT)  # a paused process hears no SIGTERM
+            process.send_signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
             process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout_s)
@@ -47,17 +74,16 @@ def stop_process(process: subprocess.Popen[bytes], *, timeout_s: float = 20.0) -
 
 
 def kill_process(process: subprocess.Popen[bytes]) -> int:
-    """Kill the process and all that it started, at once, and return its status."""
+    """Kill a process and its process group, and return its exit status."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct TCP ports of the loopback interface that nobody listens on at this moment.
+    """Return distinct TCP ports of the loopback interface that are free now.
 
-    They lie below the range from which systems take ports for outgoing connections, so a server that is
-    down for a while finds its port still free.
+    They are below the ephemeral port range, so the port of a server that is down stays free.
     """
     found: list[int] = []
     while len(found) < count:

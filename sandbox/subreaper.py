@@ -1,8 +1,9 @@
-"""Run a command and leave none of its descendants behind: ``subreaper.py COMMAND…``.
+"""Run a command and end all of its descendants: ``subreaper.py COMMAND…``.
 
-Airflow puts each task into a process group of its own, and a task starts a JVM, so killing the group of
-what we started is not enough. This process adopts every orphan below it (Linux: a "child subreaper"), hears
-when its own parent dies, and then ends all that is left. On other systems it only ends the command's group.
+Airflow puts each task into its own process group, and a task starts a JVM. So it is not sufficient to kill
+the group of the started process. This process adopts every orphan among its descendants (Linux: a "child
+subreaper"), gets a signal when its own parent dies, and then ends all that are left. On other systems it only
+ends the command's group.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-# Airflow's scheduler waits for its tasks when it is asked to stop; a sandbox does not, and its tests less.
+# Airflow's scheduler waits for its tasks when it is terminated; the sandbox does not, its tests even less.
 _PATIENCE_S = float(os.environ.get("EVENLAG_KEEPER_PATIENCE_S", "6"))
 _LOOK_S = 0.05
 
 
 def main(command: list[str]) -> int:
-    """Run the command; at its end, at SIGTERM or when the parent dies, end all its descendants."""
-    # The handler only notes it: an exception could break into starting the command or, when SIGTERM comes
-    # twice, into the cleaning up, and leave all that runs below this process.
+    """Run the command; when it exits, at SIGTERM or when the parent dies, end all its descendants."""
+    # The handler only records the signal: an exception could interrupt the start of the command or, at a
+    # second SIGTERM, the cleanup, and leave descendants running.
     asked_to_stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: asked_to_stop.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # Until now the guard's SIGKILL held; from here on there is something to clean up first.
+        # Replaces the SIGKILL of die_with_parent.py: from now on the descendants must be ended first.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     process = subprocess.Popen(command, start_new_session=True)
     while (status := process.poll()) is None:
@@ -49,7 +50,7 @@ def main(command: list[str]) -> int:
 
 
 def _end_descendants(group: int) -> None:
-    """Wait a while for what was asked to stop, then kill until nothing is left."""
+    """Wait until terminated descendants exit, then kill those that are left."""
     deadline = time.monotonic() + _PATIENCE_S
     while _reap() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -63,7 +64,7 @@ def _end_descendants(group: int) -> None:
 
 
 def _reap() -> list[int]:
-    """Collect the children that ended and return the living descendants."""
+    """Reap the children that exited, and return the living descendants."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -74,7 +75,7 @@ def _descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # "pid (name with anything) state ppid ...": the name may hold spaces and parentheses.
+            # "pid (name) state ppid ...": the name may contain spaces and parentheses.
             parent = int(entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
         except (OSError, IndexError, ValueError):
             continue

@@ -1,1 +1,1 @@
-"""The data pipeline: jobs that read Kafka and the lake, transform DataFrames, and write Delta tables."""
+"""The data pipeline: Spark jobs that read Kafka and the lake, transform DataFrames and write Delta tables."""

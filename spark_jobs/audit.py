@@ -1,4 +1,4 @@
-"""Audit a cluster: bring ``memberships``, ``ownership`` and ``audited_snapshots`` up to its snapshots."""
+"""Audit a cluster: update ``memberships``, ``ownership`` and ``audited_snapshots`` from its new snapshots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _JOB: Final = Job("spark_jobs.audit", __doc__, _add_arguments, _prepare, lambda 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Audit a cluster from the command line; returns the exit code."""
+    """Audit a cluster from the command line and return the exit code."""
     return run_job(_JOB, argv)
 
 

@@ -1,4 +1,4 @@
-"""Compare: simulate what other policies would have done with past days, into ``comparisons`` and ``replays``.
+"""Compare candidates: simulate other assignors on past days, into ``comparisons`` and ``replays``.
 
 ``python -m spark_jobs.compare --cluster orders --day 2026-03-01``; ``--to`` for more days, ``--continuous``
 to simulate them as one period (``continuous_replays``).
@@ -61,7 +61,7 @@ _JOB: Final = Job("spark_jobs.compare", __doc__, _add_arguments, _prepare, lambd
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare policies from the command line; returns the exit code."""
+    """Compare candidates from the command line and return the exit code."""
     return run_job(_JOB, argv)
 
 

@@ -1,4 +1,4 @@
-"""One cycle's Spark steps, ``observe`` and ``decide``: both in one session, or each in a process of its own.
+"""Run the Spark steps of a cycle, ``observe`` and ``decide``, in one session or each in its own process.
 
 ``observe`` takes a snapshot, computes lag and settles earlier hints; ``decide`` plans and validates.
 Publishing needs no JVM and is not a Spark job (``evenlag.publishing.publish``).
@@ -57,7 +57,7 @@ _JOB: Final = Job("spark_jobs.cycle", __doc__, _add_arguments, _prepare, _step)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run steps of a cycle from the command line; returns the exit code."""
+    """Run steps of a cycle from the command line and return the exit code."""
     return run_job(_JOB, argv)
 
 

@@ -1,4 +1,4 @@
-"""Data Docs: build Great Expectations' pages of the verdicts of a cluster's last runs."""
+"""Build the Data Docs: Great Expectations' pages with the gate results of a cluster's last runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _JOB: Final = Job(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build the pages from the command line; returns the exit code."""
+    """Build the pages from the command line and return the exit code."""
     return run_job(_JOB, argv)
 
 

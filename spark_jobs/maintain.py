@@ -1,4 +1,4 @@
-"""Maintain a lake once: downsample old days, remove what was never finished, compact, vacuum, check."""
+"""Maintain a lake: downsample old days, remove orphans, compact, vacuum and check the tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _JOB: Final = Job("spark_jobs.maintain", __doc__, _add_arguments, _prepare, lamb
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Maintain a lake from the command line; returns the exit code."""
+    """Maintain a lake from the command line and return the exit code."""
     return run_job(_JOB, argv)
 
 

@@ -1,1 +1,1 @@
-"""What the DAG files share; cheap to import, because a scheduler parses DAG files all day."""
+"""Modules that the DAG files share; cheap to import, because DAG files are parsed continuously."""

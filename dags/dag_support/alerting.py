@@ -32,7 +32,7 @@ def load_notifier() -> BaseNotifier | None:
     Raises
     ------
     AirflowFailException
-        When it cannot be imported, or is not a notifier.
+        If it cannot be imported, or is not a notifier.
     """
     named = os.environ.get(NOTIFIER_VARIABLE, "").strip()
     if not named:

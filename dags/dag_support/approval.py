@@ -40,7 +40,7 @@ class PlanApprovalOperator(ApprovalOperator):
         Arguments of Airflow's operator; its parameter ``reason`` is recorded.
     """
 
-    template_fields: ClassVar[Sequence[str]] = (*ApprovalOperator.template_fields, "answer_by")  # type: ignore[misc]  # the base says so without ClassVar
+    template_fields: ClassVar[Sequence[str]] = (*ApprovalOperator.template_fields, "answer_by")  # type: ignore[misc]  # the base class declares it without ClassVar
 
     def __init__(self, *, config: str, answer_by: str, **kwargs: Any) -> None:
         super().__init__(

@@ -57,14 +57,14 @@ STEPS: Final = {
     "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
     "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
     "data_docs": Reads(("gate_results", "plans", "runs"), ()),
-    # For all clusters at once: the tables that Spark writes.
+    # For all clusters together: the tables that Spark writes.
     "maintain": Reads(_OF_SPARK, (*_OF_SPARK, "table_health")),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset with a name by OpenLineage's conventions: https://openlineage.io/docs/spec/naming."""
+    """A dataset, named by OpenLineage's conventions: https://openlineage.io/docs/spec/naming."""
 
     namespace: str
     name: str
@@ -72,7 +72,14 @@ class Dataset:
 
 
 def table_dataset(lake: str, table: Table) -> Dataset:
-    """A table of a lake.
+    """Return the dataset of a table.
+
+    Parameters
+    ----------
+    lake
+        Root of the lake.
+    table
+        The table.
 
     Examples
     --------
@@ -95,7 +102,15 @@ def table_dataset(lake: str, table: Table) -> Dataset:
 
 
 def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
-    """A topic of a cluster, which goes by the first of its bootstrap servers."""
+    """Return the dataset of a topic; its namespace is the first bootstrap server of the cluster.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+    topic
+        Name of the topic.
+    """
     server = cluster.bootstrap_servers[0].rpartition("://")[2]
     return Dataset(f"kafka://{server}", topic)
 
@@ -130,7 +145,13 @@ def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dat
 
 
 def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
-    """Return :func:`step_datasets` as the provider's ``OperatorLineage``, with the columns of the tables."""
+    """Return the inputs and outputs of a step as the provider's ``OperatorLineage``, with the columns.
+
+    Parameters
+    ----------
+    step, config, cluster
+        As in :func:`step_datasets`.
+    """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     inputs, outputs = step_datasets(step, config, cluster)
@@ -138,12 +159,28 @@ def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
 
 
 def with_lineage(task: Any, step: str, config: str, cluster: str | None) -> None:
-    """Add lineage to a task, of an operator or a decorated function."""
+    """Add lineage to a task.
+
+    Parameters
+    ----------
+    task
+        An operator, or the result of a decorated function.
+    step, config, cluster
+        As in :func:`step_datasets`.
+    """
     _answer_by(task, lambda _task_instance: operator_lineage(step, config, cluster))
 
 
 def with_lineage_of_run(task: Any, step: str, config: str) -> None:
-    """Add lineage to a task of a DAG whose run has the parameter ``cluster``."""
+    """Add lineage to a task of a DAG whose runs have the parameter ``cluster``.
+
+    Parameters
+    ----------
+    task
+        An operator, or the result of a decorated function.
+    step, config
+        As in :func:`step_datasets`.
+    """
 
     def of_run(task_instance: Any) -> Any:
         return operator_lineage(step, config, task_instance.get_template_context()["params"]["cluster"])

@@ -53,10 +53,15 @@ class DagPolicy:
 def read_dag_policy() -> DagPolicy:
     """Read the policy file that ``EVENLAG_CONFIG`` names.
 
+    Returns
+    -------
+    DagPolicy
+        The settings that the DAGs need.
+
     Raises
     ------
     DagPolicyError
-        When there is none or it is not valid; the message says what to do.
+        If there is none or it is not valid; the message contains a remedy.
     """
     path = find_policy_path().absolute()
     try:

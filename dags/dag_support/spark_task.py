@@ -46,12 +46,12 @@ class SparkJobOperator(SparkSubmitOperator):
     """
 
     def pre_execute(self, context: Context) -> None:
-        """Fail when the Spark connection cannot be read or names no master.
+        """Fail if the Spark connection cannot be read or names no master.
 
         Raises
         ------
         AirflowFailException
-            With the setting that is missing.
+            With the missing setting.
         """
         super().pre_execute(context)
         try:
@@ -74,9 +74,9 @@ class SparkJobOperator(SparkSubmitOperator):
         Raises
         ------
         AirflowFailException
-            When a retry cannot help.
+            If a retry cannot help.
         AirflowException
-            When the job failed otherwise.
+            If the job failed otherwise.
         """
         try:
             super().execute(context)
@@ -92,7 +92,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 def spark_step(step: str, *, config: Path, cluster: str) -> SparkJobOperator:
-    """Make the task of one step of the cycle.
+    """Build the task of one step of the cycle.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def spark_step(step: str, *, config: Path, cluster: str) -> SparkJobOperator:
         ``observe`` or ``decide``.
     config
         The policy file. Only names are passed: secrets stay in the driver's own environment, because
-        operator arguments show in Airflow's pages and a command line in the list of processes.
+        Airflow's UI shows operator arguments, and the list of processes shows command lines.
     cluster
         The cluster's name in the policy.
     """
@@ -111,7 +111,7 @@ def spark_step(step: str, *, config: Path, cluster: str) -> SparkJobOperator:
 
 
 def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
-    """Make the task that builds a cluster's Data Docs; parameters as in :func:`spark_step`."""
+    """Build the task that builds a cluster's Data Docs; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster]
     made = _submit(f"data_docs__{cluster}", f"evenlag-data-docs-{cluster}", "data_docs.py", arguments)
     with_lineage(made, "data_docs", str(config), cluster)
@@ -119,7 +119,7 @@ def data_docs_step(*, config: Path, cluster: str) -> SparkJobOperator:
 
 
 def maintain_step(*, config: Path) -> SparkJobOperator:
-    """Make the task that looks after the whole lake; parameters as in :func:`spark_step`."""
+    """Build the task that maintains the complete lake; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config)]
     made = _submit(
         "maintain_tables",
@@ -133,7 +133,7 @@ def maintain_step(*, config: Path) -> SparkJobOperator:
 
 
 def audit_step(*, config: Path, cluster: str) -> SparkJobOperator:
-    """Make the task that audits a cluster; parameters as in :func:`spark_step`."""
+    """Build the task that audits a cluster; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster]
     made = _submit(f"audit__{cluster}", f"evenlag-audit-{cluster}", "audit.py", arguments)
     with_lineage(made, "audit", str(config), cluster)
@@ -141,7 +141,7 @@ def audit_step(*, config: Path, cluster: str) -> SparkJobOperator:
 
 
 def compare_step(*, config: Path, cluster: str) -> SparkJobOperator:
-    """Make the task that compares a cluster's policies for the run's day; as :func:`spark_step`."""
+    """Build the task that compares candidates on the run's day; parameters as in :func:`spark_step`."""
     arguments = ["--config", str(config), "--cluster", cluster, "--day", DAY]
     made = _submit(
         f"compare__{cluster}",

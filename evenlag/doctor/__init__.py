@@ -1,1 +1,1 @@
-"""What `evenlag doctor` looks at: small checks by area, each with what it found and what to do about it."""
+"""Checks of `evenlag doctor`, by area. Each check reports findings, and a remedy for each problem."""

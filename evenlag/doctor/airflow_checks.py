@@ -1,4 +1,4 @@
-"""Checks of an Airflow: by its environment where this is one of its machines, else by its REST interface."""
+"""Checks of Airflow, from the environment of an Airflow machine or through the REST API."""
 
 from __future__ import annotations
 
@@ -33,7 +33,17 @@ _NEEDED_PARTS: Final = ("metadatabase", "scheduler", "dag_processor")
 def airflow_checks(
     policy: Policy | None, url: str | None, environ: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """The checks; those by REST only when there is an address."""
+    """Return the checks of Airflow; the REST checks are skipped without a URL.
+
+    Parameters
+    ----------
+    policy
+        The policy; None if there is none.
+    url
+        Root URL of Airflow's API server; None to check only this machine.
+    environ
+        Environment variables; None: those of this process.
+    """
     given = os.environ if environ is None else environ
     rest = None if url is None else _Rest(url, given.get(TOKEN_VARIABLE))
     return [
@@ -49,7 +59,10 @@ def airflow_checks(
 
 
 def check_connection(environ: Mapping[str, str]) -> list[Finding]:
-    """The Spark connection, where the environment gives it, is JSON: a URI means YARN without a word."""
+    """Check that the Spark connection in the environment is JSON.
+
+    With a connection URI the provider silently submits to YARN.
+    """
     value = environ.get(CONNECTION_VARIABLE)
     example = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
     todo = f"set {CONNECTION_VARIABLE} to JSON: {example}"
@@ -71,7 +84,7 @@ def check_connection(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
-    """The DAG files that Airflow parses are those of the installed evenlag."""
+    """Check that the DAG files that Airflow parses are those of the installed evenlag."""
     from evenlag.airflow.dag_bundle import PACKAGE, dag_texts
 
     folder = _dags_folder(environ)
@@ -127,7 +140,24 @@ def _check_heartbeat(policy: Policy | None, environ: Mapping[str, str]) -> list[
 
 
 def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -> list[Finding]:
-    """A killed scheduler's task holds up its DAG for the timeout: it should not cost more than a run."""
+    """Check that the heartbeat timeout is shorter than the interval between runs.
+
+    After a scheduler is killed, its task blocks the DAG for the timeout. That should cost at most one run.
+
+    Parameters
+    ----------
+    timeout_s
+        Airflow's ``task_instance_heartbeat_timeout`` in seconds.
+    schedules
+        Cron expressions of the clusters; those that only Airflow can parse are ignored.
+    now
+        The current time.
+
+    Returns
+    -------
+    list of Finding
+        One finding; skipped without a schedule to compare with.
+    """
     widths = []
     for schedule in schedules:
         try:
@@ -145,7 +175,7 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
 
 
 def judge_health(answer: Mapping[str, Any]) -> list[Finding]:
-    """Database, scheduler and DAG processor are healthy; a part that is not run is told as none."""
+    """Check that database, scheduler and DAG processor are healthy; a missing part is a failure."""
     found: list[Finding] = []
     for part in _NEEDED_PARTS:
         state = (answer.get(part) or {}).get("status")
@@ -161,7 +191,7 @@ def _command(part: str) -> str:
 
 
 def judge_imports(answer: Mapping[str, Any]) -> list[Finding]:
-    """No DAG file fails to import."""
+    """Check that every DAG file imports without an error."""
     errors = answer.get("import_errors") or []
     found: list[Finding] = [
         failed(f"{error['filename']}: {_last_line(error.get('stack_trace'))}", "evenlag policy check")
@@ -189,7 +219,7 @@ def _check_dags(rest: _Rest | None, policy: Policy | None) -> list[Finding]:
 
 
 def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
-    """Judge DAGs by whether they are paused; None: not there."""
+    """Check that each DAG exists (None: it does not) and is not paused."""
     found: list[Finding] = [
         failed(f"{dag_id} is not there", "see airflow.imports; EVENLAG_CONFIG of the DAG processor")
         for dag_id, paused in states.items()
@@ -204,22 +234,22 @@ def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
 
 
 class _NotThereError(Exception):
-    """Airflow knows no such thing."""
+    """Raised when Airflow does not know the requested resource."""
 
 
 class _RestError(Exception):
-    """Airflow did not answer as it should; the message says what to do."""
+    """Raised when a REST request fails; the message contains a remedy."""
 
 
 class _Rest:
-    """Airflow's REST interface, read only."""
+    """Read-only client of Airflow's REST API."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url.rstrip("/")
         self._token = token
 
     def get(self, path: str) -> dict[str, Any]:
-        """Ask for a thing."""
+        """Request a resource and return its JSON."""
         if not self._url.startswith(("http://", "https://")):
             raise _RestError(f"{self._url} is no address: give --airflow-url http://HOST:PORT")
         request = urllib.request.Request(f"{self._url}/api/v2/{path}")  # noqa: S310  # http(s), see above

@@ -1,4 +1,4 @@
-"""Checks of a cluster's brokers: they answer, let evenlag in, and are the ones that the lake knows."""
+"""Checks of a cluster's brokers: reachability, authentication, cluster id, API versions and clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _Told = TypeVar("_Told")
 
-# What evenlag sends, and since which version of it and of Kafka it says what evenlag needs.
+# Requests that evenlag sends: the lowest API version that it needs, why, and the Kafka release with it.
 _NEEDED_VERSIONS: Final = {
     "Metadata": (10, "topic ids, Kafka 2.8"),
     "OffsetFetch": (8, "offsets of many groups, Kafka 3.0"),
@@ -29,14 +29,14 @@ _NEEDED_VERSIONS: Final = {
     "DescribeConfigs": (1, "the hint topic's settings, Kafka 1.1"),
     "InitProducerId": (0, "the publisher's transactions, Kafka 0.11"),
 }
-# Hints carry moments of the publisher's clock, consumers judge them by theirs.
+# A hint's times are from the publisher's clock; consumers compare them with their own clocks.
 _CLOCK_WARNING_S: Final = 5.0
 _CLOCK_FAILED_S: Final = 60.0
 _AT_ONCE: Final = 16
 
 
 def broker_checks(view: KafkaView) -> list[Check]:
-    """The checks of one cluster's brokers; the connection that they make serves the checks after them."""
+    """Return the checks of one cluster's brokers; `login` connects, and later checks use its connection."""
     return [
         Check("brokers", "answer", lambda: check_answer(view.servers)),
         Check("brokers", "certificate", lambda: check_certificate(view)),
@@ -48,7 +48,7 @@ def broker_checks(view: KafkaView) -> list[Check]:
 
 
 def connected(look: Callable[[], Sequence[Finding]]) -> Callable[[], Sequence[Finding]]:
-    """Let a check be skipped when there is no connection: `brokers.login` has told why."""
+    """Return a check that is skipped without a connection: `brokers.login` has reported why."""
 
     def look_or_skip() -> Sequence[Finding]:
         try:
@@ -60,7 +60,7 @@ def connected(look: Callable[[], Sequence[Finding]]) -> Callable[[], Sequence[Fi
 
 
 def check_answer(servers: Sequence[str]) -> list[Finding]:
-    """Each broker takes connections; every dead one is named."""
+    """Check that each bootstrap server accepts connections; each unreachable one is reported."""
     reasons = _each(why_unreachable, servers)
     dead = {server: reason for server, reason in reasons.items() if reason is not None}
     todo = "start it, correct bootstrap_servers, or open the way to it"
@@ -71,13 +71,13 @@ def check_answer(servers: Sequence[str]) -> list[Finding]:
 
 
 def _each(look: Callable[[str], _Told], servers: Sequence[str]) -> dict[str, _Told]:
-    """Look at servers side by side, since one that is dead takes seconds; what was told by server."""
+    """Run a check for each server in parallel, since a dead one takes seconds; results by server."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip(servers, pool.map(look, servers), strict=True))
 
 
 def check_certificate(view: KafkaView) -> list[Finding]:
-    """Each broker's certificate is accepted and lasts a while."""
+    """Check that each broker's certificate is accepted and does not expire soon."""
     from evenlag.policy.secrets import SecretRef
 
     kafka = view.settings.kafka
@@ -116,7 +116,20 @@ def _check_cluster_id(view: KafkaView) -> list[Finding]:
 
 
 def check_cluster_id(told: str, known: set[str]) -> list[Finding]:
-    """The brokers are the cluster that the lake has under this name."""
+    """Check that the brokers belong to the cluster that the lake stores under this name.
+
+    Parameters
+    ----------
+    told
+        Cluster id that the brokers report.
+    known
+        Cluster ids in the snapshots of this cluster; empty without snapshots.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     if not known:
         return [ok(f"{told}; the lake has no reading of it yet")]
     if known == {told}:
@@ -131,7 +144,7 @@ def check_cluster_id(told: str, known: set[str]) -> list[Finding]:
 
 
 def check_versions(versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
-    """The broker speaks what evenlag asks; `versions` are lowest and highest by the request's name."""
+    """Check the brokers' API versions; `versions` maps a request's name to its lowest and highest version."""
     found: list[Finding] = [
         failed(
             f"{name} is offered up to version {versions[name][1] if name in versions else 'none'}; "
@@ -145,7 +158,7 @@ def check_versions(versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
 
 
 def check_clock(difference_s: float) -> list[Finding]:
-    """How far the cluster's clock is from this machine's; above 0: it is ahead."""
+    """Check the difference between the cluster's clock and this machine's in seconds; above 0 it is ahead."""
     side = "ahead of" if difference_s > 0 else "behind"
     told = f"the cluster's clock is {abs(difference_s):.1f} s {side} this machine's"
     todo = "set both by NTP: hints expire by the clocks of publisher and consumers"
@@ -155,7 +168,7 @@ def check_clock(difference_s: float) -> list[Finding]:
 
 
 def _check_clock(view: KafkaView) -> list[Finding]:
-    """Ask the quorum's leader when it last heard of itself: that is its clock's present moment."""
+    """Read the quorum leader's own last-caught-up timestamp, which is the current time of its clock."""
     import kafka.errors
 
     before = time.time()

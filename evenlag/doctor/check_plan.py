@@ -1,4 +1,4 @@
-"""Which checks there are for a policy, a lake and this machine, and which of them are asked for."""
+"""Collects the checks for a policy, a lake and this machine, and selects the requested ones."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 
 _LOGIN: Final = "brokers.login"
 _CONNECTED_AREAS: Final = frozenset({"brokers", "permissions", "topics", "groups"})
-# Also those of which there is nothing to look at, e.g. without a policy.
+# Includes areas that may have no checks, for example without a policy.
 _ALL_AREAS: Final = _CONNECTED_AREAS | {"policy", "lake", "spark", "airflow", "freshness"}
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command was asked to look at.
+    """What the command was asked to check.
 
     Attributes
     ----------
     config, lake, cluster
         The options of these names.
     airflow_url
-        Root of Airflow's page; None: only what shows on this machine.
+        Root URL of Airflow's API server; None to check only this machine.
     max_age_s
-        How old a snapshot may be; None: by the schedule.
+        Allowed age of the newest snapshot in seconds; None: by the schedule.
     probe_writes
         Also write to the hint topic and the lake, and undo it.
     check_timeout_s
-        How long one check may take; a request to Kafka takes half of it at the most.
+        Timeout of one check in seconds. A request to Kafka may take half of it.
     """
 
     config: Path | None = None
@@ -66,12 +66,12 @@ class Request:
 
 
 def gather_lanes(request: Request) -> list[Lane]:
-    """All checks that can be made, those of the policy first; a policy that is not valid is a finding.
+    """Collect all possible checks, those of the policy first. An invalid policy is a finding.
 
     Raises
     ------
     UsageError
-        When the policy has no such cluster.
+        If the policy has no such cluster.
     """
     lanes: list[Lane] = []
     loaded: LoadedPolicy | None = None
@@ -95,12 +95,26 @@ def gather_lanes(request: Request) -> list[Lane]:
 
 
 def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]) -> list[Lane]:
-    """Keep the checks that are asked for, by area or full name; a login that others need stays.
+    """Select checks by area or full name; the login is kept if other checks need its connection.
+
+    Parameters
+    ----------
+    lanes
+        All checks.
+    only
+        Areas or full names to keep; empty to keep all.
+    skip
+        Areas or full names to drop.
+
+    Returns
+    -------
+    list of Lane
+        Lanes that still have checks.
 
     Raises
     ------
     UsageError
-        For a name that no check has.
+        If no check has a given name.
     """
     known = {name for lane in lanes for check in lane.checks for name in (check.area, check.full_name)}
     for name in (*only, *skip):
@@ -119,7 +133,7 @@ def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]
     for lane in lanes:
         checks = tuple(check for check in lane.checks if wanted(check))
         if checks:
-            # What the connection is made by comes first, asked for or not.
+            # The check that connects comes first, even if it was not requested.
             login = tuple(check for check in lane.checks if check.full_name == _LOGIN and check not in checks)
             needs_it = any(check.area in _CONNECTED_AREAS for check in checks)
             kept.append(replace(lane, checks=(*(login if needs_it else ()), *checks)))

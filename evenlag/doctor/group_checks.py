@@ -1,4 +1,4 @@
-"""Checks of a cluster's groups against the policy: who would never be hinted, and whose lag is not known."""
+"""Checks of a cluster's groups against the policy: modes, rules, assignors and usable commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ _NAMED: Final = 5
 
 
 def group_checks(view: KafkaView, loaded: LoadedPolicy) -> list[Check]:
-    """The checks of one cluster."""
+    """Return the checks of one cluster's groups.
+
+    Parameters
+    ----------
+    view
+        The cluster.
+    loaded
+        The policy, with the lines of its rules.
+    """
     policy = view.policy
     return [
         Check("groups", "modes", connected(lambda: [ok(tell_modes(policy, view.name, view.groups))])),
@@ -35,14 +43,42 @@ def group_checks(view: KafkaView, loaded: LoadedPolicy) -> list[Check]:
 
 
 def tell_modes(policy: Policy, cluster: str, groups: Iterable[str]) -> str:
-    """Say how many groups are in each mode."""
+    """Count the groups by mode.
+
+    Parameters
+    ----------
+    policy, cluster
+        The policy, and the cluster's name in it.
+    groups
+        Group ids.
+
+    Returns
+    -------
+    str
+        For example ``3 in shadow, 1 in auto``.
+    """
     counts = Counter(policy.group_settings(cluster, group).mode for group in groups)
     told = ", ".join(f"{counts[mode]} in {mode.value}" for mode in Mode if counts[mode])
     return told or "no group shows"
 
 
 def check_unmatched(loaded: LoadedPolicy, cluster: str, groups: Iterable[str]) -> list[Finding]:
-    """Each rule for this cluster holds for a group that is there: a name with a slip in it matches none."""
+    """Check that each rule for this cluster applies to an existing group: a misspelled name matches none.
+
+    Parameters
+    ----------
+    loaded
+        The policy.
+    cluster
+        Its name.
+    groups
+        Group ids.
+
+    Returns
+    -------
+    list of Finding
+        A warning per unused rule; one `ok` if there is none.
+    """
     rules, names = loaded.policy.groups, list(groups)
     if not names:
         return [skipped("no group shows")]
@@ -59,7 +95,20 @@ def check_unmatched(loaded: LoadedPolicy, cluster: str, groups: Iterable[str]) -
 
 
 def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """A group that may be hinted has selected evenlag's assignor; else it is planned and never hinted."""
+    """Check that each group that may receive hints uses evenlag's assignor; other groups ignore hints.
+
+    Parameters
+    ----------
+    policy, cluster
+        The policy, and the cluster's name in it.
+    groups
+        Groups by id, as in ``KafkaView.groups``.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     hinted = {
         name: group
         for name, group in groups.items()
@@ -86,7 +135,24 @@ def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[s
 def check_extra(
     policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]], *, is_installed: bool
 ) -> list[Finding]:
-    """Coordinators of groups that brokers assign are made to ask by a client that is an extra."""
+    """Check that the client for KIP-848 groups is installed if one of them may receive hints.
+
+    The publisher uses this client, an optional extra, to make coordinators compute a new target assignment.
+
+    Parameters
+    ----------
+    policy, cluster
+        The policy, and the cluster's name in it.
+    groups
+        Groups by id, as in ``KafkaView.groups``.
+    is_installed
+        Whether the extra is installed.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     asked = [
         name
         for name, group in groups.items()
@@ -129,14 +195,19 @@ def _check_commits(view: KafkaView) -> list[Finding]:
 
 
 def check_commits(policy: Policy, cluster: str, uncommitted: Mapping[str, int]) -> list[Finding]:
-    """Partitions without a usable commit have a lag only by the reset policy, which the rule has to tell.
+    """Check that the lag of partitions without a usable commit is known from the rule's `reset_policy`.
 
     Parameters
     ----------
     policy, cluster
-        Where the rules are.
+        The policy, and the cluster's name in it.
     uncommitted
-        By group, how many partitions the newest reading found without a commit that counts.
+        By group, the number of partitions without a usable commit in the newest snapshot.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
     """
     blind = sorted(
         f"{group} ({count})"

@@ -1,4 +1,4 @@
-"""One cluster's Kafka as several checks look at it: one connection, and each thing asked once."""
+"""Access to one Kafka cluster for several checks: one connection, and each request is sent once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class NotConnectedError(Exception):
-    """Raised when a check needs the connection that there is not."""
+    """Raised when a check needs a connection and there is none."""
 
 
 class KafkaView:
-    """A cluster and its lake, for checks that follow each other in one thread.
+    """A cluster and its lake, for checks that run in sequence in one thread.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class KafkaView:
     reader
         The lake.
     timeout_ms
-        How long a request may take; the policy's own limit holds when it is shorter.
+        Request timeout in milliseconds; the policy's own timeout applies if it is shorter.
     """
 
     def __init__(self, policy: Policy, name: str, reader: LakeReader, *, timeout_ms: int) -> None:
@@ -46,12 +46,12 @@ class KafkaView:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The brokers to begin with."""
+        """The bootstrap servers."""
         return self.settings.bootstrap_servers
 
     @property
     def publishes(self) -> bool:
-        """Whether a rule lets hints be published here."""
+        """Whether a rule allows evenlag to publish hints to this cluster."""
         ceiling = self.policy.max_mode.rank
         return any(
             min(rule.mode.rank, ceiling) >= Mode.APPROVE.rank and self.name in (rule.clusters or (self.name,))
@@ -59,12 +59,12 @@ class KafkaView:
         )
 
     def connect(self) -> None:
-        """Make the connection.
+        """Open the connection.
 
         Raises
         ------
         KafkaUnreachableError, KafkaAuthenticationError
-            As ``kafka_connection`` tells.
+            As for ``kafka_connection``.
         """
         from kafka.admin import KafkaAdminClient
 
@@ -76,7 +76,7 @@ class KafkaView:
             self._client = client
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
 
@@ -87,7 +87,7 @@ class KafkaView:
         Raises
         ------
         NotConnectedError
-            When there is no connection.
+            If there is no connection.
         """
         if self._client is None:
             raise NotConnectedError
@@ -95,19 +95,19 @@ class KafkaView:
 
     @cached_property
     def cluster(self) -> dict[str, Any]:
-        """What the cluster tells of itself, with what evenlag may do to it."""
+        """The cluster's description, with the operations that evenlag is authorized for."""
         described: dict[str, Any] = self.client.describe_cluster()
         return described
 
     @cached_property
     def hint_topic(self) -> dict[str, Any]:
-        """The hint topic's metadata; its ``error_code`` is 3: not there, 29: may not be seen."""
+        """The hint topic's metadata. ``error_code`` 3: it does not exist; 29: not authorized."""
         described = self.client.describe_topics([self.settings.hint_topic])
         return dict(described[0])
 
     @cached_property
     def groups(self) -> dict[str, dict[str, Any]]:
-        """The consumer groups by id; what could not be described has an ``error``.
+        """The consumer groups by id; a group that could not be described has an ``error``.
 
         A group has ``group_type, group_state, protocol_data`` (the selected assignor), ``error,
         authorized_operations`` and ``members``, each with its ``member_id`` and ``subscription``.
@@ -115,7 +115,7 @@ class KafkaView:
         Raises
         ------
         KafkaUnreachableError
-            When a broker cannot list its groups.
+            If a broker cannot list its groups.
         """
         calls = BrokerCalls.within(self.client, request_limits(self.settings))
         listed, failed = list_groups(calls)
@@ -140,11 +140,11 @@ class KafkaView:
         return groups
 
     def settings_of_topic(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """The hint topic's settings of these names."""
+        """Return settings of the hint topic by name; None: not visible."""
         return self._configs("TOPIC", self.settings.hint_topic, names)
 
     def settings_of_broker(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """A broker's settings of these names: the first one's that the cluster lists."""
+        """Return settings of the first listed broker by name; None: not visible."""
         return self._configs("BROKER", str(self.cluster["brokers"][0]["broker_id"]), names)
 
     def _configs(self, kind: str, name: str, wanted: tuple[str, ...]) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Checks of the lake: it can be read and written, has room, and its tables are what evenlag expects."""
+"""Checks of the lake: access, free space, file system and table schemas."""
 
 from __future__ import annotations
 
@@ -26,14 +26,24 @@ if TYPE_CHECKING:
 
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")
-# File systems between machines: a lock of this machine's kernel says nothing to another one.
+# Network file systems: another machine does not see a lock of this machine's kernel.
 _SHARED_KINDS: Final = ("nfs", "cifs", "smb", "9p", "fuse.", "glusterfs", "ceph", "lustre", "afs", "gpfs")
-# A reading takes minutes; what has no marker after this will never have one.
+# A snapshot takes minutes: without a marker after this time it never gets one.
 _UNFINISHED_AFTER: Final = timedelta(hours=1)
 
 
 def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool) -> list[Check]:
-    """The checks of one lake; with `probe_writes` a small file is written and removed again."""
+    """Return the checks of one lake.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    policy
+        The policy; None if there is none.
+    probe_writes
+        Whether to write a small file and remove it.
+    """
     return [
         Check("lake", "log_store", lambda: _check_log_store(reader, policy)),
         Check("lake", "readable", lambda: _check_readable(reader)),
@@ -67,11 +77,24 @@ def _check_readable(reader: LakeReader) -> list[Finding]:
 
 
 def check_writable(reader: LakeReader, *, probe_writes: bool) -> list[Finding]:
-    """A local lake's folder may be written; another one's is only known by trying."""
+    """Check the write permissions of a local lake; those of object stores are known only after a write.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    probe_writes
+        Whether to write a small file and remove it.
+
+    Returns
+    -------
+    list of Finding
+        One finding; skipped if the lake is not a local folder.
+    """
     if not reader.paths.is_local:
         return [skipped("not a local folder: the next cycle tells")]
     root = reader.paths.local_root
-    # Before the first cycle the folder is not there: whoever may make it, may.
+    # Before the first cycle the folder does not exist: its nearest parent must be writable.
     nearest = next(folder for folder in (root, *root.parents) if folder.exists())
     places = [nearest, *(root / table.name for table in TABLES.values() if (root / table.name).is_dir())]
     closed = [str(place) for place in places if not os.access(place, os.W_OK | os.X_OK)]
@@ -98,7 +121,18 @@ def _check_space(reader: LakeReader) -> list[Finding]:
 
 
 def judge_space(free_bytes: int, total_bytes: int) -> list[Finding]:
-    """Judge how full a disk is."""
+    """Check the free space of a disk.
+
+    Parameters
+    ----------
+    free_bytes, total_bytes
+        Free and total size in bytes.
+
+    Returns
+    -------
+    list of Finding
+        One finding: failed below 100 MB, a warning below 10 %.
+    """
     share = free_bytes / total_bytes if total_bytes else 0.0
     told = f"{free_bytes / 1e9:,.1f} GB of {total_bytes / 1e9:,.1f} GB are free ({share:.0%})"
     todo = "shorten raw_days, let table_maintenance run, or give it more room (docs/runbook.md)"
@@ -116,7 +150,20 @@ def _check_filesystem(reader: LakeReader) -> list[Finding]:
 
 
 def judge_filesystem(root: str, mounts: str) -> list[Finding]:
-    """Judge what kind of file system a folder is on, by the text of ``/proc/mounts``."""
+    """Check that a folder is not on a network file system.
+
+    Parameters
+    ----------
+    root
+        Absolute path of the folder.
+    mounts
+        Content of ``/proc/mounts``.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     found = ("", "")
     for line in mounts.splitlines():
         _, place, kind, *_ = line.split()
@@ -135,7 +182,7 @@ def judge_filesystem(root: str, mounts: str) -> list[Finding]:
 
 
 def check_tables(reader: LakeReader) -> list[Finding]:
-    """Each table is one that this version reads and writes: its protocol, and its columns by the contract."""
+    """Check that this version can read and write each table: its protocol and its columns."""
     found: list[Finding] = []
     present = 0
     for table in TABLES.values():
@@ -147,16 +194,21 @@ def check_tables(reader: LakeReader) -> list[Finding]:
 
 
 def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str]) -> list[Finding]:
-    """Judge one table.
+    """Check one table.
 
     Parameters
     ----------
     table
-        The contract.
+        The table's contract.
     protocol
-        Lowest reader and writer version.
+        Minimum reader and writer version.
     types
-        Types by column as they lie in the lake.
+        Column types in the lake, by name.
+
+    Returns
+    -------
+    list of Finding
+        One per problem; empty if there is none.
     """
     found: list[Finding] = []
     if protocol != PROTOCOL:
@@ -188,11 +240,24 @@ def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str
 
 
 def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
-    """Attempts to read that were never finished leave rows that nobody sees, and that take room."""
+    """Check for rows of incomplete snapshots: readers ignore them, but they use space.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    now
+        The current time.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     offsets = read_table_files(reader, OFFSETS)
     if offsets is None:
         return [skipped("nothing has been read yet")]
-    # By the files' statistics: no row is read.
+    # The files' statistics are sufficient: no row is read.
     files = [file for day in offsets.by_day.values() for file in day]
     attempts = {name for file in files for name in (file.first_snapshot, file.last_snapshot) if name}
     finished = set(reader.read(SNAPSHOTS, columns=["snapshot_id"])["snapshot_id"].to_pylist())
@@ -200,7 +265,20 @@ def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
 
 
 def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
-    """Judge attempts without a marker, by their ids; one that is young may still be going on."""
+    """Check for snapshots without a marker that are too old to be in progress.
+
+    Parameters
+    ----------
+    unfinished
+        Ids of the snapshots without a marker.
+    now
+        The current time.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     limit = id_prefix(now - _UNFINISHED_AFTER)
     old = sorted(snapshot_id for snapshot_id in unfinished if snapshot_id[: len(limit)] < limit)
     if not old:

@@ -1,4 +1,4 @@
-"""What a check is, and what it answers."""
+"""Data model of a check: verdicts, findings, results and lanes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """How it stands with what a check looked at, from well to worst."""
+    """The verdict of a check, from best to worst."""
 
     OK = "ok"
     SKIPPED = "skipped"
@@ -20,22 +20,22 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How bad it is: 0 for ok, up to 3 for failed."""
+        """Severity, from 0 (ok) to 3 (failed)."""
         return list(Verdict).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check found.
+    """One finding of a check.
 
     Attributes
     ----------
     verdict
-        How it stands.
+        Its verdict.
     told
-        What was found, in plain words; for `skipped`, why it was not looked at.
+        What was found; for `skipped`, why it was not checked.
     todo
-        What to do about it; empty when there is nothing to do.
+        Remedy; empty if none is needed.
     """
 
     verdict: Verdict
@@ -44,35 +44,51 @@ class Finding:
 
 
 def ok(told: str) -> Finding:
-    """All is well."""
+    """Return a finding without a problem."""
     return Finding(Verdict.OK, told)
 
 
 def skipped(why: str) -> Finding:
-    """It was not looked at."""
+    """Return a finding for what was not checked, with the reason."""
     return Finding(Verdict.SKIPPED, why)
 
 
 def warning(told: str, todo: str) -> Finding:
-    """It works, and may not for long, or not as meant."""
+    """Return a finding that needs attention: it works now, but not as intended or not permanently.
+
+    Parameters
+    ----------
+    told
+        What was found.
+    todo
+        Remedy.
+    """
     return Finding(Verdict.WARNING, told, todo)
 
 
 def failed(told: str, todo: str) -> Finding:
-    """It does not work."""
+    """Return a finding for what does not work.
+
+    Parameters
+    ----------
+    told
+        What was found.
+    todo
+        Remedy.
+    """
     return Finding(Verdict.FAILED, told, todo)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at.
+    """One check.
 
     Attributes
     ----------
     area, name
-        Together its name on the command line: ``brokers.answer``.
+        Together its name on the command line, for example ``brokers.answer``.
     look
-        Looks, and tells what it found; may raise, which is a finding too.
+        Runs the check and returns its findings. An exception is a finding, too.
     """
 
     area: str
@@ -81,22 +97,22 @@ class Check:
 
     @property
     def full_name(self) -> str:
-        """Area and name, as ``--only`` takes them."""
+        """Area and name, as ``--only`` accepts them."""
         return f"{self.area}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a check answered.
+    """The result of a check.
 
     Attributes
     ----------
     check
-        Its full name.
+        Full name of the check.
     cluster
-        The cluster it looked at; None for what clusters share.
+        Cluster that was checked; None if the check is not about one cluster.
     findings
-        At least one.
+        At least one finding.
     """
 
     check: str
@@ -105,23 +121,23 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its findings; skipped only when nothing else was found."""
+        """The worst verdict of its findings; `skipped` only if all of them are."""
         looked_at = [one.verdict for one in self.findings if one.verdict is not Verdict.SKIPPED]
         return max(looked_at, key=lambda one: one.rank, default=Verdict.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Checks that are done one after another, because they share a connection or a place.
+    """Checks that run in sequence because they share a connection or a resource.
 
     Attributes
     ----------
     cluster
         As in :class:`Result`.
     checks
-        In order.
+        Checks, in order.
     close
-        Called at the end, whatever happened.
+        Called at the end, even if a check fails.
     """
 
     cluster: str | None

@@ -1,4 +1,4 @@
-"""Knocking at ports, and looking at certificates."""
+"""Probes of TCP ports and TLS certificates."""
 
 from __future__ import annotations
 
@@ -20,19 +20,32 @@ _DAY_S: Final = 86_400
 
 
 def split_server(server: str) -> tuple[str, int]:
-    """Host and port of ``host:port``, ``[v6]:port`` or ``NAME://host:port``.
+    """Return host and port of ``host:port``, ``[v6]:port`` or ``NAME://host:port``.
 
     Raises
     ------
     ValueError
-        When there is no port.
+        If there is no port.
     """
     host, _, port = server.rpartition("://")[2].rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def why_unreachable(server: str, timeout_s: float = PROBE_TIMEOUT_S) -> str | None:
-    """Why nobody takes a connection there; None when somebody does."""
+    """Open a TCP connection to a server and close it.
+
+    Parameters
+    ----------
+    server
+        Address, as for :func:`split_server`.
+    timeout_s
+        Connection timeout in seconds.
+
+    Returns
+    -------
+    str or None
+        Why the connection failed; None if it succeeded.
+    """
     try:
         with socket.create_connection(split_server(server), timeout=timeout_s):
             return None
@@ -47,7 +60,22 @@ def why_unreachable(server: str, timeout_s: float = PROBE_TIMEOUT_S) -> str | No
 
 
 def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | None) -> Finding:
-    """Make a TLS connection as kafka-python would, and tell how long the broker's certificate lasts."""
+    """Open a TLS connection as kafka-python would, and check when the broker's certificate expires.
+
+    Parameters
+    ----------
+    server
+        Address, as for :func:`split_server`.
+    kafka
+        Client settings of the cluster; the ``ssl_*`` settings are used.
+    password
+        Password of the client key; None if it has none.
+
+    Returns
+    -------
+    Finding
+        Verdict on the certificate; skipped if the server is unreachable.
+    """
     context = ssl.create_default_context(cafile=kafka.get("ssl_cafile"))
     context.check_hostname = bool(kafka.get("ssl_check_hostname", True))
     host, port = split_server(server)
@@ -74,16 +102,21 @@ def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | N
 
 
 def judge_expiry(server: str, certificate: Mapping[str, Any] | None, now: datetime) -> Finding:
-    """Tell how long a certificate lasts.
+    """Check when a certificate expires.
 
     Parameters
     ----------
     server
-        Who showed it.
+        Server that presented it.
     certificate
-        As ``SSLSocket.getpeercert`` gives it.
+        Certificate as returned by ``SSLSocket.getpeercert``.
     now
-        The moment to judge at.
+        The current time.
+
+    Returns
+    -------
+    Finding
+        Failed if it is expired, a warning if it expires within 30 days.
     """
     until = (certificate or {}).get("notAfter")
     if until is None:

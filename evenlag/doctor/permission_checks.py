@@ -1,7 +1,8 @@
-"""Checks of what Kafka lets evenlag do, by asking what is allowed: nothing is changed.
+"""Checks of Kafka permissions. They ask for authorized operations and change nothing.
 
-Kafka tells the operations that are allowed on what one describes. Of transactional ids it does not: whether
-one may be described shows; whether it may be written only an attempt tells, which would fence a publisher.
+Kafka reports the authorized operations of the resources that a client describes, but not those of
+transactional ids. A check shows that one can be described. Only a write would show that it can be written,
+and it would fence an active publisher.
 """
 
 from __future__ import annotations
@@ -31,13 +32,21 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Writes the ``kafka-acls`` line that grants what is missing."""
+    """Builds the ``kafka-acls`` command that grants missing operations."""
 
     servers: tuple[str, ...]
     principal: str
 
     def line(self, operations: tuple[str, ...], resource: str) -> str:
-        """The line for operations on a resource, e.g. ``--topic evenlag-hints``."""
+        """Return the command for operations on a resource.
+
+        Parameters
+        ----------
+        operations
+            Names as in Kafka's ``AclOperation``, for example ``READ``.
+        resource
+            Resource options, for example ``--topic evenlag-hints``.
+        """
         wanted = " ".join(f"--operation {_NAMES[operation]}" for operation in operations)
         return (
             f"kafka-acls.sh --bootstrap-server {','.join(self.servers)} --add "
@@ -46,7 +55,7 @@ class Grants:
 
 
 def permission_checks(view: KafkaView) -> list[Check]:
-    """The checks of one cluster."""
+    """Return the permission checks of one cluster."""
     return [
         Check("permissions", "cluster", connected(lambda: _check_cluster(view))),
         Check("permissions", "topics", connected(lambda: _check_topics(view))),
@@ -57,14 +66,22 @@ def permission_checks(view: KafkaView) -> list[Check]:
 
 
 def grants_of(view: KafkaView) -> Grants:
-    """Who evenlag is to this cluster, as far as the policy says."""
+    """Return the ACL commands for evenlag's principal, as far as the policy shows it."""
     user = view.settings.kafka.get("sasl_plain_username")
     named = isinstance(user, str)
     return Grants(view.servers, f"User:{user}" if named else "User:NAME-OF-EVENLAG")
 
 
 def missing_operations(allowed: list[str] | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Which of the wanted operations are not allowed; all when Kafka tells none."""
+    """Return the required operations that are not authorized; all of them if Kafka reports none.
+
+    Parameters
+    ----------
+    allowed
+        Authorized operations; None if Kafka reports none.
+    wanted
+        Required operations.
+    """
     return tuple(operation for operation in wanted if operation not in (allowed or ()))
 
 
@@ -81,7 +98,7 @@ def _check_cluster(view: KafkaView) -> list[Finding]:
 
 
 def _check_topics(view: KafkaView) -> list[Finding]:
-    """What groups take and evenlag cannot see: a topic that may not be described is not in the metadata."""
+    """Check for subscribed topics that are not visible: topics without Describe are not in the metadata."""
     seen = {row["name"] for row in view.client.describe_topics() if not row.get("error_code")}
     taken = {topic for group in view.groups.values() for topic in _subscribed(group)}
     hidden = sorted(taken - seen)
@@ -140,7 +157,7 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
 
 
 def _may_create(view: KafkaView, grants: Grants) -> list[Finding]:
-    """Ask the broker whether it would make the topic; it makes none."""
+    """Ask the broker whether it would create the topic (``validate_only``)."""
     import kafka.errors
 
     name, settings = view.settings.hint_topic, view.settings
@@ -172,7 +189,7 @@ def _check_transactional_id(view: KafkaView) -> list[Finding]:
     name = f"evenlag-publisher-{view.name}"
     [state] = view.client.describe_topics([_TRANSACTIONS])
     if state.get("error_code") == _NOT_THERE:
-        # Asking for a transaction's coordinator would make Kafka's own topic.
+        # A request for a transaction coordinator would create Kafka's internal topic.
         return [skipped("no producer has used transactions on this cluster yet, so it cannot be told")]
     try:
         view.client.describe_transactions([name])

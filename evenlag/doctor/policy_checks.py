@@ -1,4 +1,4 @@
-"""Checks of the policy: it holds together, its secrets are there, and each rule can hold for some group."""
+"""Checks of the policy: it is valid, its secrets resolve, and each rule can apply to a group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,17 @@ _ALL = ("*", "/.*/")
 
 
 def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) -> list[Check]:
-    """The checks of one policy, for the clusters that are looked at."""
+    """Return the checks of one policy.
+
+    Parameters
+    ----------
+    loaded
+        The policy.
+    origin
+        Path of its file.
+    clusters
+        Clusters to check.
+    """
     policy = loaded.policy
     return [
         Check("policy", "valid", lambda: [ok(f"{origin}; clusters: {', '.join(policy.clusters)}")]),
@@ -31,7 +41,20 @@ def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) ->
 
 
 def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
-    """Every secret that the policy refers to is there, and a file of one is not for everybody to read."""
+    """Check that every secret of the policy resolves and that no secret file is readable by every user.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    clusters
+        Clusters to check.
+
+    Returns
+    -------
+    list of Finding
+        One per problem; one `ok` if there is none.
+    """
     from evenlag.errors import SecretError
 
     found: list[Finding] = []
@@ -53,7 +76,7 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
 
 
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
-    """Each rule can hold for some group: none stands behind one that matches all that it matches."""
+    """Check that each rule can apply to a group: no earlier rule matches everything that it matches."""
     found: list[Finding] = []
     rules = loaded.policy.groups
     names = set(loaded.policy.clusters)
@@ -71,7 +94,7 @@ def check_rules(loaded: LoadedPolicy) -> list[Finding]:
 
 
 def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
-    """Whether `first` matches all that `second` does, as far as the two patterns tell."""
+    """Whether `first` matches everything that `second` matches, as far as the patterns alone show."""
     if not set(second.clusters or names) <= set(first.clusters or names):
         return False
     if first.match in _ALL or first.match == second.match:
@@ -81,7 +104,7 @@ def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
 
 
 def _references(name: str, cluster: Any) -> list[tuple[str, SecretRef]]:
-    """Where the cluster refers to a secret, and the reference."""
+    """Settings of a cluster that refer to a secret, with their references."""
     from evenlag.policy.secrets import SecretRef
 
     places = {f"clusters.{name}.kafka.{key}": value for key, value in cluster.kafka.items()}

@@ -1,4 +1,4 @@
-"""Doing the checks: lanes side by side, each check in bounded time, all of them whatever one finds."""
+"""Runs the checks: lanes run in parallel, each check has a timeout, and a failure stops no other check."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ _POLL_S: Final = 0.02
 
 
 def run_lanes(lanes: Iterable[Lane], *, check_timeout_s: float, timeout_s: float) -> list[Result]:
-    """Do the checks of all lanes, the lanes side by side.
+    """Run the checks of all lanes, with the lanes in parallel.
 
     Parameters
     ----------
     lanes
-        What to do.
+        Lanes to run.
     check_timeout_s
-        How long one check may take; the rest of its lane is given up then, as it hangs on the same thing.
+        Timeout of one check in seconds. The rest of its lane is skipped then, as it depends on the same
+        resource.
     timeout_s
-        How long all may take together.
+        Timeout of all checks together in seconds.
 
     Returns
     -------
     list of Result
-        One a check, in the order of the lanes, whatever came of it.
+        One result per check, in the order of the lanes; also for checks that timed out or were skipped.
     """
     running = [_RunningLane(lane) for lane in lanes]
     deadline = time.monotonic() + timeout_s
@@ -44,7 +45,7 @@ def run_lanes(lanes: Iterable[Lane], *, check_timeout_s: float, timeout_s: float
 
 
 class _RunningLane:
-    """A lane in a thread of its own; a daemon, so that a check that hangs does not hold up the end."""
+    """A lane in its own thread. The thread is a daemon: a check that hangs does not block the exit."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -54,11 +55,11 @@ class _RunningLane:
         self._thread.start()
 
     def goes_on(self, check_timeout_s: float) -> bool:
-        """Whether there is anything to wait for."""
+        """Whether the lane still runs and its current check is within the timeout."""
         return self._thread.is_alive() and time.monotonic() - self._began_at <= check_timeout_s
 
     def results(self, check_timeout_s: float) -> list[Result]:
-        """One a check; what has no answer says so."""
+        """One result per check; a check without a result is reported as failed or skipped."""
         done = list(self._done)
         for number, check in enumerate(self._lane.checks[len(done) :]):
             told = (
@@ -81,7 +82,7 @@ class _RunningLane:
 
 
 def _look(check: Check) -> Sequence[Finding]:
-    """What a check finds; what it raises is a finding, and never the end of the others."""
+    """Run a check. An exception becomes a finding, and the other checks still run."""
     try:
         return check.look()
     except JobError as error:

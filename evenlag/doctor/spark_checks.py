@@ -1,4 +1,4 @@
-"""Checks of what a Spark driver needs on this machine; no JVM but ``java -version`` is started."""
+"""Checks of what a Spark driver needs on this machine; only ``java -version`` starts a JVM."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 _OLDEST_JAVA: Final = 17
 _PROCESS_TIMEOUT_S: Final = 15.0
 CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
-# As Maven names them, or with the organisation before it as `sandbox.jars` and Spark's own Ivy do.
+# As Maven names them, or with an organisation prefix as in `sandbox.jars` and Spark's Ivy cache.
 _JAR: Final = re.compile(r"(?:^|_)delta-spark(?:_\d+\.\d+)?_\d+\.\d+-(?P<version>[0-9.]+)\.jar$")
 _STORAGE_JAR: Final = re.compile(r"(?:^|_)delta-storage-[0-9.]+\.jar$")
 
 
 def spark_checks(environ: Mapping[str, str] | None = None) -> list[Check]:
-    """The checks of this machine."""
+    """Return the checks of this machine; `environ` defaults to the environment of this process."""
     given = os.environ if environ is None else environ
     return [
         Check("spark", "java", lambda: _check_java(given)),
@@ -59,7 +59,20 @@ def _check_java(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def judge_java(java: str, text: str) -> list[Finding]:
-    """Judge a Java by what ``java -version`` prints; before Java 9 the number stood second."""
+    """Check the Java version; before Java 9 the major version is the second number.
+
+    Parameters
+    ----------
+    java
+        Path of the executable.
+    text
+        Output of ``java -version``.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
         return [failed(f"{java} does not tell its version", "install Java 17 or newer")]
@@ -70,7 +83,7 @@ def judge_java(java: str, text: str) -> list[Finding]:
 
 
 def check_submit(environ: Mapping[str, str]) -> list[Finding]:
-    """`spark-submit` is on the PATH where Airflow calls it by name; `evenlag run` needs none."""
+    """Check that `spark-submit` is on the PATH of an Airflow machine; `evenlag run` does not need it."""
     found = shutil.which("spark-submit", path=environ.get("PATH"))
     if found is not None:
         return [ok(found)]
@@ -95,7 +108,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def check_packages(versions: Mapping[str, str | None]) -> list[Finding]:
-    """PySpark and pyspark-client, which write the same files, are of one version."""
+    """Check that PySpark and pyspark-client, which install the same files, have the same version."""
     pyspark, client, delta = (versions.get(name) for name in ("pyspark", "pyspark-client", "delta-spark"))
     if pyspark is None or delta is None:
         return [skipped("PySpark and delta-spark are not installed here: drivers run elsewhere")]
@@ -118,7 +131,22 @@ def _check_jars() -> list[Finding]:
 
 
 def judge_jars(names: Sequence[str], folder: str, wanted: str | None) -> list[Finding]:
-    """Judge Delta's jars by their file names; `wanted` is the installed delta-spark's version."""
+    """Check Delta's jars by their file names.
+
+    Parameters
+    ----------
+    names
+        File names of the jars.
+    folder
+        Folder with the jars.
+    wanted
+        Version of the installed delta-spark; None if it is not installed.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     todo = (
         f"put delta-spark and delta-storage {wanted or ''} into {folder}/spark (EVENLAG_JARS), or on Spark's"
     )
@@ -152,7 +180,20 @@ def _check_python(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def judge_python(executor: str, executor_version: str, driver_version: str) -> list[Finding]:
-    """Driver and executors run the same Python: Spark refuses others only when the first task runs."""
+    """Check that driver and executors run the same Python version; otherwise Spark fails in the first task.
+
+    Parameters
+    ----------
+    executor
+        Command that starts the executors' Python.
+    executor_version, driver_version
+        Versions such as ``3.12``; empty if unknown.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     if executor_version != driver_version:
         told = f"executors run Python {executor_version or '?'} ({executor}), the driver {driver_version}"
         return [failed(told, "set PYSPARK_PYTHON to a Python of the driver's version")]
@@ -160,7 +201,7 @@ def judge_python(executor: str, executor_version: str, driver_version: str) -> l
 
 
 def find_master(environ: Mapping[str, str]) -> str | None:
-    """The Spark master that is set: of Airflow's connection, else of ``EVENLAG_SPARK_MASTER``."""
+    """Return the configured Spark master: from Airflow's connection, else ``EVENLAG_SPARK_MASTER``."""
     try:
         connection = json.loads(environ.get(CONNECTION_VARIABLE) or "{}")
     except ValueError:
@@ -173,7 +214,7 @@ def find_master(environ: Mapping[str, str]) -> str | None:
 
 
 def check_master(environ: Mapping[str, str]) -> list[Finding]:
-    """A standalone master takes connections; of several, the one that leads is enough."""
+    """Check that a standalone master accepts connections; one of several is sufficient."""
     master = find_master(environ)
     if master is None:
         return [skipped(f"neither {CONNECTION_VARIABLE} nor EVENLAG_SPARK_MASTER is set here")]

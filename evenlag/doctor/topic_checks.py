@@ -1,4 +1,4 @@
-"""Checks of a cluster's hint topic and of its brokers' settings that matter to evenlag."""
+"""Checks of a cluster's hint topic and of the broker settings that affect it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ if TYPE_CHECKING:
     from evenlag.doctor.model import Finding
 
 _TOPIC_SETTINGS: Final = ("cleanup.policy", "min.insync.replicas", "max.message.bytes")
-# What the envelope, the key and Kafka's heads add to a plan's payload, at most.
+# Upper limit of what the envelope, the key and the record headers add to a plan's payload.
 _ENVELOPE_BYTES: Final = 1_000
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
 def topic_checks(view: KafkaView, *, probe_writes: bool) -> list[Check]:
-    """The checks of one cluster; with `probe_writes` also publishing, in a transaction that is aborted."""
+    """Return the checks of one cluster's hint topic.
+
+    Parameters
+    ----------
+    view
+        The cluster.
+    probe_writes
+        Whether to open a publisher's transaction and abort it.
+    """
     checks = [
         Check("topics", "hint_topic", connected(lambda: _check_hint_topic(view))),
         Check("topics", "stop", connected(lambda: _check_stop(view))),
@@ -39,18 +47,23 @@ def judge_hint_topic(
     num_brokers: int,
     largest_plan_bytes: int | None,
 ) -> list[Finding]:
-    """Judge the hint topic by its settings.
+    """Check the settings of the hint topic.
 
     Parameters
     ----------
     settings
-        ``cleanup.policy``, ``min.insync.replicas`` and ``max.message.bytes``; None: not shown.
+        ``cleanup.policy``, ``min.insync.replicas`` and ``max.message.bytes``; None: not visible.
     replication_factor
-        The smallest of its partitions.
+        Smallest replication factor of its partitions.
     num_brokers
-        Of the cluster.
+        Number of brokers of the cluster.
     largest_plan_bytes
-        The largest plan's payload in the lake; None when there is none.
+        Size of the largest plan payload in the lake; None without plans.
+
+    Returns
+    -------
+    list of Finding
+        One per problem; empty if there is none.
     """
     found: list[Finding] = []
     policy = settings.get("cleanup.policy")
@@ -153,7 +166,20 @@ def _check_auto_create(view: KafkaView) -> list[Finding]:
 
 
 def judge_auto_create(value: Any, *, hint_topic: str) -> list[Finding]:
-    """Whether any client that names a topic makes it: then somebody may make the hint topic, uncompacted."""
+    """Check that clients do not create topics automatically: the hint topic would not be compacted.
+
+    Parameters
+    ----------
+    value
+        Value of ``auto.create.topics.enable``; None: not visible.
+    hint_topic
+        Name of the topic.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
     if value is None:
         return [skipped("the brokers' settings do not show: DescribeConfigs on the cluster is not allowed")]
     if str(value).lower() != "true":
@@ -167,7 +193,7 @@ def judge_auto_create(value: Any, *, hint_topic: str) -> list[Finding]:
 
 
 def _try_to_publish(view: KafkaView) -> list[Finding]:
-    """Open a transaction as the publisher and take it back: readers of committed records see nothing."""
+    """Open a transaction as the publisher and abort it: read_committed consumers see nothing."""
     from evenlag.publishing.hint_topic import hint_publisher
 
     if view.hint_topic.get("error_code"):

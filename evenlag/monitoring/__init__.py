@@ -1,1 +1,1 @@
-"""What a platform team watches: alerts, freshness, metrics and table health."""
+"""Monitoring: alerts, freshness, metrics and table health."""

@@ -1,8 +1,8 @@
-"""What a person should be told of: faults found in the lake, and which of them are new. No JVM.
+"""Alerts: faults found in the lake, and which of them are new or over. No JVM.
 
-Faults are about the cluster, or about groups whose policy lets hints be published (``approve``, ``auto``).
-Each is known by its kind and subject; while it stands it is told once. Telling comes before recording: killed
-in between, it is told again rather than never.
+A fault concerns the cluster, or a group that may receive hints (modes ``approve`` and ``auto``). Its kind and
+subject identify it; an active fault is reported once. It is reported before it is recorded: after a crash in
+between it is reported again rather than never.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ RAISED: Final = AlertState.RAISED
 CLEARED: Final = AlertState.CLEARED
 
 MIN_COMPLETENESS: Final = 0.995
-# A hint that was not followed for so long has been told, and its group has had newer ones or none.
+# An older ignored hint has been reported, and its group has had newer hints since, or none.
 _LOOK_BACK: Final = timedelta(days=2)
 _SETTLED: Final = frozenset({PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED})
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that stands.
+    """An active fault.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Fault:
     subject
         The group, the table, or the cluster.
     message
-        In plain words.
+        Description for users.
     """
 
     kind: str
@@ -76,16 +76,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class AlertChanges:
-    """What changed since the last look.
+    """Changes since the last check.
 
     Attributes
     ----------
     raised
-        Faults that are new.
+        New faults.
     cleared
-        Faults that stood and are over, with the message that they were raised with.
+        Faults that are over, with the message that they were raised with.
     num_standing
-        Faults that stand now, the new ones included.
+        Number of active faults, including new ones.
     """
 
     raised: tuple[Fault, ...]
@@ -94,7 +94,7 @@ class AlertChanges:
 
     @property
     def text(self) -> str:
-        """A line a change."""
+        """One line per change."""
         lines = [f"{fault.kind} {fault.subject}: {fault.message}" for fault in self.raised]
         lines += [f"over: {fault.kind} {fault.subject}" for fault in self.cleared]
         return "\n".join(lines)
@@ -104,14 +104,28 @@ class AlertChanges:
 
 
 def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChanges:
-    """Look for faults of a cluster, and tell those that are new or over.
+    """Find the faults of a cluster that are new or over.
 
-    What cannot be told at this moment (a snapshot that was not decided upon yet) stays as it was.
+    A fault that cannot be determined now (for example of a snapshot without decisions) keeps its state.
+
+    Parameters
+    ----------
+    loaded
+        The policy.
+    cluster
+        Its name.
+    now
+        The current time.
+
+    Returns
+    -------
+    AlertChanges
+        New faults, faults that are over, and the number of active ones.
 
     Raises
     ------
     LakeError
-        When a table cannot be read.
+        If a table cannot be read.
     """
     reader = LakeReader(loaded.policy.lake)
     faults, told, is_open = _find_faults(reader, loaded, cluster, now)
@@ -129,12 +143,25 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
 def record_changes(
     loaded: LoadedPolicy, cluster: str, changes: AlertChanges, *, run_id: str, now: datetime
 ) -> None:
-    """Set down what was told, so that it is not told again.
+    """Record reported changes, so that they are not reported again.
+
+    Parameters
+    ----------
+    loaded
+        The policy.
+    cluster
+        Its name.
+    changes
+        Changes that were reported.
+    run_id
+        Id of the run.
+    now
+        Time of the report.
 
     Raises
     ------
     LakeError
-        When the table cannot be written.
+        If the table cannot be written.
     """
     head = {"cluster": cluster, "day": now.date(), "at": now, "run_id": run_id}
     rows = [
@@ -149,13 +176,13 @@ def record_changes(
 def _find_faults(
     reader: LakeReader, loaded: LoadedPolicy, cluster: str, now: datetime
 ) -> tuple[list[Fault], set[str], set[tuple[str, str]]]:
-    """The faults, the kinds that could be looked for, and (kind, subject) of what cannot be told of these."""
+    """The faults, the kinds that were checked, and (kind, subject) of what could not be determined."""
     settings = loaded.policy.clusters[cluster]
     faults, told = [], set()
     try:
         freshness = read_freshness(reader, {cluster: settings.schedule}, now)[0]
     except ValueError as error:
-        # Airflow understands more schedules than we do without it: the rest is looked for all the same.
+        # Only Airflow can parse some schedules: the other kinds are still checked.
         _LOG.warning("staleness is not looked for: %s", error)
     else:
         told.add(STALE_SNAPSHOT)
@@ -207,9 +234,9 @@ def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, A
 
 
 def _not_followed(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:
-    """Groups whose last settled hint was ignored or ran out, until one is followed.
+    """Groups whose last settled hint was ignored or expired, until a later one is applied.
 
-    One that a newer hint replaced says nothing; the one before it holds then.
+    A hint that a newer one replaced does not count; the hint before it does.
     """
     events = reader.read_events(
         filters=[
@@ -254,7 +281,7 @@ def _of(snapshot: Mapping[str, Any]) -> list[Filter]:
 
 
 def _standing(reader: LakeReader, cluster: str) -> dict[tuple[str, str], Fault]:
-    """Faults whose last row says that they stand."""
+    """Faults whose last row is RAISED."""
     rows = reader.read(ALERTS, filters=[("cluster", "=", cluster)]).sort_by("at").to_pylist()
     last = {(row["kind"], row["subject"]): row for row in rows}
     return {

@@ -69,14 +69,19 @@ def read_freshness(
     now
         The current time.
     max_age_s
-        Allowed age of the newest snapshot, for all clusters; None: by the schedule.
+        Allowed age of the newest snapshot in seconds, for all clusters; None: by the schedule.
+
+    Returns
+    -------
+    list of Freshness
+        One per cluster, sorted by name.
 
     Raises
     ------
     ValueError
-        When only Airflow can parse a schedule; the message names the cluster.
+        If only Airflow can parse a schedule; the message contains the cluster.
     LakeError
-        When the snapshots cannot be read.
+        If the snapshots cannot be read.
     """
     columns = ("cluster", "snapshot_id", "slot", "finished_at")
     rows = reader.read(SNAPSHOTS, columns=columns, filters=[("cluster", "in", list(schedules))])

@@ -1,4 +1,4 @@
-"""Partitions that no assignment can help: one alone is more behind than an even share of its group's lag."""
+"""Partitions that reassignment cannot help: each has more lag than an even share of its group's lag."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 
-# Its owner holds hardly anything else: the same share at which the planner says that one row dominates.
+# Share of its owner's lag. The planner calls a partition dominating from the same share.
 _DOMINATES: Final = 0.98
-# Less is noise, or soon gone.
+# A smaller lag is noise, or is consumed soon.
 _MIN_LAG_RECORDS: Final = 1_000
 _MIN_SHARE: Final = 2.0
-# Of all others the lag is known; most of a large snapshot is not read for this.
+# Only these statuses can have a null lag: most rows of a large snapshot need not be read.
 _MAY_BE_UNKNOWN: Final = frozenset(
     {LagStatus.UNKNOWN, LagStatus.NO_COMMIT, LagStatus.DATA_LOSS, LagStatus.NO_MEMBERS}
 )
@@ -29,14 +29,14 @@ _MAY_BE_UNKNOWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HotPartitions:
-    """What a look at a snapshot found.
+    """Hot partitions of a snapshot.
 
     Attributes
     ----------
     found
-        By group.
+        At most one per group.
     open_groups
-        Groups of which it cannot be told: the lag of some of their partitions is not known.
+        Groups that cannot be judged: the lag of some of their partitions is not known.
     """
 
     found: tuple[HotPartition, ...] = ()
@@ -50,11 +50,11 @@ class HotPartition:
     Attributes
     ----------
     group_id, topic, partition
-        Where.
+        The group and the partition.
     lag_records
-        How far the group is behind on it.
+        The group's lag on the partition.
     mean_member_lag_records
-        An even share of the group's lag.
+        An even share of the group's lag: the mean per member.
     """
 
     group_id: str
@@ -65,7 +65,7 @@ class HotPartition:
 
     @property
     def message(self) -> str:
-        """In plain words."""
+        """Description for users."""
         return (
             f"not fixable by rebalancing: {self.topic}-{self.partition} alone is {self.lag_records:,} records"
             f" behind, an even share of the group's lag is {self.mean_member_lag_records:,.0f} a member. A "
@@ -76,23 +76,30 @@ class HotPartition:
 def find_hot_partitions(
     reader: LakeReader, snapshot: Mapping[str, Any], is_wanted: Callable[[str], bool]
 ) -> HotPartitions:
-    """Find the groups of a snapshot whose most loaded member is so by one partition alone.
+    """Find the groups of a snapshot whose most loaded member is so because of one partition.
 
-    A partition counts when it is at least 1,000 records behind, at least twice an even share of its group's
-    lag, and its owner holds hardly any other: then no assignment lowers the group's largest lag. While the
-    lag of any partition of its group is not known, neither is an even share: the group stays open.
+    A partition counts if its lag is at least 1,000 records, at least twice an even share of its group's lag,
+    and nearly all of its owner's lag: then no assignment lowers the largest lag of a member. While the lag of
+    any partition of a group is not known, its even share is not known either: the group stays open.
 
     Parameters
     ----------
-    reader, snapshot
-        The lake, and the marker of the snapshot.
+    reader
+        The lake.
+    snapshot
+        The snapshot's marker: ``cluster, day, snapshot_id``.
     is_wanted
-        Tells whether a group is to be looked at.
+        Whether to check a group, by its id.
+
+    Returns
+    -------
+    HotPartitions
+        Hot partitions sorted by group, and the groups that cannot be judged.
 
     Raises
     ------
     LakeError
-        When a table cannot be read.
+        If a table cannot be read.
     """
     wanted: list[Filter] = [
         ("cluster", "=", snapshot["cluster"]),
@@ -125,7 +132,7 @@ def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str
 
 
 def _hot(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
-    """A loop over groups with something heavy; their partitions stay columns."""
+    """Check each group that has a partition with a large lag; Arrow computes the sums by group."""
     import pyarrow.compute as pc
 
     owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
@@ -153,6 +160,6 @@ def _hot(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
 
 
 def _by_group(table: pa.Table) -> dict[str, Any]:
-    """The one measure of a table by group, whatever it is called."""
+    """Values of the only column besides ``group_id``, by group."""
     (measure,) = [name for name in table.column_names if name != "group_id"]
     return dict(zip(table["group_id"].to_pylist(), table[measure].to_pylist(), strict=True))

@@ -59,7 +59,7 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
     Raises
     ------
     LakeError
-        When a table cannot be read.
+        If a table cannot be read.
     """
     reader = LakeReader(lake)
     figures: dict[str, float] = {"approvals.open": count_open_requests(reader, cluster, now)}
@@ -84,7 +84,7 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
 
 
 def _lag(reader: LakeReader, wanted: list[Filter]) -> dict[str, Any]:
-    """Sum the known lag, and count partitions without; a snapshot without groups has a lag of 0."""
+    """Sum the known lag, and count partitions with unknown lag; a snapshot without groups has a lag of 0."""
     import pyarrow.compute as pc
 
     lag = reader.read(LAG, columns=["lag_records"], filters=wanted)["lag_records"]
@@ -93,10 +93,10 @@ def _lag(reader: LakeReader, wanted: list[Filter]) -> dict[str, Any]:
 
 
 def _plans(reader: LakeReader, wanted: list[Filter]) -> dict[str, int]:
-    """Count the plans made from a snapshot by what happened to them.
+    """Count the plans made from a snapshot by their events.
 
-    An event is looked for by its plan: the snapshot that an event names is the one that reported it, which
-    for an outcome is a later one than the plan's.
+    Events are found by plan id: an event has the id of the snapshot that reported it. For an outcome that is
+    a later snapshot than the plan's.
     """
     plan_ids = set(reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].to_pylist())
     made = {"plans.made": len(plan_ids)}

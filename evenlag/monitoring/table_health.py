@@ -1,7 +1,7 @@
-"""Whether the tables are as they should be: checks that read Delta's logs and the markers, nothing else.
+"""Health of the lake's tables, checked from their Delta logs and the snapshots' markers only.
 
-Light enough for a command: no JVM. After maintenance the verdicts are kept as rows of ``table_health``;
-alerts go by the newest of them.
+The checks need no JVM, so a command can run them. Maintenance records the verdicts in ``table_health``;
+alerts use the newest ones.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FRESHNESS: Final = "FRESHNESS"
 # Delta writes a checkpoint every ten commits, deltalake every hundred.
 _MAX_COMMITS: Final = 200
 _MAX_LOG_BYTES: Final = 1024**3
-# A day of readings every five minutes has 288 files before it is compacted, a few after.
+# A day with a snapshot every five minutes has 288 files before compaction, and a few after it.
 _MAX_FILES_PER_DAY: Final = 50
 _MB: Final = 1024**2
-# The day before today may still wait for its maintenance.
+# Maintenance may not have run for yesterday yet.
 _DAYS_TO_COMPACT: Final = 2
 _LOOK_BACK_DAYS: Final = 7
 _LISTED: Final = 5
@@ -42,16 +42,16 @@ _LISTED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A verdict.
+    """The verdict of one check.
 
     Attributes
     ----------
     table_name, check_name
-        What was looked at.
+        The table and the check.
     is_ok
-        Whether it is as it should be.
+        Whether the check passed.
     observed, allowed, message
-        In plain words.
+        Texts for users; the message is the remedy if the check failed.
     """
 
     table_name: str
@@ -65,23 +65,30 @@ class Check:
 def check_lake(
     reader: LakeReader, settings: MaintenanceSettings, cluster: str, schedule: str | None, now: datetime
 ) -> list[Check]:
-    """Check all tables as far as they are a cluster's, and its readings.
+    """Check a cluster's part of all tables, and its snapshots.
 
     Parameters
     ----------
     reader
         The lake.
     settings
-        What the policy says of maintenance.
-    cluster, schedule
-        The cluster's name, and the cron expression of its cycles; None: by hand.
+        The policy's maintenance settings.
+    cluster
+        Its name.
+    schedule
+        Cron expression of its cycles; None: manual runs.
     now
-        The moment to judge at.
+        The current time.
+
+    Returns
+    -------
+    list of Check
+        Verdicts of all checks.
 
     Raises
     ------
     LakeError
-        When a table's log cannot be read.
+        If a table's log cannot be read.
     """
     found: list[Check] = []
     marked = reader.read(SNAPSHOTS, columns=["day", "snapshot_id"], filters=[("cluster", "=", cluster)])
@@ -99,7 +106,26 @@ def check_lake(
 def check_table(
     table: Table, files: TableFiles, settings: MaintenanceSettings, cluster: str, now: datetime
 ) -> Iterator[Check]:
-    """Check one table by its log; the parameters as in :func:`check_lake`."""
+    """Check one table by its log.
+
+    Parameters
+    ----------
+    table
+        The table's contract.
+    files
+        Its files, properties and protocol.
+    settings
+        The policy's maintenance settings.
+    cluster
+        Its name.
+    now
+        The current time.
+
+    Yields
+    ------
+    Check
+        One verdict per check.
+    """
     yield _schema(table, files)
     yield _make(
         table,
@@ -134,12 +160,23 @@ def check_table(
 
 
 def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime) -> None:
-    """Write verdicts as rows of ``table_health``.
+    """Append verdicts to ``table_health``.
+
+    Parameters
+    ----------
+    root
+        Root of the lake.
+    cluster
+        Its name.
+    checks
+        Verdicts.
+    now
+        Time of the checks.
 
     Raises
     ------
     LakeError
-        When the table cannot be written.
+        If the table cannot be written.
     """
     head = {"cluster": cluster, "day": now.astimezone(UTC).date(), "checked_at": now}
     names = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
@@ -148,9 +185,23 @@ def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime)
 
 
 def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, str] | None:
-    """What the newest checks of a cluster found, by table; None when there were none for a week.
+    """Read the failed checks among the newest checks of a cluster.
 
-    A cluster that is no longer read is told by the alert on its newest snapshot, not here.
+    Freshness is left out: the alert on stale snapshots reports it.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    cluster
+        Its name.
+    now
+        The current time.
+
+    Returns
+    -------
+    dict or None
+        Messages by table; None if nothing was checked within a week.
     """
     since = now.astimezone(UTC).date() - timedelta(days=_LOOK_BACK_DAYS)
     filters = [("cluster", "=", cluster), ("day", ">=", since)]
@@ -166,7 +217,7 @@ def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, 
 
 
 def schedules_of(policy: Policy) -> dict[str, str | None]:
-    """When each cluster's cycles run."""
+    """Return the cron expression of each cluster's cycles; None: manual runs."""
     return {name: settings.schedule for name, settings in policy.clusters.items()}
 
 
@@ -248,7 +299,7 @@ def _readings(
     try:
         fresh = read_freshness(reader, {cluster: schedule}, now)[0]
     except ValueError:
-        # A schedule that only Airflow understands.
+        # Only Airflow can parse the schedule.
         return
     limit = "by the schedule" if fresh.limit_s is None else f"{fresh.limit_s:,.0f} s"
     yield Check(SNAPSHOTS.name, FRESHNESS, fresh.is_fresh, str(fresh.snapshot_id), limit, fresh.reason)

@@ -1,1 +1,1 @@
-"""A whole Airflow in a folder of its own, and its REST interface."""
+"""A complete Airflow in its own folder, and a client of its REST API."""

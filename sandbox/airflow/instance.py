@@ -1,4 +1,7 @@
-"""A whole Airflow in a folder of its own: database, page, scheduler, DAG processor; on the loopback only."""
+"""A complete Airflow in its own folder, on the loopback interface only.
+
+It runs the database, API server, scheduler and DAG processor.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ _USER = "evenlag"
 
 
 class Airflow:
-    """A running Airflow; leaving the context stops all of it and keeps its folder.
+    """A running Airflow; on exit the context manager stops all of it and keeps its folder.
 
     Attributes
     ----------
     url : str
-        Address of the page, on 127.0.0.1.
+        URL of the web UI, on 127.0.0.1.
     username, password : str
-        Who may log in; the password is made anew for every start.
+        Login; every start has a new password.
     rest : AirflowRest
-        Its REST interface.
+        Client of its REST API.
 
     Examples
     --------
@@ -66,23 +69,28 @@ class Airflow:
         environment: Mapping[str, str] | None = None,
         on_step: Callable[[str], None] | None = None,
     ) -> Self:
-        """Make the database, start the parts and wait until all of them are healthy.
+        """Create the database, start the components and wait until all of them are healthy.
 
         Parameters
         ----------
         directory
-            Airflow's home; created when it is not there.
+            Airflow's home; created if it does not exist.
         policy
-            The policy file that the DAGs are made from.
+            The policy file that the DAGs are generated from.
         environment
-            Further variables for Airflow and what it starts, secrets that the policy refers to among them.
+            Further variables for Airflow and its child processes, including secrets of the policy.
         on_step
-            Told what happens next.
+            Called with a description of each step.
+
+        Returns
+        -------
+        Airflow
+            The running Airflow.
 
         Raises
         ------
         AirflowError
-            When a part ends or the whole is not healthy within two minutes.
+            If a component exits, or is not healthy within two minutes.
         """
         airflow = cls(Path(directory), policy=policy, environment=environment)
         tell = on_step or (lambda _step: None)
@@ -104,28 +112,28 @@ class Airflow:
         self.stop()
 
     def kill_scheduler(self) -> None:
-        """Kill the scheduler, and the tasks that it runs, as a machine that loses its power."""
+        """Kill the scheduler and its running tasks, as in a power failure."""
         keeper = self._processes.pop("scheduler")
         children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text(encoding="ascii")
         for child in children.split():
             os.kill(int(child), signal.SIGKILL)
-        # It kills what the scheduler has left behind, and ends.
+        # The subreaper kills the scheduler's orphans, and exits.
         keeper.wait(_START_TIMEOUT_S)
 
     def start_scheduler(self) -> None:
         """Start a scheduler again after :meth:`kill_scheduler`."""
-        # One machine: the page reads the logs from the folder, and nothing else has to listen.
+        # One machine: the API server reads the logs from the folder, so no log server is needed.
         self._start("scheduler", "scheduler", "--skip-serve-logs")
 
     def pids(self) -> dict[str, int]:
-        """Return the process ids of the parts by name, each the root of all that the part started."""
+        """Return the process ids of the components by name; each is the root of a process tree."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def stop(self) -> None:
-        """End every part and all that they started, running tasks and their JVMs included."""
+        """Stop all components and their child processes, including running tasks and their JVMs."""
         for process in self._processes.values():
             if process.poll() is None:
-                process.terminate()  # all at once: each may take seconds
+                process.terminate()  # in parallel: each may take seconds
         with ExitStack() as stack:
             for process in self._processes.values():
                 stack.callback(stop_process, process)
@@ -148,7 +156,7 @@ class Airflow:
             "API__SECRET_KEY": secrets.token_urlsafe(24),
             "API_AUTH__JWT_SECRET": secrets.token_urlsafe(24),
             "LOGGING__BASE_LOG_FOLDER": str(self.directory / "logs"),
-            # kafka-python tells of every connection at INFO.
+            # kafka-python logs every connection at INFO.
             "LOGGING__NAMESPACE_LEVELS": "kafka=WARNING",
             "LOGGING__WORKER_LOG_SERVER_PORT": str(log_ports[0]),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": str(log_ports[1]),

@@ -1,4 +1,4 @@
-"""Airflow's REST interface, as much as is needed to trigger a DAG and to follow its run."""
+"""A client of Airflow's REST API that triggers DAGs and follows their runs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _PAUSE_S = 1.0
 
 
 class AirflowError(RuntimeError):
-    """Airflow did not do what was asked; the message holds its answer or its log's tail."""
+    """Raised when Airflow fails; the message contains its response or the tail of its log."""
 
 
 @dataclass(slots=True)
 class DagRun:
-    """A DAG run as last seen.
+    """The last known state of a DAG run.
 
     Attributes
     ----------
     state
         ``queued``, ``running``, ``success`` or ``failed``.
     task_states
-        State by task id; None for a task that has not begun.
+        State by task id; None for a task that has not started.
     """
 
     dag_id: str
@@ -42,14 +42,14 @@ class DagRun:
 
 
 class AirflowRest:
-    """A client of one Airflow's REST interface.
+    """A client of one Airflow's REST API.
 
     Parameters
     ----------
     url
-        Root of the page.
+        Root URL of the API server.
     username, password
-        Of the simple auth manager; the token is fetched at the first use and again when it has run out.
+        For the simple auth manager. The token is requested at the first use, and again after it has expired.
     """
 
     def __init__(self, url: str, username: str, password: str) -> None:
@@ -58,7 +58,7 @@ class AirflowRest:
         self._token: str | None = None
 
     def is_healthy(self) -> bool:
-        """Whether the database, the scheduler and the DAG processor all say so."""
+        """Whether the database, the scheduler and the DAG processor are healthy."""
         try:
             health = self.get("/api/v2/monitor/health")
         except (AirflowError, OSError):
@@ -69,10 +69,17 @@ class AirflowRest:
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 120.0) -> None:
         """Wait until a DAG has been parsed.
 
+        Parameters
+        ----------
+        dag_id
+            The DAG.
+        timeout_s
+            Timeout in seconds.
+
         Raises
         ------
         AirflowError
-            With the import error when its file has one; when it does not appear in time.
+            If its file has an import error, or the DAG does not appear in time.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -87,13 +94,28 @@ class AirflowRest:
     def trigger(
         self, dag_id: str, *, run_id: str | None = None, conf: Mapping[str, Any] | None = None
     ) -> DagRun:
-        """Start a run by hand, now; with parameters, and under a name of one's own, if given."""
+        """Trigger a run now.
+
+        Parameters
+        ----------
+        dag_id
+            The DAG.
+        run_id
+            Id of the run; None: Airflow generates one.
+        conf
+            Parameters of the run.
+
+        Returns
+        -------
+        DagRun
+            The new run.
+        """
         body = {"logical_date": None, "conf": dict(conf or {})} | ({"dag_run_id": run_id} if run_id else {})
         answer = self.post(f"/api/v2/dags/{quote(dag_id)}/dagRuns", body)
         return DagRun(dag_id, answer["dag_run_id"])
 
     def refresh(self, run: DagRun) -> DagRun:
-        """Bring a run's state and its tasks' states up to date, and return it."""
+        """Return a run with its current state and the current states of its tasks."""
         path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         tasks = self.get(f"{path}/taskInstances")["task_instances"]
         run.task_states = {task["task_id"]: task["state"] for task in tasks}
@@ -103,17 +125,26 @@ class AirflowRest:
     def wait(
         self, run: DagRun, *, timeout_s: float, on_change: Callable[[DagRun], None] | None = None
     ) -> DagRun:
-        """Follow a run to its end.
+        """Follow a run until it ends.
 
         Parameters
         ----------
+        run
+            The run.
+        timeout_s
+            Timeout in seconds.
         on_change
-            Called whenever the run or one of its tasks has a new state.
+            Called whenever the state of the run or of one of its tasks changes.
+
+        Returns
+        -------
+        DagRun
+            The successful run.
 
         Raises
         ------
         AirflowError
-            When the run fails, with the tail of the first failed task's log; when it takes too long.
+            If the run fails, with the tail of the first failed task's log, or if it times out.
         """
         started = time.monotonic()
         seen: object = None
@@ -136,14 +167,34 @@ class AirflowRest:
         raise AirflowError(f"{run.run_id} is {run.state} after {timeout_s:.0f} s: {run.task_states}")
 
     def xcom(self, run: DagRun, task_id: str, key: str = "return_value") -> Any:
-        """What a task of a run returned."""
+        """Return an XCom of a run.
+
+        Parameters
+        ----------
+        run
+            The run.
+        task_id
+            The task that pushed it.
+        key
+            Its key.
+        """
         path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         return self.get(f"{path}/taskInstances/{quote(task_id)}/xcomEntries/{key}", deserialize="true")[
             "value"
         ]
 
     def log(self, run: DagRun, task_id: str, *, lines: int = 30) -> str:
-        """The last lines of a task's newest attempt."""
+        """Return the last lines of the log of a task's newest try.
+
+        Parameters
+        ----------
+        run
+            The run.
+        task_id
+            The task.
+        lines
+            Number of lines.
+        """
         path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         task = f"{path}/taskInstances/{quote(task_id)}"
         attempt = self.get(task)["try_number"]
@@ -151,15 +202,41 @@ class AirflowRest:
         return "\n".join(f"  {text}" for text in [_log_text(line) for line in content][-lines:])
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
-        """Read a path of the interface."""
+        """Send a GET request with query parameters, and return the JSON of the response."""
         return self._call("GET", f"{path}?{urlencode(query)}" if query else path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a body to a path of the interface."""
+        """Send a POST request, and return the JSON of the response.
+
+        Parameters
+        ----------
+        path
+            Path below the API's root.
+        body
+            JSON body.
+
+        Returns
+        -------
+        dict
+            JSON of the response.
+        """
         return self._call("POST", path, body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Change what is at a path of the interface."""
+        """Send a PATCH request, and return the JSON of the response.
+
+        Parameters
+        ----------
+        path
+            Path below the API's root.
+        body
+            JSON body.
+
+        Returns
+        -------
+        dict
+            JSON of the response.
+        """
         return self._call("PATCH", path, body)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -185,7 +262,7 @@ class AirflowRest:
 
 
 def _log_text(line: Any) -> str:
-    """One line of a log: plain text, or a record whose exceptions stand in a field of their own."""
+    """One line of a log: plain text, or a record with its exceptions in a separate field."""
     if not isinstance(line, dict):
         return str(line)
     causes = [f"{cause['exc_type']}: {cause['exc_value']}" for cause in line.get("error_detail") or ()]

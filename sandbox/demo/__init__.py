@@ -1,1 +1,1 @@
-"""The demo: a real broker, a skewed group, Airflow, and the page that shows what came of it."""
+"""The demo: a real broker, a skewed group, Airflow, and a page with the results."""

@@ -1,4 +1,4 @@
-"""``python -m sandbox.demo``, as ``evenlag demo`` starts it."""
+"""Runs the demo with ``python -m sandbox.demo``, as ``evenlag demo`` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``make airflow``: a broker, a skewed workload and the Airflow page, until Ctrl-C."""
+"""``make airflow``: a broker, a skewed workload and the Airflow UI, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from sandbox.workload.workload import Workload
 
 FOLDER: Final = Path(".airflow")
-# About what the consumers can do together, but not evenly spread: who holds the hot partitions falls behind.
+# About the consumers' total capacity, but skewed: the owner of the hot partitions falls behind.
 _RECORDS_PER_S: Final = 200.0
 _SHIFT_EVERY_S: Final = 300.0
 
 
 def main() -> int:
-    """Start everything, say where it is, and wait; returns the exit status."""
+    """Start everything, print the addresses, and wait; returns the exit code."""
     story = Story()
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     folder = FOLDER.resolve()

@@ -1,4 +1,4 @@
-"""The end of the demo: what the commands and the report show of its lake is what the lake holds."""
+"""The last step of the demo: compares the output of commands and report with the content of the lake."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_DIFFERENCES: Final = 20
 
 
 def compare_answers(lake: Path, run: Runner, folder: Path, tell: Callable[[str], None]) -> Promise:
-    """Ask every command about the lake, and compare each value with the rows of the tables.
+    """Run every command on the lake, and compare each value with the rows of the tables.
 
     Parameters
     ----------
@@ -26,9 +26,14 @@ def compare_answers(lake: Path, run: Runner, folder: Path, tell: Callable[[str],
     run
         Runs the command.
     folder
-        For exported files, the report's page, and ``differences.txt`` when there are any; made.
+        For exported files, the report's page, and ``differences.txt`` if there are any; created.
     tell
-        Takes the line that sums it up.
+        Receives the summary line.
+
+    Returns
+    -------
+    Promise
+        Whether all values are equal.
     """
     folder.mkdir(parents=True, exist_ok=True)
     checks = check_lake(lake, run, folder)

@@ -1,4 +1,4 @@
-"""The demo's broker: one whose clients assign partitions among themselves, or one that assigns itself."""
+"""The demo's broker, for a group of the classic or of the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CONSUMER: Final = "consumer"
 PROTOCOLS: Final = ("classic", CONSUMER)
-# Kafka's own defaults are for groups of thousands: members hear of a target within five seconds.
+# Kafka's defaults suit groups of thousands: members receive a target within five seconds.
 _PROPERTIES: Final = {
     "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
     "group.consumer.min.heartbeat.interval.ms": "500",
@@ -21,19 +21,24 @@ _PROPERTIES: Final = {
 
 
 def start_demo_broker(folder: Path, protocol: str) -> Broker:
-    """Start the demo's broker in a folder of its own.
+    """Start the demo's broker in its own folder.
 
     Parameters
     ----------
     folder
-        The demo's.
+        The demo's folder.
     protocol
-        What the demo's consumers speak; for ``consumer`` the broker has evenlag's plug-in, built for it.
+        Protocol of the demo's consumers; for ``consumer`` the broker gets evenlag's plug-in, built for it.
+
+    Returns
+    -------
+    Broker
+        The running broker.
 
     Raises
     ------
     BrokerError, JarsError
-        When it does not start, or the plug-in cannot be built.
+        If it does not start, or the plug-in cannot be built.
     """
     if protocol != CONSUMER:
         return Broker.start(folder / "broker")

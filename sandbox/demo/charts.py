@@ -1,4 +1,4 @@
-"""The demo's pictures."""
+"""The demo's charts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from sandbox.demo.result import DemoResult
     from sandbox.demo.sampler import Samples
 
-# At a phone's width the text is still of a readable size.
+# The text is still readable at a phone's width.
 _SIZE: Final = Size(5.0, 3.1)
 
 
 def bars_svg(result: DemoResult) -> str:
-    """Draw each consumer's lag before, as predicted, and after, side by side."""
+    """Return a bar chart of each consumer's lag before, predicted, and after."""
     figure, axes = new_figure(_SIZE)
     bar = 0.27
     parts = (("before", BEFORE), ("predicted", PREDICTED), ("after", AFTER))
@@ -47,7 +47,7 @@ def bars_svg(result: DemoResult) -> str:
 
 
 def timeline_svg(samples: Samples) -> str:
-    """Draw each consumer's lag over time, with marks where something happened."""
+    """Return a chart of each consumer's lag over time, with marked events."""
     figure, axes = new_figure(_SIZE)
     for number, (name, points) in enumerate(sorted(samples.lag_by_name.items())):
         seconds = samples.at_s[: len(points)]
@@ -55,7 +55,7 @@ def timeline_svg(samples: Samples) -> str:
         axes.plot(seconds, values, color=SERIES[number % len(SERIES)], linewidth=1.8, label=name)
     for number, (at_s, what) in enumerate(samples.marks):
         axes.axvline(at_s, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
-        # A hint is followed a moment before the second run begins: their names stand on either side.
+        # The hint is applied just before the second run begins: place their labels on both sides.
         side = "right" if number % 2 else "left"
         axes.annotate(
             what, (at_s, 0.99), xycoords=("data", "axes fraction"), rotation=90, va="top", ha=side,

@@ -1,4 +1,4 @@
-"""How the demo tells what it does: steps with a spinner and their time, tables, a verdict."""
+"""The demo's terminal output: steps with a spinner and their time, tables, a verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MARK_BY_STATE = {
 
 
 class Story:
-    """Tells a demo on the terminal; in a pipe, the same in plain lines."""
+    """Reports a demo on the terminal; without a terminal it prints plain lines."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(
@@ -40,21 +40,29 @@ class Story:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the demo began."""
+        """Seconds since the start of the demo."""
         return time.monotonic() - self._started
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Write a line."""
+        """Print a line.
+
+        Parameters
+        ----------
+        text
+            The line.
+        style
+            Style of rich.
+        """
         self.console.print(Text(text, style=style), soft_wrap=True)
 
     def chapter(self, text: str) -> None:
-        """Begin a new part."""
+        """Print the heading of a new part."""
         self.console.print()
         self.console.rule(Text(text, style="bold"), align="left", style="dim")
 
     @contextmanager
     def step(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Show a spinner while something is done, then how long it took; yields a way to say more."""
+        """Show a spinner during a step, then its duration; yields a function that adds details."""
         started = time.monotonic()
         details = [""]
 
@@ -72,7 +80,7 @@ class Story:
 
     @contextmanager
     def dag_run(self, text: str) -> Iterator[Callable[[DagRun], None]]:
-        """Show the tasks of a run with their states, as they change."""
+        """Show the tasks of a run and their current states; yields a function that updates them."""
         spinner = Spinner("dots", text=text)
         latest: list[DagRun] = []
         with Live(spinner, console=self.console, transient=True) as live:
@@ -89,7 +97,7 @@ class Story:
             self.console.print(_task_line(run))
 
     def lag_table(self, result: DemoResult) -> None:
-        """Show each member's lag before, as predicted, and after."""
+        """Show each member's lag before, predicted, and after."""
         table = Table(title="Lag of each consumer, in records", title_justify="left")
         table.add_column("consumer")
         for name in ("before", "predicted", "after"):
@@ -118,7 +126,7 @@ class Story:
         self.console.print(table)
 
     def promises(self, promises: Sequence[Promise]) -> None:
-        """Show what was promised, and whether it was kept."""
+        """Show each promise, and whether it was kept."""
         table = Table(title="What was promised", title_justify="left")
         for name in ("", "promise", "seen"):
             table.add_column(name)
@@ -131,7 +139,7 @@ class Story:
 
 def _task_line(run: DagRun) -> Text:
     line = Text("  ")
-    # In the order of the cycle, and what else there is behind it; Airflow answers in its own.
+    # In the order of the cycle, other tasks last; Airflow's response has another order.
     known = [task for task in _CYCLE if task in run.task_states]
     for task in [*known, *sorted(set(run.task_states) - set(known))]:
         state = run.task_states[task]

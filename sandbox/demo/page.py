@@ -1,4 +1,4 @@
-"""The demo's page: one HTML file that asks nobody for anything, light or dark, on a phone or a wall."""
+"""The demo's page: one self-contained HTML file, light or dark, for any screen size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_page(path: Path, result: DemoResult, promises: Sequence[Promise], samp
     path
         The file to write.
     result, promises
-        What happened, and whether it was what was promised.
+        Results, and whether each promise was kept.
     samples
         Lag over time.
     """

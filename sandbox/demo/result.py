@@ -1,4 +1,4 @@
-"""What the demo's lake says happened, and whether that is what was promised."""
+"""The result of the demo as its lake records it, and whether the promises were kept."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the message says what did not happen."""
+    """Raised when the demo cannot continue; the message says what did not happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Something that the demo must show, and what was seen."""
+    """Something that the demo must show, and what was observed."""
 
     text: str
     kept: bool
@@ -30,7 +30,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class MemberLag:
-    """A consumer's lag in records before, by the plan, and after, with the partitions that it held."""
+    """A consumer's lag in records before, predicted, and after, with its partitions."""
 
     name: str
     before: int
@@ -42,18 +42,18 @@ class MemberLag:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The story in numbers, all of them from the lake.
+    """The result in numbers, all of them from the lake.
 
     Attributes
     ----------
     plan_id, moves, sequence
-        The plan that was published.
+        The published plan.
     outcome
-        The row of ``outcomes``, empty when there is none.
+        Its row of ``outcomes``; empty if there is none.
     members
-        By name.
+        Lag by consumer name.
     elapsed_s
-        Between the two readings.
+        Seconds between the two snapshots.
     """
 
     plan_id: str
@@ -65,23 +65,23 @@ class DemoResult:
 
     @property
     def max_before(self) -> int:
-        """Lag of the most loaded member when it was planned."""
+        """Lag of the most loaded member when the plan was made."""
         return max(member.before for member in self.members)
 
     @property
     def max_predicted(self) -> int:
-        """The same, by the plan."""
+        """Lag of the most loaded member that the plan predicts."""
         return max(member.predicted for member in self.members)
 
     @property
     def max_after(self) -> int:
-        """The same, when the next run looked."""
+        """Lag of the most loaded member in the next run's snapshot."""
         return max(member.after for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPlan:
-    """A plan that was published: its head, and who shall hold which partition, by the consumers' names."""
+    """A published plan: its head, and its partitions by consumer name."""
 
     head: Mapping[str, Any]
     sequence: int | None
@@ -89,19 +89,19 @@ class PublishedPlan:
 
 
 class DemoLake:
-    """Reads the demo's lake; members are told by their client ids, which are the consumers' names."""
+    """Reads the demo's lake; members are identified by client id, which is the consumer's name."""
 
     def __init__(self, root: Path, cluster: str, group_id: str) -> None:
         self._reader = LakeReader(str(root))
         self._cluster, self._group_id = cluster, group_id
 
     def published_plan(self) -> PublishedPlan:
-        """The one plan of the group that was published.
+        """Return the one published plan of the group.
 
         Raises
         ------
         DemoError
-            When there is none, with what became of the plans instead.
+            If there is none; the message says what happened to the plans instead.
         """
         events = self._reader.read_events(filters=self._mine()).to_pylist()
         published = [event for event in events if event["event"] == "PUBLISHED"]
@@ -119,7 +119,7 @@ class DemoLake:
         return PublishedPlan(head, published[0]["sequence"], owners)
 
     def result(self, plan: PublishedPlan) -> DemoResult:
-        """The whole story of the plan, by the newest snapshot."""
+        """Return the result of the plan, from the newest snapshot."""
         plan_id, first = plan.head["plan_id"], plan.head["snapshot_id"]
         newest = self._reader.latest_snapshot(self._cluster)
         last = newest["snapshot_id"] if newest else first
@@ -150,7 +150,7 @@ class DemoLake:
         )
 
     def num_snapshots(self) -> int:
-        """How many readings of the cluster are finished."""
+        """Return the number of finished snapshots of the cluster."""
         return int(self._reader.read(SNAPSHOTS, filters=[("cluster", "=", self._cluster)]).num_rows)
 
     def _mine(self) -> list[tuple[str, str, Any]]:
@@ -185,16 +185,25 @@ def check_promises(
     *,
     records_per_s: float,
 ) -> tuple[Promise, ...]:
-    """Hold what happened against what the demo promises.
+    """Compare the result with what the demo promises.
 
     Parameters
     ----------
+    result
+        The result, from the lake.
+    plan
+        The published plan.
     owners
-        Partitions by consumer at the end, as the consumers' own journals say.
+        Partitions by consumer at the end, from the consumers' own journals.
     evidence
-        What those journals and the broker's offsets prove.
+        Evidence of these journals and of the broker's offsets.
     records_per_s
-        Speed of a consumer: by working alone the most loaded one could have got this much better, no more.
+        Processing rate of a consumer: without a plan, the largest lag could fall by no more than this.
+
+    Returns
+    -------
+    tuple of Promise
+        Each promise with its verdict.
     """
     outcome, adherence = result.outcome.get("outcome"), result.outcome.get("adherence")
     worked_off = records_per_s * result.elapsed_s

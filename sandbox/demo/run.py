@@ -1,4 +1,4 @@
-"""The demo: a real broker, a group that counts evenly and lags unevenly, Airflow, and two runs of the DAG."""
+"""The demo: a broker, a group with even partition counts and uneven lag, Airflow, and two runs of the DAG."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ TOPIC: Final = "orders"
 DAG_ID: Final = f"lag_rebalance__{CLUSTER}"
 NUM_PARTITIONS: Final = 12
 NUM_CONSUMERS: Final = 4
-# Slow enough that the backlog is still there when the second run looks.
+# Slow enough that the backlog still exists at the second run.
 CONSUMER_RECORDS_PER_S: Final = 60.0
 TRAFFIC_RECORDS_PER_S: Final = 80.0
-# What the first consumer's partitions have waiting: a few keys that everybody writes to.
+# Backlogs of the first consumer's partitions, as with a few hot keys.
 HEAVY_BACKLOG: Final = (24_000, 16_000, 11_000)
 LIGHT_BACKLOG: Final = 400
 RUN_TIMEOUT_S: Final = 420.0
@@ -73,7 +73,7 @@ groups:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What runs while the demo goes on."""
+    """What runs during the demo."""
 
     protocol: str
     broker: Broker
@@ -91,22 +91,24 @@ def run_demo(
     story: Story | None = None,
     run: Runner | None = None,
 ) -> int:
-    """Run the demo and return the exit status: 0 only when every promise was kept.
+    """Run the demo and return the exit code: 0 only if every promise was kept.
 
     Parameters
     ----------
     folder
-        Where everything goes; made, or emptied when an earlier demo made it.
+        Folder for everything; created, or emptied if an earlier demo created it.
     protocol
-        ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): consumers of confluent-kafka, which know
-        nothing of hints, and a broker that has the plug-in.
+        ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): confluent-kafka consumers, which know
+        nothing of hints, and a broker with the plug-in.
     keep_going
-        Stay up after the end until Ctrl-C.
+        Keep running after the end until Ctrl-C.
+    story
+        Terminal output; None: a new one.
     run
-        Runs the command, to compare what it shows with the lake at the end; not compared when not given.
+        Runs the command, to compare its output with the lake at the end; None: no comparison.
     """
     told = story or Story()
-    # The clients talk at length about a broker that is being stopped.
+    # The clients log a lot while a broker stops.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         with interruptible():
@@ -170,7 +172,7 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stag
         tell(f"{share} partitions each: even by count")
     prepare_spark(policy, folder, story)
     backlog = skewed_backlog(owners)
-    # Airflow takes its time to start, and the backlog to be written: both at once.
+    # Airflow's start and the backlog both take long: do them in parallel.
     with ThreadPoolExecutor(1) as pool:
         filling = pool.submit(workload.fill, backlog)
         with story.step("Airflow: page, scheduler, DAG processor") as tell:
@@ -188,7 +190,17 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stag
 
 
 def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
-    """Train Spark's class archive when there is none for this Java and this Spark yet, and it is wanted."""
+    """Train Spark's class archive if it is wanted and does not exist for this Java and this Spark.
+
+    Parameters
+    ----------
+    policy
+        The policy file.
+    folder
+        Folder for the training.
+    story
+        Terminal output.
+    """
     if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file().is_file():
         return
     with story.step("Getting Spark to start faster from now on, once") as tell:
@@ -197,7 +209,7 @@ def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
 
 
 def write_policy(folder: Path, broker: Broker) -> Path:
-    """Write the policy that tells Airflow and the jobs of the sandbox's broker; return its file."""
+    """Return the file of a new policy in the demo's folder, for Airflow and the jobs with this broker."""
     path = folder / "evenlag.yaml"
     path.write_text(
         POLICY.format(
@@ -209,7 +221,17 @@ def write_policy(folder: Path, broker: Broker) -> Path:
 
 
 def make_workload(broker: Broker, folder: Path, protocol: str = PROTOCOLS[0]) -> Workload:
-    """The demo's topic and consumers, not started yet."""
+    """Return the demo's topic and consumers, not started yet.
+
+    Parameters
+    ----------
+    broker
+        The running broker.
+    folder
+        The demo's folder.
+    protocol
+        Protocol of the consumers.
+    """
     return Workload(
         {"bootstrap_servers": broker.bootstrap_servers},
         folder / "workload",
@@ -221,7 +243,7 @@ def make_workload(broker: Broker, folder: Path, protocol: str = PROTOCOLS[0]) ->
 
 
 def skewed_backlog(owners: dict[str, set[int]]) -> dict[int, int]:
-    """Records to write by partition: what the first consumer holds is far behind, the rest a little."""
+    """Return the records to write by partition: many for the first consumer's, few for the others."""
     first = min(owners)
     heavy = dict(zip(sorted(owners[first]), HEAVY_BACKLOG, strict=True))
     return {number: heavy.get(number, LIGHT_BACKLOG) for numbers in owners.values() for number in numbers}
@@ -274,7 +296,13 @@ def _stay(stage: Stage, story: Story) -> None:
 
 
 def prepare_folder(folder: Path) -> Path:
-    """Empty the demo's folder; one that is not ours is left alone."""
+    """Create or empty the demo's folder, and return it.
+
+    Raises
+    ------
+    DemoError
+        If the folder is not empty and no earlier demo created it.
+    """
     target = folder.resolve()
     if target.exists() and any(target.iterdir()) and not (target / _MARKER).exists():
         raise DemoError(f"{target} is not empty and no earlier demo's: give another one with --folder")
@@ -286,10 +314,10 @@ def prepare_folder(folder: Path) -> Path:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that everything is stopped in order."""
+    """Handle SIGTERM like Ctrl-C, so that everything is stopped cleanly."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        # Once is enough: a second one would break into the stopping.
+        # Only once: a second signal would interrupt the shutdown.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Lag per consumer over time, asked of the broker every few seconds beside everything else."""
+"""Lag per consumer over time, sampled from the broker every few seconds in the background."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _EVERY_S = 2.0
 
 @dataclass(slots=True)
 class Samples:
-    """Points in time, and moments worth a mark.
+    """Samples over time, and marked events.
 
     Attributes
     ----------
     at_s
-        Seconds since the beginning.
+        Seconds since the start.
     lag_by_name
-        For each consumer its lag at each of those points; None while it held nothing.
+        Lag of each consumer at these times; None while it owned no partition.
     marks
-        (seconds, what happened).
+        (seconds, description) of events.
     """
 
     at_s: list[float] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Samples:
 
 
 class LagSampler:
-    """Samples a workload's lag on a thread of its own until it is stopped."""
+    """Samples a workload's lag on its own thread until it is stopped."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -50,16 +50,16 @@ class LagSampler:
         self._thread = threading.Thread(target=self._run, name="lag-sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start sampling."""
         self._started = time.monotonic()
         self._thread.start()
 
     def mark(self, what: str) -> None:
-        """Note that something happens now."""
+        """Mark an event at the current time."""
         self._samples.marks.append((time.monotonic() - self._started, what))
 
     def stop(self) -> Samples:
-        """End, and return what was seen; may be called again."""
+        """Stop, and return the samples. Idempotent."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(10)
@@ -67,7 +67,7 @@ class LagSampler:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            # A picture may lack a point; what is proved rests on the journals.
+            # A missing sample only affects the chart; the evidence is in the journals.
             with contextlib.suppress(KafkaError, OSError):
                 self._sample()
             self._stopping.wait(_EVERY_S)

@@ -1,7 +1,7 @@
-"""The demo's skewed group alone, on a broker that runs already: ``python -m sandbox.demo.workload run …``.
+"""Run the demo's skewed group on an existing broker: ``python -m sandbox.demo.workload run …``.
 
-Makes the topics, starts the consumers, gives the first of them a backlog and goes on with skewed traffic
-until it is told to stop. ``check`` says by its exit status whether all of it runs, for a health check.
+It creates the topics, starts the consumers, gives the first one a backlog, and produces skewed traffic until
+it is stopped. ``check`` reports by its exit code whether all processes run, for a health check.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sandbox.demo.run import (
 )
 from sandbox.workload.workload import Workload, WorkloadError
 
-# About what the consumers can do together: who holds the hot partitions falls behind, and they wander.
+# About the consumers' total capacity: the owner of the moving hot partitions falls behind.
 _RECORDS_PER_S: Final = 200.0
 _SHIFT_EVERY_S: Final = 300.0
 _START_TIMEOUT_S: Final = 120.0
-# Touched each second; so old, it stands still.
+# The file is touched every second; when it is older than this, the workload hangs.
 _STALE_S: Final = 30.0
 _SIGN: Final = "well"
 
@@ -39,13 +39,15 @@ def run(bootstrap_servers: str, folder: Path) -> None:
 
     Parameters
     ----------
+    bootstrap_servers
+        The broker.
     folder
         For journals and output; emptied, so that a restart counts nothing twice.
 
     Raises
     ------
     WorkloadError
-        When one of its processes ends by itself.
+        If one of its processes exits by itself.
     """
     shutil.rmtree(folder, ignore_errors=True)
     workload = Workload(
@@ -67,7 +69,7 @@ def run(bootstrap_servers: str, folder: Path) -> None:
 
 
 def is_well(folder: Path) -> bool:
-    """Whether a workload of that folder runs and has all its processes."""
+    """Return whether the workload of this folder runs with all its processes."""
     try:
         return time.time() - (folder / _SIGN).stat().st_mtime < _STALE_S
     except OSError:
@@ -75,7 +77,7 @@ def is_well(folder: Path) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    """Run it, or check it."""
+    """Run or check the workload; returns the exit code."""
     parser = argparse.ArgumentParser(prog="sandbox.demo.workload", description=__doc__)
     commands = parser.add_subparsers(required=True, dest="command")
     running, checking = commands.add_parser("run"), commands.add_parser("check")
@@ -93,7 +95,7 @@ def main(argv: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        pass  # asked to
+        pass  # requested stop
     return 0
 
 

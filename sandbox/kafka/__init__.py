@@ -1,1 +1,1 @@
-"""A real Kafka broker, with TLS and the brokers' plug-in where they are asked for."""
+"""A Kafka broker as a process, optionally with TLS and the broker plug-in."""

@@ -1,8 +1,8 @@
-"""A real Apache Kafka broker (KRaft, one node) in a folder of its own.
+"""An Apache Kafka broker (KRaft, one node) in its own folder.
 
-It listens on free ports of the loopback interface, creates no topic by itself, starts groups without a
-waiting time, and dies with the process that started it. Stop, kill and restart keep the folder and the
-ports, so clients find it again as they would a broker that came back.
+It listens on free ports of the loopback interface, does not create topics automatically, has no initial
+rebalance delay, and dies with the process that started it. Stop, kill and restart keep the folder and the
+ports, so clients can reconnect to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 20.0
-# Start-up is what counts in tests, not throughput: a C1-only JVM is ready in about half the time.
+# Tests need a fast start, not throughput: a C1-only JVM is ready in about half the time.
 _JVM_OPTIONS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _LOG_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -42,7 +42,7 @@ _PROPERTIES: dict[str, str] = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
-    # One node: no replicas, and few partitions of the internal topics, which are made at the first use.
+    # One node: no replicas, and few partitions of the internal topics, which are created at first use.
     "default.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
@@ -54,19 +54,19 @@ _PROPERTIES: dict[str, str] = {
     "log.cleaner.dedupe.buffer.size": "8388608",
     "num.network.threads": "2",
     "num.io.threads": "4",
-    # A killed broker may return only when its old session has ended: 9 s by default.
+    # A killed broker can restart only after its old session has ended: 9 s by default.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
 
 
 class BrokerError(RuntimeError):
-    """The broker did not start or is not the one expected; the message ends with its log's tail."""
+    """Raised when the broker does not start or is not the expected one, with the tail of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaslSsl:
-    """How a client reaches the authenticated listener.
+    """Connection settings of the authenticated listener.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class SaslSsl:
     ca_file
         PEM file of the authority that signed the broker's certificate.
     username, password
-        For SASL mechanism PLAIN; the password is made anew for every folder.
+        For SASL mechanism PLAIN; each folder has a new password.
     """
 
     bootstrap_servers: str
@@ -84,7 +84,7 @@ class SaslSsl:
     password: str
 
     def client_config(self) -> dict[str, str]:
-        """Return the keyword arguments for kafka-python's clients."""
+        """Return keyword arguments for kafka-python's clients."""
         return {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": "SASL_SSL",
@@ -99,16 +99,16 @@ class SaslSsl:
 
 
 class Broker:
-    """A running broker; leaving the context stops it and keeps its folder.
+    """A running broker; on exit the context manager stops it and keeps its folder.
 
     Attributes
     ----------
     bootstrap_servers : str
         The plain listener, ``127.0.0.1:port``.
     cluster_id : str
-        Kafka's 22-character id, fixed per folder; every start asserts that it is this cluster that answers.
+        Kafka's 22-character id, fixed per folder; every start checks that the broker reports it.
     sasl_ssl : SaslSsl or None
-        The authenticated listener, when asked for.
+        The authenticated listener, if requested.
     log_file : Path
         All output of the broker.
 
@@ -130,7 +130,7 @@ class Broker:
         self.directory = directory.resolve()
         self.log_file = self.directory / "broker.log"
         self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if self.cluster_id.startswith("-"):  # the format tool would take it for an option
+        if self.cluster_id.startswith("-"):  # the format tool would parse it as an option
             self.cluster_id = "A" + self.cluster_id[1:]
         self._extra = dict(properties or {})
         self._class_path = tuple(class_path)
@@ -160,20 +160,25 @@ class Broker:
         directory
             A new or empty folder; it is created.
         sasl_ssl
-            Open a SASL_SSL listener (mechanism PLAIN) beside the plain one.
+            Whether to open a SASL_SSL listener (mechanism PLAIN) in addition to the plain one.
         properties
-            Broker settings that win over the sandbox's own.
+            Broker settings that override the sandbox's own.
         class_path
             Jars of plug-ins, before the broker's own.
         jvm_options
             Further options of the broker's JVM.
 
+        Returns
+        -------
+        Broker
+            The running broker.
+
         Raises
         ------
         BrokerError
-            The folder is in use, or the broker did not get ready in 90 s.
+            If the folder is in use, or the broker is not ready within 90 s.
         JarsError
-            No Java, or the broker's jars cannot be fetched.
+            If there is no Java, or the broker's jars cannot be fetched.
         """
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
@@ -202,33 +207,33 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """True while the broker's process lives."""
+        """Whether the broker's process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id, None when it is stopped."""
+        """The broker's process id; None if it is stopped."""
         return self._process.pid if self._process is not None and self.is_running else None
 
     def stop(self) -> None:
-        """Shut the broker down cleanly (killed after 20 s); does nothing when it is stopped."""
+        """Shut the broker down cleanly (killed after 20 s); does nothing if it is stopped."""
         if self._process is not None:
             stop_process(self._process, timeout_s=_STOP_TIMEOUT_S)
             self._process = None
 
     def kill(self) -> None:
-        """Kill the broker as a crash would: no flush, no goodbye."""
+        """Kill the broker as in a crash: without a flush or a clean shutdown."""
         if self._process is not None:
             kill_process(self._process)
             self._process = None
 
     def restart(self) -> None:
-        """Start the broker again on its folder and ports, stopping it first when it runs.
+        """Restart the broker with its folder and ports; a running one is stopped first.
 
         Raises
         ------
         BrokerError
-            When it does not get ready in 90 s.
+            If it is not ready within 90 s.
         """
         self.stop()
         try:
@@ -252,7 +257,7 @@ class Broker:
     def _launch(self) -> None:
         with self.log_file.open("ab") as log:
             java, *rest = self._java(["kafka.Kafka", self._config_file])
-            # Not for the format tool too: a port among the options can be listened on by one of them.
+            # Not for the format tool: if the options contain a port, only one process can listen on it.
             self._process = start_process([java, *self._jvm_options, *rest], log=log)
         self._wait_until_ready(time.monotonic() + _START_TIMEOUT_S)
 
@@ -283,7 +288,7 @@ class Broker:
         }
         lines = [f"{key}={value}" for key, value in sorted((settings | self._extra).items())]
         config = Path(self._config_file)
-        config.touch(mode=0o600)  # the listener's password stands in it
+        config.touch(mode=0o600)  # it contains the listener's password
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _secure_settings(self) -> dict[str, str]:
@@ -300,7 +305,7 @@ class Broker:
         }
 
     def _wait_until_ready(self, deadline: float) -> None:
-        """Wait until the broker answers, is the one we formatted, and coordinates groups."""
+        """Wait until the broker responds, has the expected cluster id, and coordinates groups."""
         problem = "it did not answer"
         while time.monotonic() < deadline:
             if self._process is not None and (status := self._process.poll()) is not None:

@@ -1,7 +1,7 @@
-"""Build the broker's plug-in: ``python -m sandbox.kafka.broker_plugin`` makes a jar under ``dist/``.
+"""Build the broker plug-in: ``python -m sandbox.kafka.broker_plugin`` writes a jar to ``dist/``.
 
-It takes javac and the jars that the sandbox's broker runs on, nothing else. The same sources and the same
-javac give the same bytes: the jar's entries are sorted and carry no time.
+It needs only javac and the jars of the sandbox's broker. The build is reproducible: the same sources and the
+same javac give the same bytes, because the jar's entries are sorted and have no time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _RELEASE = "17"
 
 
 def find_tool(name: str) -> str:
-    """Return a tool of the JDK: of ``JAVA_HOME`` when that is set, else the one on the PATH.
+    """Return a tool of the JDK: from ``JAVA_HOME`` if set, else from the PATH.
 
     Raises
     ------
     JarsError
-        When there is none.
+        If there is none.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(name, path=f"{home}/bin") if home else shutil.which(name)
@@ -50,7 +50,7 @@ def build_plugin(folder: Path) -> Path:
     Raises
     ------
     JarsError
-        When there is no javac, the broker's jars cannot be fetched, or javac finds fault.
+        If there is no javac, the broker's jars cannot be fetched, or compilation fails.
     """
     sources = sorted(_SOURCES.rglob("*.java"))
     if not sources:
@@ -61,7 +61,7 @@ def build_plugin(folder: Path) -> Path:
         compile_java(sources, classes, broker_classpath())
         folder.mkdir(parents=True, exist_ok=True)
         jar = folder / f"evenlag-broker-plugin-{version}.jar"
-        # Beside its place first: a broker that starts meanwhile finds the old jar or the new one, whole.
+        # Write and rename: a broker that starts meanwhile finds the complete old or new jar.
         unfinished = jar.with_suffix(f".{os.getpid()}.unfinished")
         _write_jar(unfinished, classes, version)
         unfinished.replace(jar)
@@ -69,17 +69,26 @@ def build_plugin(folder: Path) -> Path:
 
 
 def compile_java(sources: list[Path], classes: Path, class_path: str) -> None:
-    """Compile with every warning an error.
+    """Compile Java sources; warnings are errors.
+
+    Parameters
+    ----------
+    sources
+        Java files.
+    classes
+        Folder for the class files.
+    class_path
+        Class path for javac.
 
     Raises
     ------
     JarsError
-        When there is no javac, or it finds fault; it has printed what.
+        If there is no javac, or compilation fails; javac has printed the errors.
     """
     command = [find_tool("javac"), "--release", _RELEASE, "-encoding", "UTF-8", "-Xlint:all", "-Werror"]
-    # It runs for a second or two: compiling javac itself further than that needs costs more than it saves.
+    # javac runs for a second or two: optimizing its own code would cost more than it saves.
     command += ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
-    # Some jars' manifests name others that nobody has: their fault, not ours.
+    # Manifests of some Kafka jars refer to missing jars: javac's warning is disabled.
     command += ["-Xlint:-path", "-proc:none", "-cp", class_path, "-d", str(classes), *map(str, sources)]
     if subprocess.run(command, check=False).returncode:
         raise JarsError("javac failed; what it found stands above")
@@ -100,7 +109,7 @@ def _write_jar(jar: Path, classes: Path, version: str) -> None:
 
 
 def main() -> None:
-    """Build, and say where the jar is."""
+    """Build the plug-in and print the path of its jar."""
     parser = argparse.ArgumentParser(description="Build the plug-in that makes brokers follow hints.")
     parser.add_argument("--out", type=Path, default=_ROOT / "dist", help="folder for the jar")
     print(build_plugin(parser.parse_args().out))

@@ -1,4 +1,4 @@
-"""A certificate authority and a server certificate for the sandbox's TLS listener, made at start."""
+"""A certificate authority and a server certificate for the sandbox's TLS listener, created at start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_certificates(directory: Path) -> tuple[Path, Path]:
     Returns
     -------
     tuple
-        The two paths, the authority's first. The server's name is localhost and 127.0.0.1.
+        The paths of ``ca.pem`` and ``server.pem``. The server's names are localhost and 127.0.0.1.
     """
     now = dt.datetime.now(dt.UTC)
     ca_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -47,7 +47,7 @@ def write_certificates(directory: Path) -> tuple[Path, Path]:
             )
         )
         if is_ca:
-            # Python's ssl checks strictly since 3.13: an authority must say that it may sign.
+            # Python's ssl module is strict since 3.13: an authority must have the keyCertSign usage.
             usage = x509.KeyUsage(
                 digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
                 key_encipherment=False, data_encipherment=False, key_agreement=False,

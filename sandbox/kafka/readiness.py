@@ -1,4 +1,4 @@
-"""Whether a broker answers, asked without a word in the log."""
+"""Readiness probe of a broker, without messages in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def probe(bootstrap_servers: str) -> str | Exception:
-    """Return the cluster's id once it coordinates groups, else what is in the way."""
+    """Return the cluster id once the broker coordinates groups; until then the error that prevents it."""
     import socket
 
     from kafka import KafkaAdminClient
@@ -19,7 +19,7 @@ def probe(bootstrap_servers: str) -> str | Exception:
 
     host, _, port = bootstrap_servers.partition(":")
     try:
-        # kafka-python's own wait for a first connection is long and loud: knock first.
+        # kafka-python waits long for a first connection and logs a lot: probe the port first.
         socket.create_connection((host, int(port)), timeout=1.0).close()
     except OSError as error:
         return error
@@ -27,7 +27,7 @@ def probe(bootstrap_servers: str) -> str | Exception:
         try:
             admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=5000)
             stack.callback(admin.close)
-            # The first question for a coordinator makes __consumer_offsets; until it is there it fails.
+            # The first FindCoordinator request creates __consumer_offsets; requests fail until it exists.
             admin.list_group_offsets({"evenlag-sandbox-probe": None})
             return str(admin.describe_cluster()["cluster_id"])
         except (KafkaError, OSError) as error:

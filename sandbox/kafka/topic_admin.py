@@ -1,4 +1,4 @@
-"""Topics of the sandbox: made when missing, and what stands in them."""
+"""Topics of the sandbox: creation, and offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ DEFAULT_HINT_TOPIC = "evenlag-hints"
 def create_topic(
     client: Mapping[str, Any], name: str, num_partitions: int, *, configs: Mapping[str, str] | None = None
 ) -> bool:
-    """Create a topic and return True; return False when it is there already.
+    """Create a topic.
 
     Parameters
     ----------
     client
-        How to connect, as keyword arguments of kafka-python's clients.
+        Connection settings, as keyword arguments of kafka-python's clients.
+    name, num_partitions
+        The topic.
     configs
         The topic's settings, for example ``{"cleanup.policy": "compact"}``.
+
+    Returns
+    -------
+    bool
+        True if it was created, False if it exists already.
     """
     admin = KafkaAdminClient(**client)
     try:
@@ -39,19 +46,47 @@ def create_topic(
 
 
 def create_hint_topic(client: Mapping[str, Any], name: str = DEFAULT_HINT_TOPIC) -> bool:
-    """Create the compacted topic that hints come by, with 3 partitions; see `create_topic`."""
+    """Create the compacted hint topic with 3 partitions.
+
+    Parameters
+    ----------
+    client
+        Connection settings, as keyword arguments of kafka-python's clients.
+    name
+        Name of the topic.
+
+    Returns
+    -------
+    bool
+        True if it was created, False if it exists already.
+    """
     return create_topic(client, name, 3, configs={"cleanup.policy": "compact"})
 
 
 def read_offsets(
     client: Mapping[str, Any], group_id: str, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, int, int | None]]:
-    """Return (log start, end, committed or None) by partition."""
+    """Read the offsets of partitions.
+
+    Parameters
+    ----------
+    client
+        Connection settings, as keyword arguments of kafka-python's clients.
+    group_id
+        Group whose committed offsets are read.
+    partitions
+        Topics and partition numbers.
+
+    Returns
+    -------
+    dict
+        (log start offset, log end offset, committed offset or None) by partition.
+    """
     wanted = [TopicPartition(*pair) for pair in partitions]
     admin = KafkaAdminClient(**client)
     try:
         committed = admin.list_group_offsets({group_id: None})[group_id]
-        # Commits before ends: read the other way round, a commit could seem to lie past the end.
+        # Commits before ends: in the other order, a commit could be past the end.
         starts = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST))
         ends = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
     finally:

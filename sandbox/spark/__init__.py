@@ -1,1 +1,1 @@
-"""A real Spark standalone cluster, and what makes its JVMs start faster."""
+"""A Spark standalone cluster, and an archive that makes its JVMs start faster."""

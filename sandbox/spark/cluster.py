@@ -1,8 +1,8 @@
-"""A real Spark standalone cluster: a master and workers, each a process of its own, on the loopback only.
+"""A Spark standalone cluster on the loopback interface: a master and workers, each in its own process.
 
-Its executors run a Python that has what executors are documented to have, and no evenlag. Who speaks to it
-has to know a secret, which is made anew for every cluster and stands in a settings file that only this user
-can read: no command line has it, and Spark blanks it out in its pages and event logs.
+Its executors run a Python with the documented packages and without evenlag. Clients need a secret, which is
+new for every cluster. It is in a settings file that only this user can read, never on a command line, and
+Spark redacts it in its pages and event logs.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_S: Final = 120.0
 _HOST: Final = "127.0.0.1"
-# What starts fast counts here, not what runs long.
+# A fast start matters here, not long-term throughput.
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Of the master and the workers, which only start and watch executors.
+# For the master and the workers, which only start and monitor executors.
 _DAEMON: Final = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED}
 
 
 class SparkClusterError(RuntimeError):
-    """The cluster did not start; the message ends with a log's tail."""
+    """Raised when the cluster does not start; the message ends with a log's tail."""
 
 
 class SparkCluster:
-    """A running cluster; leaving the context stops all of it and keeps its folder, logs included.
+    """A running cluster; on exit the context manager stops all of it and keeps its folder with the logs.
 
     Attributes
     ----------
@@ -74,23 +74,28 @@ class SparkCluster:
         memory: str = "1g",
         conf: Mapping[str, str] | None = None,
     ) -> Self:
-        """Start a cluster in a new folder; returns when all workers are there.
+        """Start a cluster in a new folder; returns when all workers are registered.
 
         Parameters
         ----------
         directory
             A new or empty folder; it is created.
         num_workers
-            How many workers.
+            Number of workers.
         cores, memory
             What each worker offers to executors.
         conf
-            Spark settings that win over the sandbox's own.
+            Spark settings that override the sandbox's own.
+
+        Returns
+        -------
+        SparkCluster
+            The running cluster.
 
         Raises
         ------
         SparkClusterError
-            The folder is in use, a part ended, or the workers were not there in two minutes.
+            If the folder is in use, a process exited, or a worker is not registered within two minutes.
         """
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
@@ -116,23 +121,23 @@ class SparkCluster:
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """Numbers of the workers that run, in the order in which they were started."""
+        """Numbers of the running workers, in the order in which they were started."""
         return tuple(number for number, process in self._workers.items() if process.poll() is None)
 
     def environment(self) -> dict[str, str]:
-        """Variables for a driver: where the cluster's settings are, and the executors' Python.
+        """Return variables for a driver: the cluster's settings, and the executors' Python.
 
-        The master is not among them: it stands in Airflow's connection or in ``EVENLAG_SPARK_MASTER``.
+        The master is not among them: it is in Airflow's connection or in ``EVENLAG_SPARK_MASTER``.
         """
         return {
             "SPARK_CONF_DIR": str(self.directory / "conf"),
             "SPARK_LOCAL_IP": _HOST,
-            # A name, not a path: it is found on the workers' machines, not on the driver's.
+            # A name, not a path: it is resolved on the workers' machines, not on the driver's.
             "PYSPARK_PYTHON": "python3",
         }
 
     def connection(self) -> str:
-        """Airflow's connection to this cluster, as JSON."""
+        """Return Airflow's connection to this cluster, as JSON."""
         return json.dumps(
             {
                 "conn_type": "spark",
@@ -143,7 +148,7 @@ class SparkCluster:
         )
 
     def start_worker(self) -> int:
-        """Start one more worker and return its number; it registers by itself."""
+        """Start one more worker and return its number; it registers itself."""
         number = self._next_worker
         self._next_worker += 1
         folder = self.directory / f"worker-{number}"
@@ -156,16 +161,16 @@ class SparkCluster:
         return number
 
     def kill_worker(self, number: int) -> None:
-        """Kill a worker and its executors at once, as a machine that loses its power."""
+        """Kill a worker and its executors immediately, as in a power failure."""
         kill_process(self._workers.pop(number))
 
     def wait_for_workers(self, count: int) -> None:
-        """Wait until the master counts this many living workers.
+        """Wait until the master reports this many living workers.
 
         Raises
         ------
         SparkClusterError
-            After two minutes, or when a part has ended.
+            After two minutes, or if a process exited.
         """
         deadline = time.monotonic() + _START_TIMEOUT_S
         alive = -1
@@ -178,7 +183,7 @@ class SparkCluster:
         raise SparkClusterError(f"{alive} workers instead of {count}:\n{self._tail('master')}")
 
     def state(self) -> dict[str, Any]:
-        """What the master tells of its workers and applications; empty while it does not answer."""
+        """Return what the master reports of workers and applications; empty while it does not respond."""
         try:
             with urllib.request.urlopen(f"http://{_HOST}:{self._page}/json/", timeout=10) as answer:
                 told: dict[str, Any] = json.load(answer)
@@ -191,7 +196,7 @@ class SparkCluster:
         processes = [*self._workers.values(), *filter(None, [self._master])]
         for process in processes:
             if process.poll() is None:
-                process.terminate()  # all at once: each may take seconds
+                process.terminate()  # in parallel: each may take seconds
         with ExitStack() as stack:
             for process in reversed(processes):
                 stack.callback(stop_process, process)
@@ -209,12 +214,12 @@ class SparkCluster:
         (self.directory / "events").mkdir()
         settings = {
             "spark.authenticate": "true",
-            # A standalone driver takes it from its settings only; executors get it by their environment.
+            # A standalone driver reads it only from its settings; executors get it from their environment.
             "spark.authenticate.secret": secrets.token_urlsafe(32),
-            # It would listen on a fixed port, and asks nobody for the secret.
+            # It would listen on a fixed port without authentication.
             "spark.master.rest.enabled": "false",
             "spark.executor.memory": "512m",
-            # A dead worker is forgotten after this many seconds, and the driver told.
+            # Seconds until a dead worker is removed and the driver is notified.
             "spark.worker.timeout": "15",
             "spark.executor.extraJavaOptions": _SHORT_LIVED,
             "spark.driver.extraJavaOptions": _SHORT_LIVED,
@@ -222,7 +227,7 @@ class SparkCluster:
             "spark.eventLog.compress": "false",
             "spark.eventLog.dir": (self.directory / "events").as_uri(),
             "spark.ui.enabled": "false",
-            # A few cores and small tables: 200 and 50 tasks for each would only wait for one another.
+            # A few cores and small tables: the defaults of 200 and 50 tasks would only queue.
             "spark.sql.shuffle.partitions": "4",
             "spark.databricks.delta.snapshotPartitions": "2",
         }
@@ -245,7 +250,7 @@ class SparkCluster:
             return start_process(command, log=log, env=self._environment(home))
 
     def _environment(self, spark_home: Path) -> Mapping[str, str]:
-        """What master, workers and executors see: nothing of ours, neither path nor variable."""
+        """Environment of master, workers and executors: without evenlag's paths and variables."""
         path = [str(self.executor_python.parent), str(Path(java_command()).parent), os.defpath]
         kept = {name: os.environ[name] for name in ("JAVA_HOME", "LANG", "TMPDIR") if name in os.environ}
         return (

@@ -1,7 +1,7 @@
-"""A Python for Spark's executors with what they are documented to have, and without evenlag.
+"""A Python for Spark's executors with the documented packages and without evenlag.
 
-It is a virtual environment without pip whose packages are links to those of this one, so it is there in a
-second. A job that runs on it works because its code came along, not because it lay there already.
+It is a virtual environment without pip whose packages are links to those of this one, so it is created within
+a second. A job that runs on it works because its code was shipped, not because it was installed already.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME: Final = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 def make_executor_python(folder: Path) -> Path:
-    """Make the environment in a new folder.
+    """Create the environment in a new folder.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def make_executor_python(folder: Path) -> Path:
 
 
 def _top_level_entries(distributions: tuple[str, ...]) -> list[Path]:
-    """The files and folders that distributions, and all that they need, put into site-packages."""
+    """Files and folders of distributions and of all their dependencies in site-packages."""
     entries: dict[Path, None] = {}
     seen: set[str] = set()
     pending = list(distributions)

@@ -1,11 +1,11 @@
-"""Make Spark's JVM start and warm up faster: an archive of its classes, trained once per Java and per Spark.
+"""Make Spark's JVM start faster with an archive of its classes, trained once per Java and Spark version.
 
-A JVM that submits one short job spends most of its time on loading and verifying some 17,000 classes. Java's
-class data sharing keeps them ready in a file: measured here, a session with four small Delta writes took 22 s
-of processor time instead of 33 s. A demo starts four such JVMs.
+A JVM that runs one short job spends most of its time on loading and verifying some 17,000 classes. Java's
+class data sharing keeps them ready in a file. Measured: a session with four small Delta writes took 22 s of
+processor time instead of 33 s. A demo starts four such JVMs.
 
-The archive is an optimisation only: with another Java, other jars or no file at all, Java loads classes as
-ever, and says nothing.
+The archive is only an optimization: with another Java, other jars or no file, Java silently loads the classes
+as usual.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def is_wanted() -> bool:
-    """Whether an archive may be trained: ``EVENLAG_SPARK_ARCHIVE=off`` spares a demo that runs only once."""
+    """Whether an archive may be trained: ``EVENLAG_SPARK_ARCHIVE=off`` skips it for a demo that runs once."""
     return os.environ.get(ARCHIVE_VARIABLE, "on") != "off"
 
 
 def archive_file() -> Path:
-    """Where the archive for this Java and this Spark is, or will be."""
+    """Path of the archive for this Java and this Spark, whether it exists or not."""
     version = subprocess.run([java_command(), "-version"], capture_output=True, text=True, check=False).stderr
     spec = importlib.util.find_spec("pyspark")
     jars = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
@@ -53,15 +53,15 @@ def archive_file() -> Path:
 
 
 def submit_environment(folder: Path) -> dict[str, str]:
-    """Variables that make any spark-submit on this machine embedded, quiet and, with an archive, fast.
+    """Return variables that make spark-submit on this machine embedded, quiet and, with an archive, fast.
 
-    What belongs to the machine stands beside Spark, not in the DAG: the DAG knows no master. A conf folder
-    would do as well, but on the class path it shuts class data sharing out.
+    Machine settings belong to Spark's environment, not to the DAG, which knows no master. A conf folder would
+    work as well, but on the class path it disables class data sharing.
 
     Parameters
     ----------
     folder
-        Where the settings of its log go.
+        Folder for its log settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log_settings = folder / "spark-log4j2.properties"
@@ -72,9 +72,23 @@ def submit_environment(folder: Path) -> dict[str, str]:
 
 
 def train(policy: Path, cluster: str, folder: Path) -> bool:
-    """Make the archive from two cycles of the real jobs against a cluster, on a lake that is thrown away.
+    """Train the archive with two cycles of the real jobs against a cluster, on a temporary lake.
 
-    Nothing is published. Returns whether the archive is there afterwards; without it all is only slower.
+    Nothing is published.
+
+    Parameters
+    ----------
+    policy
+        The policy file.
+    cluster
+        The cluster's name in it.
+    folder
+        Folder for the temporary lake and the logs.
+
+    Returns
+    -------
+    bool
+        Whether the archive exists now; without it, JVMs only start slower.
     """
     archive = archive_file()
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +109,7 @@ def train(policy: Path, cluster: str, folder: Path) -> bool:
             stop_process(process)
     if process.returncode != 0 or not fresh.is_file():
         return False
-    # Beside its place first: the demo's folder may be on another disk, and half a file must not be found.
+    # Copy and rename: the demo's folder may be on another disk, and no partial file may be found.
     beside = archive.with_suffix(".new")
     shutil.move(fresh, beside)
     beside.replace(archive)
@@ -106,10 +120,10 @@ def _environment(options: list[str]) -> dict[str, str]:
     settings = [f"-D{name}={value}" for name, value in EMBEDDED_CONF.items() if name != _JVM_OPTIONS]
     return {
         "SPARK_SUBMIT_OPTS": " ".join([EMBEDDED_CONF.get(_JVM_OPTIONS, ""), *options, *settings]),
-        # On the JVM's own class path Delta's classes get into the archive too.
+        # On the JVM's own class path, Delta's classes are archived, too.
         "SPARK_DIST_CLASSPATH": os.pathsep.join(str(path) for path in spark_jars()),
         "SPARK_DRIVER_MEMORY": "1g",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        # The driver's; what executors run is theirs to say.
+        # For the driver; executors have their own setting.
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

@@ -15,7 +15,7 @@ _JVM_END_TIMEOUT_S: Final = 120
 
 
 def main(argv: list[str]) -> None:
-    """Run two cycles in one session; the JVM writes the archive when it ends."""
+    """Run two cycles in one session; the JVM writes the archive at its exit."""
     policy, cluster = argv
     loaded = load_policy(policy)
     spark = build_session("evenlag training")
@@ -23,9 +23,9 @@ def main(argv: list[str]) -> None:
         slot = datetime.now(UTC)
         run_observe(spark, loaded, cluster, slot, f"training-{number}")
         run_decide(spark, loaded, cluster, slot, f"training-{number}")
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # the JVM's process is told nowhere else
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # only it has the JVM's process
     spark.stop()
-    # It writes the archive when it ends, and that takes longer than ours would wait for it.
+    # The JVM writes the archive at its exit: wait for it longer than PySpark would.
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(_JVM_END_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Compare every number that the commands show of a lake with what the lake holds."""
+"""Compares every number that the commands show with the content of the lake."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTS: Final[tuple[Part, ...]] = (
     ("lake status", check_tables),
     ("table lag", check_lag_table),
 )
-# These answer from the audit's tables: a lake that was not audited has none.
+# These need the audit's tables: a lake that was not audited has none.
 AUDIT_PARTS: Final[tuple[Part, ...]] = (
     ("audit owner", check_owners),
     ("audit diff", check_diff),
@@ -46,18 +46,23 @@ AUDIT_PARTS: Final[tuple[Part, ...]] = (
 
 
 def check_lake(lake: Path, run: Runner, folder: Path, *, clusters: Sequence[str] | None = None) -> Checks:
-    """Ask all commands about a lake and compare their answers.
+    """Run all commands on a lake and compare their output.
 
     Parameters
     ----------
     lake
-        The root of the lake; only read.
+        The root of the lake; read only.
     run
-        Runs the command; its tables must be wide enough that no cell is broken into lines.
+        Runs the command; its output must be wide enough for unwrapped cells.
     folder
         For exported files and pages.
     clusters
-        These clusters; all of the lake when not given.
+        Clusters to check; None: all of the lake.
+
+    Returns
+    -------
+    Checks
+        The comparisons.
     """
     checks = Checks()
     for cluster in clusters if clusters is not None else clusters_of(lake):
@@ -67,13 +72,21 @@ def check_lake(lake: Path, run: Runner, folder: Path, *, clusters: Sequence[str]
 
 
 def check_cluster(session: Session) -> None:
-    """Compare all answers about one cluster."""
+    """Compare all output about one cluster."""
     for part in (*PARTS, *AUDIT_PARTS):
         check_part(session, part)
 
 
 def check_part(session: Session, part: Part) -> None:
-    """Compare one command's answers."""
+    """Compare the output of one command.
+
+    Parameters
+    ----------
+    session
+        The cluster and the command.
+    part
+        The comparison.
+    """
     if part in AUDIT_PARTS and not session.rows.rows("audited_snapshots"):
         session.fails("audit churn", exit_code=4)
         return
@@ -81,12 +94,12 @@ def check_part(session: Session, part: Part) -> None:
 
 
 def clusters_of(lake: Path) -> list[str]:
-    """The clusters that a lake has snapshots of."""
+    """Return the clusters with snapshots in a lake."""
     return sorted({row["cluster"] for row in read_rows(lake, "snapshots")})
 
 
 def summary(checks: Checks) -> str:
-    """One line on what was compared."""
+    """Return one line about the comparisons."""
     count, commands = checks.num_compared.total(), len({name.split(" --")[0] for name in checks.num_compared})
     told = f"{count:,} values of {commands} commands compared with the lake"
     if not checks.differences:

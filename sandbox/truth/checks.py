@@ -1,4 +1,4 @@
-"""Count and compare values: what a command showed against what the lake holds."""
+"""Compares and counts values: the output of a command against the content of the lake."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# Of a float that was summed in another order.
+# For floats that were summed in another order.
 RELATIVE_TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What one call of the command gave: its exit code, standard output and standard error."""
+    """The result of one command: its exit code, standard output and standard error."""
 
     exit_code: int
     stdout: str
@@ -28,7 +28,7 @@ Runner = Callable[[Sequence[str]], CommandResult]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A value that is shown otherwise than the lake has it."""
+    """A value that a command shows differently from the lake."""
 
     command: str
     value: str
@@ -41,21 +41,29 @@ class Difference:
 
 @dataclass(slots=True)
 class Checks:
-    """All comparisons of one lake.
+    """All comparisons for one lake.
 
     Attributes
     ----------
     differences
         Values that differ.
     num_compared
-        Compared values by command.
+        Number of compared values by command.
     """
 
     differences: list[Difference] = field(default_factory=list)
     num_compared: Counter[str] = field(default_factory=Counter)
 
     def same(self, command: str, value: str, shown: Any, expected: Any) -> None:
-        """Compare two values, nested ones leaf by leaf; floats by :data:`RELATIVE_TOLERANCE`."""
+        """Compare two values, nested ones leaf by leaf; floats with :data:`RELATIVE_TOLERANCE`.
+
+        Parameters
+        ----------
+        command, value
+            Command, and description of the value.
+        shown, expected
+            Value that the command shows, and value from the lake.
+        """
         if isinstance(expected, Mapping) and isinstance(shown, Mapping):
             for key in sorted({*expected, *shown}, key=str):
                 self.same(command, f"{value}.{key}", shown.get(key, MISSING), expected.get(key, MISSING))
@@ -70,13 +78,21 @@ class Checks:
             self.differences.append(Difference(command, value, shown, expected))
 
     def has(self, command: str, value: str, found: Any) -> bool:
-        """Compare that something is there at all; whether it is."""
+        """Return whether something exists, and record a difference if it does not.
+
+        Parameters
+        ----------
+        command, value
+            Command, and description of the value.
+        found
+            Truthy if it exists.
+        """
         self.same(command, value, bool(found), True)  # the expected value
         return bool(found)
 
 
 class _Missing:
-    """A key that one side lacks; unlike None, which both sides may have."""
+    """A missing key; unlike None, which can be a value on both sides."""
 
     def __repr__(self) -> str:
         return "<missing>"
@@ -86,12 +102,12 @@ MISSING: Final = _Missing()
 
 
 def parse_json_strictly(text: str) -> Any:
-    """Parse JSON as RFC 8259 has it.
+    """Parse JSON according to RFC 8259.
 
     Raises
     ------
     ValueError
-        For ``NaN``, ``Infinity`` and ``-Infinity``, which Python's parser accepts, and for a repeated key.
+        For ``NaN``, ``Infinity`` and ``-Infinity``, which Python's parser accepts, and for a duplicate key.
     """
     return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
 

@@ -1,7 +1,7 @@
-"""An independent reader of Delta tables: the log's JSON and checkpoints, then whole Parquet files.
+"""An independent reader of Delta tables: the log's JSON and checkpoints, then complete Parquet files.
 
-It uses no statistics and no filter, so it loses no row to either. Tables of reader version 1 only: no
-deletion vectors, no column mapping. Source: "Delta Transaction Log Protocol", which Delta publishes.
+It uses no statistics and no filters, so neither can make it lose a row. It reads tables of reader version 1
+only: no deletion vectors, no column mapping. Source: "Delta Transaction Log Protocol", published by Delta.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG_FOLDER: Final = "_delta_log"
-# Of Delta's file name for version 0: twenty digits.
+# Delta's file name for version 0 has twenty digits.
 _VERSION_DIGITS: Final = 20
 
 
@@ -48,7 +48,7 @@ def live_files(folder: Path) -> list[LiveFile]:
     Raises
     ------
     FileNotFoundError
-        When the folder has no log.
+        If the folder has no log.
     """
     live: dict[str, dict[str, Any]] = {}
     for action in _actions(folder / LOG_FOLDER):
@@ -65,9 +65,16 @@ def live_files(folder: Path) -> list[LiveFile]:
 
 
 def read_arrow(lake: Path, table: str) -> pa.Table:
-    """Read a whole table; a table that does not exist has no rows and no columns.
+    """Return all rows of a table; a table that does not exist has no rows and no columns.
 
     Columns that a file lacks are null; ``day`` is a date, all other partition columns are strings.
+
+    Parameters
+    ----------
+    lake
+        The root of the lake.
+    table
+        Name of the table.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -81,7 +88,7 @@ def read_arrow(lake: Path, table: str) -> pa.Table:
         for name, text in file.partition_values.items():
             value = _partition_value(name, text)
             kind = pa.date32() if name == "day" else pa.string()
-            if name in part.column_names:  # Spark repeats it in the file, deltalake does not
+            if name in part.column_names:  # Spark writes it into the file, too; deltalake does not
                 part = part.drop_columns([name])
             part = part.append_column(name, pa.array([value] * part.num_rows, kind))
         parts.append(part)
@@ -89,13 +96,21 @@ def read_arrow(lake: Path, table: str) -> pa.Table:
 
 
 def read_rows(lake: Path, table: str) -> list[dict[str, Any]]:
-    """Read a whole table as one dict per row; timestamps are aware and in UTC."""
+    """Return all rows of a table as dicts; timestamps are aware and in UTC.
+
+    Parameters
+    ----------
+    lake
+        The root of the lake.
+    table
+        Name of the table.
+    """
     rows: list[dict[str, Any]] = read_arrow(lake, table).to_pylist()
     return [{name: _in_utc(value) for name, value in row.items()} for row in rows]
 
 
 def _actions(log: Path) -> Iterator[dict[str, Any]]:
-    """Yield all actions in order: those of the last checkpoint, then of each commit after it."""
+    """Yield all actions in order: those of the last checkpoint, then those of each later commit."""
     import pyarrow.parquet as pq
 
     if not log.is_dir():

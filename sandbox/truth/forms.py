@@ -1,4 +1,4 @@
-"""How a person reads numbers, durations, shares and moments: written here once more, by their description."""
+"""Formats of numbers, durations, shares and times: a second implementation of their description."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ _TURNING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "F
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
-    """A number with separators of thousands; a dash for what is not known."""
+    """Return a number with thousands separators; a dash if unknown.
+
+    Parameters
+    ----------
+    value
+        The number; None: unknown.
+    digits
+        Number of decimals.
+    """
     return UNKNOWN if value is None else format(value, f",.{digits}f")
 
 
 def percent(share: float | None) -> str:
-    """A share as per cent with one digit."""
+    """Format a share as a percentage with one decimal."""
     return UNKNOWN if share is None else format(share * 100, ".1f") + " %"
 
 
 def duration(milliseconds: float | None) -> str:
-    """A duration in its largest unit and the one below it; the second only when it is not 0."""
+    """Format a duration in its two largest units; the smaller one only if it is not 0."""
     if milliseconds is None:
         return UNKNOWN
     minutes, seconds = divmod(int(milliseconds // 1000), 60)
@@ -35,17 +43,23 @@ def duration(milliseconds: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """A moment in UTC to the second, as the command prints it."""
+    """Format a time in UTC to the second, as commands print it."""
     return UNKNOWN if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") + "Z"
 
 
 def page_moment(value: datetime) -> str:
-    """A moment in UTC to the second, as the page shows it."""
+    """Format a time in UTC to the second, as the page shows it."""
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def between(early: datetime | None, late: datetime | None) -> str:
-    """A moment that lies between two others; the date once where it is the same."""
+    """Return a time between two others as text; the date appears once if it is the same.
+
+    Parameters
+    ----------
+    early, late
+        The bounds; None: unknown.
+    """
     if early is None or late is None:
         known, side = (late, "before") if early is None else (early, "later")
         return UNKNOWN if known is None else f"{moment(known)} or {side}"
@@ -55,7 +69,7 @@ def between(early: datetime | None, late: datetime | None) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """A value as JSON has it: moments as ISO 8601 in UTC, days as ISO 8601."""
+    """Return a value as in JSON: times as ISO 8601 in UTC, days as ISO 8601."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, date):
@@ -68,14 +82,14 @@ def as_json(value: Any) -> Any:
 
 
 def as_printed(value: Any) -> Any:
-    """A text, or texts in lists, with what a terminal would obey written as in a literal of Python."""
+    """Escape terminal control characters as in a Python literal, in a text or in lists of texts."""
     if isinstance(value, str):
         return "".join(_visible(character) for character in value).strip()
     return [as_printed(each) for each in value] if isinstance(value, list) else value
 
 
 def _visible(character: str) -> str:
-    # Controls, ends of lines and paragraphs, and what turns the direction of text around.
+    # Control characters, line and paragraph separators, and bidirectional formatting characters.
     is_turning = unicodedata.bidirectional(character) in _TURNING or character in "\u200e\u200f"
     if is_turning or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
         return character.encode("unicode_escape").decode("ascii")

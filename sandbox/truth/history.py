@@ -1,4 +1,4 @@
-"""Who owned what at each snapshot, from the rows of ``members`` and ``offsets`` alone."""
+"""Partition ownership in each snapshot, from the rows of ``members`` and ``offsets`` only."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _OF_A_MEMBER: Final = (
     "member_id", "group_instance_id", "client_id", "client_host", "subscription", "assignment",
 )  # fmt: skip
 
-# topic, topic id, number
+# topic, topic id, partition number
 Partition = tuple[str, str | None, int]
 
 
 @dataclass(slots=True)
 class GroupState:
-    """A group as one snapshot shows it.
+    """A group in one snapshot.
 
     Attributes
     ----------
@@ -43,9 +43,9 @@ class GroupState:
     topics
         Topic id and number of partitions by topic.
     is_known
-        Whether it shows who owns what.
+        Whether its ownership is known.
     cells
-        By partition what is known of it: a row an owner, or one that says that there is none.
+        Rows by partition: one per owner, or one for a partition without an owner.
     """
 
     head: Row
@@ -57,20 +57,20 @@ class GroupState:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """All that a snapshot shows of the group, without its moments."""
+        """Everything about the group in a snapshot, except the times."""
         members = [self.members[name] for name in sorted(self.members)]
         return (self.head, self.is_known, members, sorted(self.topics.items()))
 
 
 class History:
-    """The snapshots that an answer rests on, and the states of groups in them.
+    """The snapshots of an answer, and the states of groups in them.
 
     Parameters
     ----------
     rows
         The cluster.
     since, until
-        The moments asked for: whole UTC days are read, from that of the last snapshot before them to that
+        The requested times. Whole UTC days are read, from the day of the last snapshot before them to the day
         of the first one after them.
     """
 
@@ -94,14 +94,14 @@ class History:
 
     @property
     def groups(self) -> list[str]:
-        """Groups that any of the snapshots lists."""
+        """Groups in any of the snapshots."""
         ids = {row["snapshot_id"] for row in self.snapshots}
         return sorted(
             g for g, rows in self._members.items() if any(row["snapshot_id"] in ids for row in rows)
         )
 
     def states(self, group_id: str) -> dict[int, GroupState]:
-        """The group by the place of the snapshot; none where it is not listed."""
+        """Return the states of a group by index of the snapshot; none where it is not listed."""
         if group_id not in self._states:
             self._states[group_id] = self._read(group_id)
         return self._states[group_id]
@@ -167,7 +167,7 @@ def _state(rows: Sequence[Row]) -> GroupState:
 
 
 def owner_key(member: Row) -> str:
-    """How a hint names a member."""
+    """Return the key of a member in hints."""
     instance = member["group_instance_id"]
     return f"m:{member['member_id']}" if instance is None else f"i:{instance}"
 
@@ -203,7 +203,7 @@ def _cell(state: str, reason: str | None, num_owners: int, member: Row | None = 
 
 
 def _add_blanks(states: dict[int, GroupState], places: Sequence[int]) -> None:
-    """A group that shows no owners keeps the partitions that it had before and has after, of the day."""
+    """Add the partitions of the nearest snapshots before and after to states without known owners."""
     shown = [place for place in places if states[place].is_known and states[place].members]
     for place in places:
         if place in shown:
@@ -224,14 +224,22 @@ def _add_blanks(states: dict[int, GroupState], places: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Snapshots one after another, by their places, that show the same."""
+    """Consecutive snapshots with the same content, by index."""
 
     first: int
     last: int
 
 
 def runs(places: Sequence[int], content: dict[int, Any]) -> list[Run]:
-    """Join places that follow on each other and have the same content."""
+    """Return the runs of consecutive indices with the same content.
+
+    Parameters
+    ----------
+    places
+        Indices of snapshots, ascending.
+    content
+        Content by index.
+    """
     found: list[Run] = []
     for place in sorted(places):
         last = found[-1] if found else None
@@ -243,7 +251,15 @@ def runs(places: Sequence[int], content: dict[int, Any]) -> list[Run]:
 
 
 def bounds(history: History, states: dict[int, GroupState], run: Run) -> Row:
-    """The moments of a run and of the snapshots beside it, as the tables' page describes them."""
+    """Return the times of a run and of the snapshots next to it, as the tables' page describes them.
+
+    Parameters
+    ----------
+    history, states
+        The snapshots, and the group's states by index.
+    run
+        A run of them.
+    """
     snapshots = history.snapshots
     row: Row = {}
     for edge, place, step, clock in (

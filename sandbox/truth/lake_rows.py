@@ -1,4 +1,4 @@
-"""A cluster's rows of a lake as they were written, for computing what a command has to answer."""
+"""A cluster's rows of a lake as they were written, to compute the expected output of commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LakeRows:
         self._tables: dict[str, list[Row]] = {}
 
     def rows(self, table: str) -> list[Row]:
-        """All rows of a table that are the cluster's."""
+        """Return all rows of a table for the cluster."""
         if table not in self._tables:
             self._tables[table] = [
                 row for row in read_rows(self.lake, table) if row["cluster"] == self.cluster
@@ -38,11 +38,32 @@ class LakeRows:
         return self._tables[table]
 
     def where(self, table: str, **values: Any) -> list[Row]:
-        """Rows of a table whose columns have these values."""
+        """Return the rows of a table with these values.
+
+        Parameters
+        ----------
+        table
+            Name of the table.
+        values
+            Values by column.
+        """
         return [row for row in self.rows(table) if all(row[name] == value for name, value in values.items())]
 
     def one(self, table: str, **values: Any) -> Row | None:
-        """The row of a table whose columns have these values; None when there is none."""
+        """Return the row of a table with these values; None if there is none.
+
+        Parameters
+        ----------
+        table
+            Name of the table.
+        values
+            Values by column.
+
+        Raises
+        ------
+        ValueError
+            If there are several.
+        """
         found = self.where(table, **values)
         if len(found) > 1:
             raise ValueError(f"{table} has {len(found)} rows with {values}")
@@ -60,7 +81,7 @@ class LakeRows:
 
     @cached_property
     def events(self) -> list[Row]:
-        """What happened to plans, whoever wrote it."""
+        """Events of plans, from all writers."""
         return [*self.rows("plan_events"), *self.rows("control_events")]
 
     @cached_property
@@ -73,13 +94,29 @@ class LakeRows:
         return by(self.rows("lag"), "snapshot_id")
 
     def lag_of(self, snapshot_id: str, group_id: str | None = None) -> list[Row]:
-        """Lag of a snapshot, of all its groups or of one."""
+        """Return the lag rows of a snapshot.
+
+        Parameters
+        ----------
+        snapshot_id
+            The snapshot.
+        group_id
+            The group; None: all groups.
+        """
         rows = self._lag_by_snapshot.get(snapshot_id, [])
         return [row for row in rows if group_id is None or row["group_id"] == group_id]
 
 
 def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
-    """Rows by the values of columns: by the value itself where it is one column."""
+    """Group rows by the values of columns; the key of a single column is the value itself.
+
+    Parameters
+    ----------
+    rows
+        The rows.
+    names
+        The columns.
+    """
     found: dict[Any, list[Row]] = {}
     for row in rows:
         key = row[names[0]] if len(names) == 1 else tuple(row[name] for name in names)
@@ -88,12 +125,28 @@ def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
 
 
 def known_sum(rows: Iterable[Row], name: str = "lag_records") -> int | None:
-    """The sum of what is known; None when nothing is."""
+    """Return the sum of the known values; None if none is known.
+
+    Parameters
+    ----------
+    rows
+        The rows.
+    name
+        The column.
+    """
     known = [row[name] for row in rows if row[name] is not None]
     return sum(known) if known else None
 
 
 def largest(values: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Any:
-    """The largest of what is known; None when nothing is."""
+    """Return the largest known value; None if none is known.
+
+    Parameters
+    ----------
+    values
+        The values; None: unknown.
+    key
+        As for :func:`max`.
+    """
     known = [value for value in values if value is not None]
     return max(known, key=key) if known else None

@@ -1,4 +1,4 @@
-"""Read the report's page: its tables, headline, captions, notes, legends and moments."""
+"""Parses the report's page: its tables, headline, captions, notes, legends and times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT: Final = frozenset(
 
 @dataclass(slots=True)
 class PageTable:
-    """A table of the page, as texts."""
+    """A table of the page, as text."""
 
     caption: str = ""
     columns: list[str] = field(default_factory=list)
@@ -23,22 +23,22 @@ class PageTable:
 
 @dataclass(slots=True)
 class ReportPage:
-    """What the page shows.
+    """Content of the page.
 
     Attributes
     ----------
     title
         Its heading.
     headline
-        The large numbers, each with what it counts.
+        The large numbers, each with its label.
     tables
         By caption.
     captions, notes, summaries
-        Texts below pictures, remarks, and headings of what is folded away.
+        Captions of charts, remarks, and headings of collapsed sections.
     labels
-        What the pictures say to who does not see them.
+        Text alternatives of the charts.
     times
-        Moments: the machine's form and what a person reads.
+        Times, both machine-readable and as displayed.
     period
         The line below the heading.
     """
@@ -55,7 +55,7 @@ class ReportPage:
 
 
 def parse_page(html: str) -> ReportPage:
-    """Read a page."""
+    """Return the content of a page."""
     parser = _Parser()
     parser.feed(html)
     parser.close()
@@ -151,7 +151,7 @@ class _Parser(HTMLParser):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a picture: its colour's variable, its edges in the picture's units, and whether it is pale."""
+    """A bar of a chart: the variable of its color, its edges in chart units, and whether it is pale."""
 
     colour: str
     left: float
@@ -170,12 +170,12 @@ _PATCH: Final = re.compile(
 
 
 def pictures(html: str) -> list[str]:
-    """The wide pictures of a page, as SVG."""
+    """Return the wide charts of a page, as SVG."""
     return _FIGURE.findall(html)
 
 
 def bars(svg: str) -> list[Bar]:
-    """The bars of a picture in the order in which they were drawn."""
+    """Return the bars of a chart, in drawing order."""
     found = []
     for match in _PATCH.finditer(svg):
         values = [float(text) for text in match.groups()[:8]]

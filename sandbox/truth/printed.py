@@ -1,4 +1,4 @@
-"""Read the tables that the command prints: what a person sees, as cells of text."""
+"""Parses the tables that the command prints into cells of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PrintedTable:
     columns
         Its headings.
     rows
-        Cells without the space around them; a cell of several lines has them joined by line ends.
+        Cells without surrounding space; the lines of a multi-line cell are joined by line ends.
     """
 
     title: str = ""
@@ -26,16 +26,16 @@ class PrintedTable:
     caption: str = ""
 
     def column(self, name: str) -> list[str]:
-        """The cells of a column."""
+        """Return the cells of a column."""
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
 
 def parse_tables(text: str) -> list[PrintedTable]:
-    """Find all tables in what a command printed, wide enough that no cell is broken.
+    """Find all tables in printed output that is wide enough for unwrapped cells.
 
-    A table's title is the line above it, its caption the line below it; a line between two tables is taken
-    for the title of the second one when the first one's last line is not directly above it.
+    A table's title is the line above it, its caption the line below it. A line between two tables is
+    the title of the second one if it is not directly below the last line of the first one.
     """
     tables: list[PrintedTable] = []
     above = ""
@@ -61,7 +61,7 @@ def parse_tables(text: str) -> list[PrintedTable]:
 
 
 def _with_titles(tables: list[PrintedTable]) -> list[PrintedTable]:
-    """A title was taken for the end of the caption of the table above."""
+    """Correct titles that were parsed as the end of the previous table's caption."""
     for table, below in itertools.pairwise(tables):
         if below.title and table.caption.endswith(below.title):
             table.caption = table.caption[: -len(below.title)].strip()
@@ -73,7 +73,7 @@ def _cells(line: str, bar: str) -> list[str]:
 
 
 def _add(table: PrintedTable, cells: list[str]) -> None:
-    """Add a row, or go on with the last one: what goes on has nothing in its first column."""
+    """Add a row, or extend the last one: a continuation line has nothing in its first column."""
     if len(cells) != len(table.columns):
         raise ValueError(f"{len(cells)} cells below {len(table.columns)} headings: {cells}")
     if table.rows and not cells[0] and table.columns[0] and any(cells):

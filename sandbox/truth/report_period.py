@@ -1,4 +1,4 @@
-"""A group's period as a report has to know it: what was known at its end, and nothing later."""
+"""A group's period in a report: what was known at its end, and nothing later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandbox.truth.lake_rows import LakeRows, Row
 
 _OUTCOMES: Final = frozenset({"APPLIED", "IGNORED", "EXPIRED"})
-# Who reports what became of a hint: it cannot be known before the snapshot that shows it has ended.
+# The actor that reports outcomes: they are known only after the snapshot that shows them has ended.
 _OBSERVER: Final = "observer"
 
 
@@ -25,11 +25,11 @@ class Period:
     Attributes
     ----------
     end
-        The moment asked for; None: all that is known.
+        The requested end; None: the newest slot.
     snapshots
         Its finished snapshots by slot.
     events
-        What had happened to the group's plans by its end, oldest first, each when it was seen.
+        Events of the group's plans up to its end, oldest first, each at the time when it was seen.
     plans
         The plans made from its snapshots, as they were at its end, newest first.
     """
@@ -53,27 +53,39 @@ class Period:
 
     @property
     def finished_at(self) -> datetime:
-        """When the last one ended."""
+        """When the last snapshot ended."""
         ends: list[datetime] = [row["finished_at"] for row in self.snapshots]
         return max(ends)
 
     def of_group(self, table: str) -> list[Row]:
-        """Rows of a table that are of the group and of the period's snapshots."""
+        """Return the rows of a table for the group and the period's snapshots."""
         rows = self.rows.where(table, group_id=self.group_id)
         return [row for row in rows if row["snapshot_id"] in self.ids]
 
     def in_days(self, table: str) -> list[Row]:
-        """Rows of a table that are of the group and of the days that the period touches."""
+        """Return the rows of a table for the group and the days of the period."""
         first, last = self.snapshots[0]["slot"].date(), self.newest["slot"].date()
         return [row for row in self.rows.where(table, group_id=self.group_id) if first <= row["day"] <= last]
 
     def snapshot(self, snapshot_id: str) -> Row:
-        """One of the snapshots."""
+        """Return a snapshot by id."""
         return next(row for row in self.snapshots if row["snapshot_id"] == snapshot_id)
 
 
 def read_period(rows: LakeRows, group_id: str, hours: float, end: datetime | None = None) -> Period | None:
-    """The snapshots of so many hours up to a moment, or to the newest slot; None when there is none."""
+    """Return the snapshots of a number of hours up to a time or the newest slot; None if there are none.
+
+    Parameters
+    ----------
+    rows
+        The cluster.
+    group_id
+        The group.
+    hours
+        Length of the period in hours.
+    end
+        Its end; None: the newest slot.
+    """
     last = rows.snapshots[-1]["slot"] if end is None else end
     known = [row for row in rows.snapshots if end is None or row["finished_at"] <= end]
     snapshots = [row for row in known if last - timedelta(hours=hours) <= row["slot"] <= last]
@@ -112,7 +124,7 @@ def _events(rows: LakeRows, group_id: str, end: datetime | None) -> list[Row]:
 
 
 def member_names(period: Period) -> dict[str, str]:
-    """How members are called: by instance id, else client id, else member id; never two alike."""
+    """Return display names of members: instance id, else client id, else member id; all unique."""
     members = [row for row in period.in_days("members") if row["member_id"] is not None]
     sharing: dict[str, set[str]] = {}
     for row in members:

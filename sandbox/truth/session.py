@@ -1,4 +1,4 @@
-"""Ask a command about a lake: as JSON, as a person sees it, and as exported files."""
+"""Runs commands on a lake and reads their JSON, their printed tables and their exported files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from sandbox.truth.printed import PrintedTable
 
 EXPORTS: Final = ("json", "csv", "parquet")
-# So many rows are shown: all of a recorded lake.
+# Number of rows to show: more than a recorded lake has.
 _ALL: Final = ("--limit", "100000")
 _WITHOUT_LIMIT: Final = frozenset({"compare", "lake", "report", "policy"})
 
 
 class Session:
-    """One cluster of a lake, and the command to ask.
+    """One cluster of a lake, and the command to run.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Session:
     run
         Runs the command.
     checks
-        Where comparisons go.
+        Receives the comparisons.
     folder
         For exported files and pages.
     """
@@ -45,39 +45,71 @@ class Session:
         self._known: set[str] = set()
 
     def is_first(self, command: str) -> bool:
-        """Whether it is asked for the first time of a command: files are compared once."""
+        """Return whether this is the first call for a command: exports are compared once."""
         if command in self._known:
             return False
         self._known.add(command)
         return True
 
     def same(self, command: str, value: str, shown: Any, expected: Any) -> None:
-        """Compare a value; moments as JSON has them, what is printed without control characters."""
+        """Compare a value: times as JSON has them, printed text without control characters.
+
+        Parameters
+        ----------
+        command, value
+            Command, and description of the value.
+        shown, expected
+            Value that the command shows, and value from the lake.
+        """
         wanted = as_json(expected)
         self.checks.same(command, value, shown, as_printed(wanted) if "printed" in value else wanted)
 
     def ask(self, command: str, *arguments: str) -> Any:
-        """What the command answers in JSON; None, and a difference, when it fails."""
+        """Return the JSON output of a command; None, and a difference, if it fails."""
         told = self._invoke(command, (*arguments, "--json"), exit_code=0)
         return None if told is None else parse_json_strictly(told)
 
     def printed(
         self, command: str, *arguments: str, is_whole: bool = False
     ) -> tuple[list[PrintedTable], str]:
-        """What the command prints: its tables, and the whole text; `is_whole`: it has no limit to lift."""
+        """Return the printed tables of a command, and its complete output.
+
+        Parameters
+        ----------
+        command, arguments
+            Command line.
+        is_whole
+            Whether the command has no row limit to raise.
+        """
         limit = () if is_whole else self._limit(command)
         told = self._invoke(command, (*arguments, *limit), exit_code=0) or ""
         return parse_tables(told), told
 
     def fails(self, command: str, *arguments: str, exit_code: int) -> None:
-        """Compare the exit code of a question that has no answer."""
+        """Compare the exit code of a command that must fail.
+
+        Parameters
+        ----------
+        command, arguments
+            Command line.
+        exit_code
+            Expected exit code.
+        """
         self._invoke(command, arguments, exit_code=exit_code)
 
     def exported(self, command: str, *arguments: str, suffix: str) -> list[Row] | None:
-        """Rows that the command writes to a file, as JSON's types; None when it fails."""
+        """Return the rows that a command exports, with the types of JSON; None if it fails.
+
+        Parameters
+        ----------
+        command, arguments
+            Command line.
+        suffix
+            Format: ``json``, ``csv`` or ``parquet``.
+        """
         path = self.folder / f"export.{suffix}"
         path.unlink(missing_ok=True)
-        # What it answers besides has been compared already.
+        # Its standard output has been compared already.
         if self._invoke(command, (*arguments, "--export", str(path), "--json"), exit_code=0) is None:
             return None
         return _READERS[suffix](path.read_bytes())
@@ -86,7 +118,7 @@ class Session:
         return () if command.split(maxsplit=1)[0] in _WITHOUT_LIMIT else _ALL
 
     def _invoke(self, command: str, arguments: Sequence[str], *, exit_code: int) -> str | None:
-        """Standard output, or None when the exit code is another."""
+        """Standard output; None if the exit code is another one."""
         where = ("--lake", str(self.rows.lake), "--cluster", self.rows.cluster)
         done = self._run((*command.split(), *arguments, *where))
         name = f"exit code of {' '.join(arguments)}"
@@ -97,10 +129,20 @@ class Session:
 def compare_exports(
     session: Session, command: str, arguments: Sequence[str], expected: Sequence[Row]
 ) -> None:
-    """Compare what a command writes to files of each kind with the rows that it has to write."""
-    # A column has one type: a whole number among fractions is written as a fraction.
+    """Compare the exported files of each format with the expected rows.
+
+    Parameters
+    ----------
+    session
+        The cluster and the command.
+    command, arguments
+        Command line.
+    expected
+        Expected rows.
+    """
+    # A column has one type: an integer in a column of floats is written as a float.
     fractions = {name for row in expected for name, value in row.items() if isinstance(value, float)}
-    # What a row lacks is null.
+    # Missing values are null.
     names = dict.fromkeys(name for row in expected for name in row)
     rows = [{name: _in_column(row.get(name), name in fractions) for name in names} for row in expected]
     for suffix in EXPORTS:
@@ -113,11 +155,11 @@ def compare_exports(
         session.checks.same(f"{command} --export .{suffix}", " ".join(arguments), shown, wanted)
 
 
-def _in_column(value: Any, is_fraction: bool) -> Any:  # of the column
+def _in_column(value: Any, is_fraction: bool) -> Any:  # whether the column has floats
     return float(value) if is_fraction and value is not None else value
 
 
-def _number(cell: str, is_fraction: bool) -> Any:  # of the column
+def _number(cell: str, is_fraction: bool) -> Any:  # whether the column has floats
     return float(cell) if is_fraction and cell else cell
 
 
@@ -150,7 +192,7 @@ def _csv_cell(value: Any) -> str | float:
     if isinstance(value, float):
         return value
     if isinstance(value, str):
-        # A spreadsheet would take it for a formula.
+        # A spreadsheet would interpret it as a formula.
         return f"'{value}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
     return json.dumps(value, ensure_ascii=False)
 

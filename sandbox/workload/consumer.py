@@ -1,7 +1,7 @@
 """A consumer with a limited speed that logs all it does: ``python -m sandbox.workload.consumer SPEC.json``.
 
-It commits only what it has processed, after every batch and once more for partitions that are taken from
-it, so a planned move neither loses nor repeats a record. SIGTERM ends it in order.
+It commits only processed records, after every batch and again for revoked partitions, so a planned move
+neither loses nor repeats a record. SIGTERM ends it cleanly.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ _KAFKA_ASSIGNORS = {"cooperative-sticky": CooperativeStickyAssignor, "range": Ra
 
 @dataclass(frozen=True)
 class ConsumerSpec:
-    """What one consumer process does.
+    """Configuration of one consumer process.
 
     Attributes
     ----------
     name
-        Names the process in the logs; also its client id.
+        Name of the process in the logs; also its client id.
     client
-        How to connect, as keyword arguments of kafka-python's clients (secrets too: so the file that
-        carries it is the user's own, and nothing stands on a command line).
+        Connection settings, as keyword arguments of kafka-python's clients. They include secrets: so the
+        specification is in a file that only its owner can read, not on a command line.
     topics, group_id
-        What it consumes, as whom.
+        Subscription and group.
     log_file
-        Where its journal goes; several runs append to it.
+        Path of its journal; several runs append to it.
     records_per_s
-        Its speed.
+        Its processing rate.
     instance_id
-        Static membership, None without.
+        ``group.instance.id`` of a static member; None: a dynamic member.
     protocol
-        ``classic``, or ``consumer`` (KIP-848): then it is `sandbox.workload.kip848_consumer` that runs it.
+        ``classic``, or ``consumer`` (KIP-848), which `sandbox.workload.kip848_consumer` runs.
     assignor
-        ``evenlag``, or ``range`` or ``cooperative-sticky`` of kafka-python itself for comparison.
+        ``evenlag``, or kafka-python's own ``range`` or ``cooperative-sticky`` for comparison.
     hint_topic, hint_key_hex
-        Where hints come by, and the group's signing key.
+        The hint topic, and the group's signing key.
     heartbeat_interval_ms, session_timeout_ms
         As in Kafka.
     listener_delay_s
-        How long its rebalance listener keeps everything waiting, each time that partitions come or go.
+        How long its rebalance listener blocks at each assignment and revocation.
     """
 
     name: str
@@ -87,13 +87,13 @@ class ConsumerSpec:
 
     @classmethod
     def read(cls, path: Path) -> ConsumerSpec:
-        """Read what `write` wrote."""
+        """Return the specification that `write` wrote."""
         content = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{**content, "topics": tuple(content["topics"])})
 
 
 class Worker:
-    """Consumes until it is told to stop."""
+    """Consumes until it is stopped."""
 
     def __init__(self, spec: ConsumerSpec) -> None:
         self._spec = spec
@@ -103,11 +103,11 @@ class Worker:
         self._consumer: Any = None
 
     def stop(self) -> None:
-        """Have `run` return after the batch in hand."""
+        """Make `run` return after the current batch."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Consume until stopped, then leave the group in order."""
+        """Consume until stopped, then leave the group cleanly."""
         self._journal.write("started", spec={"records_per_s": self._spec.records_per_s})
         self._consumer = self._connect()
         try:
@@ -124,27 +124,35 @@ class Worker:
             self._journal.close()
 
     def log_partitions(self, event: str, partitions: Iterable[Any]) -> None:
-        """Log that partitions came or went, with the generation, as slowly as the specification says."""
+        """Log assigned or revoked partitions with the generation, after the specified delay.
+
+        Parameters
+        ----------
+        event
+            Name of the event.
+        partitions
+            The partitions.
+        """
         if self._spec.listener_delay_s:
-            time.sleep(self._spec.listener_delay_s)  # on the I/O thread: such listeners exist
+            time.sleep(self._spec.listener_delay_s)  # on the I/O thread, as some real listeners do
         pairs = sorted([tp.topic, tp.partition] for tp in partitions)
         generation = self._consumer.group_metadata().generation_id
         self._journal.write(event, partitions=pairs, generation=generation)
 
     def log_committed(self, offsets: Mapping[Any, int]) -> None:
-        """Log what was committed."""
+        """Log committed offsets."""
         if offsets:
             pairs = sorted([tp.topic, tp.partition, offset] for tp, offset in offsets.items())
             self._journal.write("committed", offsets=pairs)
 
     def log_failed_commit(self, error: KafkaError) -> None:
-        """Log that something could not be committed."""
+        """Log a failed commit."""
         self._journal.write("commit_failed", error=repr(error))
 
     def _log_led(self, generation: int, assigned: Mapping[str, Any]) -> None:
-        """Log what this member, as the leader, hands out."""
+        """Log the assignment that this member computes as the group leader."""
         given = {
-            # "<instance id or client id>-<uuid>"; both are the consumer's name here.
+            # "<instance id or client id>-<uuid>"; both ids are the consumer's name here.
             member_id[: -len("-00000000-0000-0000-0000-000000000000")]: sorted(
                 [tp.topic, tp.partition] for tp in assignment.partitions()
             )
@@ -194,7 +202,7 @@ class Worker:
         return consumer
 
     def _process(self, tp: Any, offsets: list[int], generation: int) -> None:
-        """Work on one batch for as long as its records take, then log it as runs of offsets."""
+        """Process one batch at the specified rate, then log it as ranges of offsets."""
         self._stopping.wait(len(offsets) / self._spec.records_per_s)
         for first, last in runs_of(offsets):
             self._journal.write(
@@ -211,7 +219,7 @@ class Worker:
         try:
             self.log_committed(self._offsets.commit())
         except KafkaError as error:
-            # The group rebalances: what is ours still is committed with the next batch or on revocation.
+            # The group rebalances: partitions still owned are committed with the next batch or on revocation.
             self.log_failed_commit(error)
 
 
@@ -251,7 +259,7 @@ def runs_of(offsets: Iterable[int]) -> Iterable[tuple[int, int]]:
 
 
 def main(argv: list[str]) -> int:
-    """Run one consumer as its specification says."""
+    """Run one consumer from its specification file."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     worker = Worker(ConsumerSpec.read(Path(argv[0])))
     for number in (signal.SIGTERM, signal.SIGINT):

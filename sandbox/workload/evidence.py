@@ -1,8 +1,8 @@
-"""What the journals of all processes prove: who owned what, whether a record was lost or done twice.
+"""Evidence from the journals of all processes: partition ownership, lost records, records processed twice.
 
-Times are of the system's monotonic clock, one for all processes of a machine. A member's ownership of a
-partition begins when its listener is told so and ends when the listener is told it is gone, when the
-process ends, or when it is killed.
+Times are from the system's monotonic clock, which all processes of a machine share. A member's ownership of a
+partition begins when its listener reports the assignment. It ends when the listener reports the revocation,
+when the process exits, or when it is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FOREVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """A member held a partition from `from_s` until `until_s` (infinite: still); `end` says how it ended."""
+    """A member owned a partition from `from_s` until `until_s` (infinite: still); `end` is why it ended."""
 
     name: str
     pid: int
@@ -35,7 +35,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two members held a partition at once, for `seconds`; `evicted` when one had been thrown out by then."""
+    """Two members owned a partition at once, for `seconds`; `evicted` if the group had removed one."""
 
     partition: Partition
     first: str
@@ -46,7 +46,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A run of records that a member processed, up to `at_s`."""
+    """Consecutive records that a member processed, up to `at_s`."""
 
     name: str
     pid: int
@@ -58,22 +58,22 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The verdict, with what it rests on.
+    """The verdict and its evidence.
 
     Attributes
     ----------
     lost
-        (first, last) offsets by partition that nobody processed, though the group is past them.
+        (first, last) offsets by partition that no member processed, although the group committed past them.
     repeated
         (first, last) offsets by partition that were processed more than once.
     overlaps
-        Moments at which two members owned a partition at once.
+        Intervals in which two members owned a partition.
     ownerships
-        Who owned what from when until when, in order of time.
+        Intervals of partition ownership, in order of time.
     num_processed
-        Records processed, by member.
+        Number of processed records by member.
     num_waiting
-        Records written that the group has not come to yet: its lag.
+        Number of records that the group has not processed yet: its lag.
     """
 
     lost: Mapping[Partition, tuple[tuple[int, int], ...]]
@@ -85,11 +85,11 @@ class Evidence:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no record was lost or processed twice and no partition had two owners at once."""
+        """Whether no record was lost or processed twice, and no partition had two owners at a time."""
         return not (self.lost or self.repeated or self.overlaps)
 
     def explain(self) -> list[str]:
-        """Return the verdict in lines for people, the worst first."""
+        """Return the verdict as lines of text, the most severe first."""
         lines = [f"lost: {p[0]}-{p[1]} offsets {_spans(spans)}" for p, spans in sorted(self.lost.items())]
         lines += [
             f"two owners: {o.partition[0]}-{o.partition[1]} with {o.first} and {o.second}, {o.seconds:.3f} s"
@@ -105,15 +105,20 @@ class Evidence:
 def gather(
     journals: Iterable[Path], offsets: Mapping[Partition, tuple[int, int, int | None]] | None = None
 ) -> Evidence:
-    """Read the journals and say what they prove.
+    """Read the journals and derive the evidence.
 
     Parameters
     ----------
     journals
-        Of all processes, with the workload's own, which knows whom it killed.
+        Journals of all processes, including the workload's own, which records the kills.
     offsets
         (log start, end, committed or None) by partition (`sandbox.kafka.topic_admin.read_offsets`), read
-        after the processes had time to log. Without it, what was processed at both ends is not checked.
+        after the processes had time to log. Without it, the start and the end of each log are not checked.
+
+    Returns
+    -------
+    Evidence
+        Lost and repeated records, and ownership.
     """
     events = sorted((e for path in journals for e in read_journal(path)[0]), key=lambda e: float(e["at_s"]))
     works = [
@@ -141,7 +146,7 @@ def gather(
 
 
 class OwnerTracker:
-    """Follows journals and knows who owns what now; each call reads only what is new."""
+    """Follows journals and tracks the current owners; each call reads only new lines."""
 
     def __init__(self) -> None:
         self._offsets: dict[Path, int] = {}
@@ -150,7 +155,7 @@ class OwnerTracker:
         """Records processed so far, by member; some perhaps twice."""
 
     def read(self, journals: Iterable[Path]) -> dict[str, set[Partition]]:
-        """Return the partitions by member; a member that runs and owns nothing has an empty set."""
+        """Return the partitions by member; a running member that owns none has an empty set."""
         for path in journals:
             events, self._offsets[path] = read_journal(path, self._offsets.get(path, 0))
             for event in events:
@@ -219,7 +224,7 @@ def _overlaps(ownerships: Iterable[Ownership]) -> tuple[Overlap, ...]:
 def _merge(
     spans: Iterable[tuple[int, int]],
 ) -> tuple[list[tuple[int, int]], tuple[tuple[int, int], ...]]:
-    """Return the union of spans, and what stands in more than one of them, both merged and ascending."""
+    """Return the union of spans, and what is in more than one of them, both merged and ascending."""
     union: list[tuple[int, int]] = []
     twice: list[tuple[int, int]] = []
     for first, last in sorted(spans):
@@ -239,7 +244,7 @@ def _extend(spans: list[tuple[int, int]], first: int, last: int) -> None:
 def _holes(
     union: list[tuple[int, int]], start: int | None, committed: int | None
 ) -> tuple[tuple[int, int], ...]:
-    """Return what is missing: between the spans, before them from the start, after them to the commit."""
+    """Return the gaps: between the spans, from the log start to the first, from the last to the commit."""
     edges = list(union)
     if start is not None and (union or committed is not None):
         edges.insert(0, (start - 1, start - 1))

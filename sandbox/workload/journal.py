@@ -1,4 +1,4 @@
-"""The log of one process: a JSON object a line, each flushed, so that a kill loses nothing that was done."""
+"""The journal of one process: one JSON object per line, each flushed, so that a kill loses no event."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """Writes events with the time of the system's monotonic clock, which all its processes share.
+    """Writes events with the time of the system's monotonic clock, which all processes share.
 
     Every event has ``at_s`` (monotonic seconds), ``wall_ms`` (milliseconds since the epoch), ``event``,
-    ``name`` and ``pid``. Safe to use from several threads.
+    ``name`` and ``pid``. It is thread-safe.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -25,7 +25,7 @@ class Journal:
         self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1)
 
     def write(self, event: str, **fields: Any) -> None:
-        """Append one event."""
+        """Append one event with further fields."""
         with self._lock:
             line = {
                 "at_s": time.monotonic(),
@@ -43,9 +43,21 @@ class Journal:
 
 
 def read_journal(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Return the events of a journal from a byte offset on, and the offset to go on from.
+    """Read the events of a journal from a byte offset.
 
-    A line that is not whole yet, or was cut off by a kill, is left for the next time.
+    An incomplete line, still being written or cut off by a kill, is left for the next call.
+
+    Parameters
+    ----------
+    path
+        The journal.
+    offset
+        Byte offset, 0 or a result of an earlier call.
+
+    Returns
+    -------
+    tuple
+        The events, and the offset for the next call.
     """
     if not path.exists():
         return [], offset

@@ -1,4 +1,4 @@
-"""A mend of kafka-python's own consumers, for what stands beside hinted ones in the sandbox and in tests."""
+"""A fix for kafka-python's own consumers, for those next to hinted ones in the sandbox and in tests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def finish_joins(consumer: Any) -> Any:
-    """Have a plain `KafkaConsumer` take every join that it begins to its end; returns the consumer.
+    """Make a plain `KafkaConsumer` complete every join that it begins, and return the consumer.
 
-    kafka-python 3.0.12 begins a join for changed metadata without raising the flag that asks for one. When
-    the poll that began it runs out of time before the answer is there, and the assignment that it computes
-    itself as the leader settles what it was begun for, no later poll sees a reason to take the answer: the
-    member stands in ``rebalancing`` without heartbeats, is thrown out after its session timeout, and never
-    comes back. A first join that comes before the topic's metadata leads there on a busy machine.
-    `evenlag.consumer.HintedConsumer` raises the flag itself; Java's client does too (KAFKA-9815).
+    kafka-python 3.0.12 begins a join for changed metadata without setting the flag that requests one. The
+    poll that began it may time out before the response arrives. If the assignment that the member computes as
+    the leader then satisfies what the join was begun for, no later poll handles the response: the member
+    stays in ``rebalancing`` without heartbeats, is removed after its session timeout, and never rejoins. On a
+    busy machine, a first join before the topic's metadata arrives leads there.
+    `evenlag.consumer.HintedConsumer` sets the flag itself; so does Java's client (KAFKA-9815).
     """
     coordinator = consumer._coordinator  # noqa: SLF001  # the fault is in there
     prepare = coordinator._on_join_prepare_async  # noqa: SLF001

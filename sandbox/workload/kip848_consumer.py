@@ -1,9 +1,9 @@
-"""A confluent-kafka consumer whose group brokers assign: ``python -m sandbox.workload.kip848_consumer SPEC``.
+"""A confluent-kafka consumer for a group of the consumer protocol (KIP-848).
 
-The protocol is that of KIP-848. It is configured like `sandbox.workload.consumer`, logs the same events, and
-behaves alike: it commits only what it has processed, after every batch and once more for partitions that are
-taken from it, so a planned move neither loses nor repeats a record. It knows nothing of hints: only the name
-of the broker's assignor.
+``python -m sandbox.workload.kip848_consumer SPEC``. It has the configuration, the events and the behavior of
+`sandbox.workload.consumer`: it commits only processed records, after every batch and again for revoked
+partitions, so a planned move neither loses nor repeats a record. It knows nothing of hints, only the name of
+the broker's assignor.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _POLL_S = 0.1
 
 
 class NewerWorker:
-    """Consumes until it is told to stop."""
+    """Consumes until it is stopped."""
 
     def __init__(self, spec: ConsumerSpec) -> None:
         self._spec = spec
         self._stopping = threading.Event()
         self._journal = Journal(Path(spec.log_file), spec.name)
         self._batch_size = max(1, round(spec.records_per_s / BATCHES_PER_S))
-        # Fetched and not processed yet: offsets by partition.
+        # Fetched, not yet processed: offsets by partition.
         self._in_hand: dict[tuple[str, int], list[int]] = defaultdict(list)
-        # Processed and not committed yet: the next offset by partition.
+        # Processed, not yet committed: the next offset by partition.
         self._to_commit: dict[tuple[str, int], int] = {}
         self._consumer: Any = None
 
     def stop(self) -> None:
-        """Have `run` return after the batch in hand."""
+        """Make `run` return after the current batch."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Consume until stopped, then leave the group in order."""
+        """Consume until stopped, then leave the group cleanly."""
         self._journal.write("started", spec={"records_per_s": self._spec.records_per_s})
         self._consumer = self._connect()
         try:
@@ -53,7 +53,7 @@ class NewerWorker:
                 self._poll()
         finally:
             self._finish_batch()
-            # Takes all partitions away first, as a rebalance would.
+            # Revokes all partitions first, as a rebalance would.
             self._consumer.close()
             self._journal.write("closed")
             self._journal.close()
@@ -75,7 +75,7 @@ class NewerWorker:
         if spec.instance_id is not None:
             config["group.instance.id"] = spec.instance_id
         consumer = Consumer(config)
-        # The callbacks run within poll() and close(), on this thread.
+        # The callbacks run in poll() and close(), on this thread.
         consumer.subscribe(
             list(spec.topics),
             on_assign=lambda _, given: self._log_partitions("assigned", given),
@@ -100,7 +100,7 @@ class NewerWorker:
             self._finish_batch()
 
     def _give_up(self, taken: Iterable[Any]) -> None:
-        """Bring what is in hand to its end: from here on another may have the partitions."""
+        """Finish the current batch: afterwards another member may own the partitions."""
         self._finish_batch()
         self._log_partitions("revoked", taken)
 
@@ -111,7 +111,7 @@ class NewerWorker:
         self._log_partitions("lost", taken)
 
     def _finish_batch(self) -> None:
-        """Work on the batch for as long as its records take, log it as runs of offsets, and commit."""
+        """Process the batch at the specified rate, log it as ranges of offsets, and commit."""
         in_hand, self._in_hand = self._in_hand, defaultdict(list)
         self._stopping.wait(sum(map(len, in_hand.values())) / self._spec.records_per_s)
         for (topic, partition), offsets in sorted(in_hand.items()):
@@ -129,7 +129,7 @@ class NewerWorker:
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            # What is ours still is committed with the next batch or on revocation.
+            # Partitions still owned are committed with the next batch or on revocation.
             self._journal.write("commit_failed", error=str(error))
             return
         pairs = [[topic, partition, offset] for (topic, partition), offset in sorted(self._to_commit.items())]
@@ -142,7 +142,7 @@ class NewerWorker:
 
 
 def main(argv: list[str]) -> int:
-    """Run one consumer as its specification says."""
+    """Run one consumer from its specification file."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     worker = NewerWorker(ConsumerSpec.read(Path(argv[0])))
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""Skewed traffic whose hot spot wanders: ``python -m sandbox.workload.producer SPEC.json``."""
+"""Skewed traffic with a moving hot spot: ``python -m sandbox.workload.producer SPEC.json``."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _TICK_S = 0.1
 
 @dataclass(frozen=True)
 class TrafficSpec:
-    """What one producer process sends.
+    """Configuration of one producer process.
 
     Attributes
     ----------
     client
-        How to connect, as keyword arguments of kafka-python's clients.
+        Connection settings, as keyword arguments of kafka-python's clients.
     topic, num_partitions
-        Where to.
+        The topic.
     records_per_s
-        In all partitions together.
+        Total rate of all partitions.
     skew
-        Partition number i of the ranking gets a share of ``1 / (i + 1) ** skew``; 0 is even.
+        The partition at rank i gets a share of ``1 / (i + 1) ** skew``; 0 is even.
     shift_every_s
-        After so long the ranking moves on by one partition; 0 never.
+        Interval after which the ranking moves by one partition; 0: never.
     payload_bytes, seed
-        Size of a record, and of the chance that deals them.
+        Size of a record, and seed of the random distribution.
     """
 
     client: Mapping[str, Any]
@@ -57,7 +57,16 @@ class TrafficSpec:
 
 
 def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
-    """Return each partition's share of the traffic, after the ranking moved on `shift` times.
+    """Return each partition's share of the traffic, after the ranking moved `shift` times.
+
+    Parameters
+    ----------
+    num_partitions
+        Number of partitions.
+    skew
+        As in :class:`TrafficSpec`.
+    shift
+        By how many partitions the ranking has moved.
 
     Examples
     --------
@@ -72,7 +81,19 @@ def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
 def fill(
     client: Mapping[str, Any], topic: str, counts: Mapping[int, int], *, payload_bytes: int = 100
 ) -> None:
-    """Send so many records to each partition, as fast as it goes, and return when all are written."""
+    """Write records to partitions as fast as possible; returns when all are written.
+
+    Parameters
+    ----------
+    client
+        Connection settings, as keyword arguments of kafka-python's clients.
+    topic
+        The topic.
+    counts
+        Number of records by partition.
+    payload_bytes
+        Size of a record.
+    """
     payload = b"x" * payload_bytes
     producer = KafkaProducer(**client, acks="all", linger_ms=20, batch_size=64 * 1024)
     try:
@@ -85,7 +106,20 @@ def fill(
 
 
 def produce(spec: TrafficSpec, stopping: threading.Event) -> int:
-    """Send until stopped; return how many records were written."""
+    """Produce until stopped.
+
+    Parameters
+    ----------
+    spec
+        The traffic.
+    stopping
+        Set to stop.
+
+    Returns
+    -------
+    int
+        Number of written records.
+    """
     chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
     payload = b"x" * spec.payload_bytes
     producer = KafkaProducer(**spec.client, acks="all", linger_ms=20)
@@ -107,7 +141,7 @@ def produce(spec: TrafficSpec, stopping: threading.Event) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Produce as the specification says until SIGTERM."""
+    """Produce according to the specification file until SIGTERM."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

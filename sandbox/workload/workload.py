@@ -1,4 +1,4 @@
-"""Consumer and producer processes on a topic, started and stopped together, with proof of what they did."""
+"""Consumer and producer processes on a topic, started and stopped together, with evidence."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class WorkloadError(RuntimeError):
-    """The workload did not get where it was wanted; the message says what is there instead."""
+    """Raised when the workload does not reach the expected state; the message describes the actual one."""
 
 
 class Workload:
-    """A topic, consumers on it in processes of their own, and traffic; leaving the context ends all.
+    """A topic, consumer processes and traffic; on exit the context manager stops all of them.
 
     Parameters
     ----------
     client
-        How to connect, as keyword arguments of kafka-python's clients, ``{"bootstrap_servers": …}``.
+        Connection settings, as keyword arguments of kafka-python's clients, ``{"bootstrap_servers": …}``.
     directory
         For journals, specifications and output of the processes.
     topic, num_partitions
-        Made when missing, as is the hint topic.
+        The topic; created if it does not exist, as is the hint topic.
     group_id, hint_topic
         Of the consumers.
     consumer
-        Further fields of `ConsumerSpec` that all consumers have, for example ``records_per_s``, or
-        ``protocol`` for consumers of confluent-kafka in a group that the broker assigns.
+        Further fields of `ConsumerSpec` for all consumers, for example ``records_per_s``, or ``protocol`` for
+        confluent-kafka consumers in a KIP-848 group.
 
     Examples
     --------
@@ -92,16 +92,29 @@ class Workload:
 
     @property
     def journals(self) -> list[Path]:
-        """The journals of all processes and the workload's own."""
+        """Journals of all processes and of the workload itself."""
         return sorted(self.directory.glob("*.jsonl"))
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        """The names of the consumers that run."""
+        """Names of the running consumers."""
         return tuple(n for n, p in self._processes.items() if n.startswith("consumer-") and p.poll() is None)
 
     def start_consumers(self, count: int, **fields: Any) -> tuple[str, ...]:
-        """Start so many more consumers; `fields` are of `ConsumerSpec`. Returns their names at once."""
+        """Start more consumers without waiting for their assignments.
+
+        Parameters
+        ----------
+        count
+            Number of consumers.
+        fields
+            Fields of `ConsumerSpec`.
+
+        Returns
+        -------
+        tuple of str
+            Their names.
+        """
         first = sum(name.startswith("consumer-") for name in self._processes)
         names = tuple(f"consumer-{number}" for number in range(first, first + count))
         for name in names:
@@ -109,7 +122,17 @@ class Workload:
         return names
 
     def start_consumer(self, name: str, *, is_static: bool = False, **fields: Any) -> None:
-        """Start one consumer; a name that ran before goes on in the same journal."""
+        """Start one consumer; if the name was used before, it appends to the same journal.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        is_static
+            Whether it is a static member.
+        fields
+            Fields of `ConsumerSpec`.
+        """
         spec = ConsumerSpec(
             name=name,
             client=self.client,
@@ -127,7 +150,18 @@ class Workload:
     def start_traffic(
         self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0
     ) -> str:
-        """Start a producer process (`TrafficSpec`); return its name."""
+        """Start a producer process.
+
+        Parameters
+        ----------
+        records_per_s, skew, shift_every_s, seed
+            As in `TrafficSpec`.
+
+        Returns
+        -------
+        str
+            Its name.
+        """
         name = f"producer-{self._num_producers}"
         self._num_producers += 1
         path = self.directory / f"{name}.json"
@@ -144,11 +178,11 @@ class Workload:
         return name
 
     def fill(self, counts: Mapping[int, int]) -> None:
-        """Write so many records to each partition now: a backlog."""
+        """Write a number of records to each partition now, as a backlog."""
         fill(self.client, self.topic, counts)
 
     def owners(self) -> dict[str, set[int]]:
-        """Return the partitions of the topic by running consumer, as their journals say at this moment."""
+        """Return the partitions of the topic by running consumer, from their journals."""
         owned = self._tracker.read(self.journals)
         return {
             name: {number for topic, number in owned.get(name, ()) if topic == self.topic}
@@ -162,12 +196,28 @@ class Workload:
         condition: Callable[[dict[str, set[int]]], bool] | None = None,
         num_partitions: int | None = None,
     ) -> dict[str, set[int]]:
-        """Wait until every partition has exactly one owner, every consumer one, and `condition` holds.
+        """Wait until every partition has exactly one owner, no consumer is idle, and `condition` is true.
+
+        Consumers may be idle if there are more of them than partitions.
+
+        Parameters
+        ----------
+        timeout_s
+            Timeout in seconds.
+        condition
+            Further condition on the partitions by consumer.
+        num_partitions
+            Expected number of owned partitions; None: all of the topic.
+
+        Returns
+        -------
+        dict
+            Partitions by consumer.
 
         Raises
         ------
         WorkloadError
-            When that does not come true in time, or a consumer ended.
+            If it times out, or a consumer exited.
         """
         wanted = self.num_partitions if num_partitions is None else num_partitions
         deadline = time.monotonic() + timeout_s
@@ -185,17 +235,24 @@ class Workload:
             time.sleep(0.1)
 
     def num_processed(self) -> dict[str, int]:
-        """Return how many records each consumer has processed up to now."""
+        """Return the number of records that each consumer has processed."""
         self._tracker.read(self.journals)
         return dict(self._tracker.num_processed)
 
     def wait_until_processed(self, num_records: int, *, timeout_s: float = 120.0) -> None:
-        """Wait until the consumers have processed so many records in all.
+        """Wait until the consumers have processed a number of records in total.
+
+        Parameters
+        ----------
+        num_records
+            Number of records.
+        timeout_s
+            Timeout in seconds.
 
         Raises
         ------
         WorkloadError
-            When they have not in time, or a process ended.
+            If it times out, or a process exited.
         """
         deadline = time.monotonic() + timeout_s
         while (done := sum(self.num_processed().values())) < num_records:
@@ -205,7 +262,13 @@ class Workload:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Raise `WorkloadError`, with its last words, when a process ended that nobody stopped."""
+        """Check that no process exited unexpectedly.
+
+        Raises
+        ------
+        WorkloadError
+            If one did, with the end of its output.
+        """
         for name, process in self._processes.items():
             status = process.poll()
             if status is not None:
@@ -213,40 +276,40 @@ class Workload:
                 raise WorkloadError(f"{name} ended with status {status}:\n{tail[-2000:]}")
 
     def note(self, event: str, **fields: Any) -> None:
-        """Write an event of whoever drives the workload to its journal."""
+        """Write an event of the caller to the workload's journal."""
         self._journal.write(event, **fields)
 
     def pause(self, name: str) -> None:
-        """Freeze a process, as a long garbage collection or a suspended machine would."""
+        """Stop a process with SIGSTOP, like a long garbage collection or a suspended machine."""
         process = self._processes[name]
         os.kill(process.pid, signal.SIGSTOP)
         self._journal.write("paused", victim=name, victim_pid=process.pid)
 
     def resume(self, name: str) -> None:
-        """Let a frozen process go on."""
+        """Continue a paused process."""
         process = self._processes[name]
         self._journal.write("resumed", victim=name, victim_pid=process.pid)
         os.kill(process.pid, signal.SIGCONT)
 
     def pid(self, name: str) -> int:
-        """Return the process id of a consumer or producer that runs."""
+        """Return the process id of a running consumer or producer."""
         return self._processes[name].pid
 
     def kill(self, name: str) -> None:
-        """Kill a process at once (-9)."""
+        """Kill a process immediately (SIGKILL)."""
         process = self._processes.pop(name)
         kill_process(process)
         self._journal.write("killed", victim=name, victim_pid=process.pid)
 
     def stop_process(self, name: str) -> None:
-        """End one process in order."""
+        """Stop one process cleanly."""
         process = self._processes.pop(name)
         stop_process(process)
-        # It says itself when it closed; this line counts only for one that had to be killed.
+        # A process logs its own exit; this event is needed only if it had to be killed.
         self._journal.write("killed", victim=name, victim_pid=process.pid)
 
     def stop(self) -> None:
-        """End all processes in order, all at once: each takes a moment to leave its group."""
+        """Stop all processes cleanly and in parallel: each needs a moment to leave its group."""
         for process in self._processes.values():
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGCONT)
@@ -255,7 +318,7 @@ class Workload:
             self.stop_process(name)
 
     def evidence(self) -> Evidence:
-        """Return what the journals and the broker's offsets prove up to now."""
+        """Return the evidence of the journals and the broker's offsets up to now."""
         pairs = [(self.topic, number) for number in range(self.num_partitions)]
         return gather(self.journals, read_offsets(self.client, self.group_id, pairs))
 

@@ -1,4 +1,4 @@
-"""A group's rows of ``lag`` and ``members`` as the arrays that a simulation uses."""
+"""Converts a group's rows of ``lag`` and ``members`` to the arrays of a simulation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLASSIC: Final = GroupType.CLASSIC
 def read_snapshots(
     lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: NDArray[np.float64]
 ) -> tuple[GroupSnapshots, NDArray[np.int64]]:
-    """Return a group's rows of ``lag`` and ``members`` as columns.
+    """Convert a group's rows of ``lag`` and ``members`` to columns.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def read_snapshots(
     members
         ``snapshot_id, group_state, group_type, assignor, member_id, group_instance_id, subscription, error``.
     snapshot_ids, at_s
-        [S'] all snapshots of the period, and when they were, ascending.
+        [S'] ids and times of all snapshots of the period, ascending, in seconds since the epoch.
 
     Returns
     -------
     tuple
-        The snapshots that show the group, and which of all they are: int64 [S].
+        The snapshots that contain the group, and their indices among all of them: int64 [S].
     """
     import pyarrow as pa
 
@@ -66,14 +66,14 @@ def read_snapshots(
 
 
 def _names(values: pa.Array) -> pa.Array:
-    """Distinct values in order: rows come in any order, and no figure may depend on it."""
+    """Distinct values, sorted: rows come in any order, and no result may depend on it."""
     import pyarrow.compute as pc
 
     return pc.unique(values).drop_null().sort()
 
 
 def _places(values: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
-    """Index of each value among others; -1 where it is null or not there."""
+    """Index of each value in another array; -1 where it is null or missing."""
     import pyarrow.compute as pc
 
     found = pc.fill_null(pc.index_in(values.combine_chunks(), value_set=among), -1)

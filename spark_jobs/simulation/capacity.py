@@ -1,4 +1,4 @@
-"""The capacity of a member, estimated from its rate while it was behind."""
+"""The capacity of members, estimated from their processing rates while they had a backlog."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from spark_jobs.simulation.history import History
 
-# Twice auto.commit.interval.ms: less than what arrives in this time may be lag that is only not committed.
+# Twice auto.commit.interval.ms: a smaller backlog may be records that are processed but not yet committed.
 BUSY_BACKLOG_S: Final = 10.0
-# One interval may hold a pause or a burst; the median of three does not follow it.
+# One interval may contain a pause or a burst; the median of three ignores it.
 _FEWEST_INTERVALS: Final = 3
 
 
@@ -27,7 +27,7 @@ class Capacities:
     records_per_s
         [M], finite.
     is_observed
-        bool [M]: measured while the member was busy; otherwise it is assumed.
+        bool [M]: measured while the member was busy; otherwise assumed.
     """
 
     records_per_s: NDArray[np.float64]
@@ -35,11 +35,11 @@ class Capacities:
 
 
 def estimate_capacities(history: History, relative: NDArray[np.float64] | None = None) -> Capacities:
-    """Estimate the capacity of each member of a period.
+    """Estimate the capacity of each member over a period.
 
-    A member is busy in an interval when it owns the same partitions at both ends and is behind at both by
-    more than arrives in ten seconds. Its capacity is the median of its rates in at least three such
-    intervals; intervals without progress do not count (that member was stuck, not loaded).
+    A member is busy in an interval if it owns the same partitions at both ends and if its backlog at both
+    ends is more than the arrivals of ten seconds. Its capacity is the median of its rates in at least three
+    such intervals. Intervals without progress do not count: that member was stuck, not loaded.
 
     A member without enough busy intervals gets the median of the observed capacities, or its own largest
     rate if that is higher. If no member was busy, all get the largest rate of any member, a lower bound.
@@ -49,8 +49,13 @@ def estimate_capacities(history: History, relative: NDArray[np.float64] | None =
     history
         The history of the group.
     relative
-        [M] capacities relative to each other, by the policy; NaN for members without a rule. Members with one
-        get their share of the group's observed scale, whatever their own rates.
+        [M] relative capacities from the policy; NaN for members without a rule. A member with a rule gets its
+        share of the group's observed scale, whatever its own rates.
+
+    Returns
+    -------
+    Capacities
+        One capacity per member of the history.
     """
     rates, is_busy = _member_rates(history)
     busy_rates = np.where(is_busy & (rates > 0), rates, np.nan)
@@ -70,7 +75,7 @@ def estimate_capacities(history: History, relative: NDArray[np.float64] | None =
 
 
 def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Median of each column's known values; NaN without any."""
+    """Median of the known values of each column; NaN if there are none."""
     ranked = np.sort(values, axis=0)
     count = np.isfinite(ranked).sum(axis=0)
     columns = np.arange(values.shape[1])
@@ -83,7 +88,7 @@ def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Rates of members by interval and whether they were busy: [S - 1, M]; NaN where it is unknown."""
+    """Rates of members by interval and whether they were busy: [S - 1, M]; NaN where unknown."""
     num_intervals, num_members = history.num_snapshots - 1, len(history.member_keys)
     owner, lag = history.owner, history.lag
     kept = (owner[:-1] >= 0) & (owner[:-1] == owner[1:])

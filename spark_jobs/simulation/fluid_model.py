@@ -1,4 +1,4 @@
-"""The fluid model of one interval: backlogs, arrivals and members' capacities in, backlogs out; exact."""
+"""The fluid model of one interval, from backlogs, arrivals and capacities to backlogs. It is exact."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A billionth of a record or of a second is rounding, no backlog and no time.
+# A billionth of a record or of a second is a rounding error.
 _DUST: Final = 1e-9
-# Sums of what was processed are compared with what had arrived: parts of a record below this are rounding.
+# Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
 ROUNDING_RECORDS: Final = 1e-4
 
 
@@ -23,13 +23,13 @@ class Advanced:
     Attributes
     ----------
     backlog
-        [N] records at the end, none negative.
+        [N] records at the end, not negative.
     processed
         [N] records; before + arrived = after + processed.
     backlog_records_s
         [N] the backlog integrated over the interval, in records times seconds.
     paid_s
-        [N] seconds from the beginning until `owed` records were processed; infinite when not in the interval.
+        [N] seconds from the start until `owed` records are processed; infinite if not within the interval.
     """
 
     backlog: NDArray[np.float64]
@@ -50,30 +50,36 @@ def advance(
 ) -> Advanced:
     """Advance the model over an interval in which arrival rates and owners are constant.
 
-    Each server jumps from one of its events (a partition runs empty, or becomes ready) to the next by its
-    own clock, all of them side by side. The equations are those of :mod:`spark_jobs.simulation`.
+    Each server jumps from one of its events (a backlog reaches 0, or a row becomes ready) to the next on its
+    own clock, with all servers in parallel. The equations are those of :mod:`spark_jobs.simulation`.
 
     Parameters
     ----------
     backlog
-        [N] records, none negative. The N rows may be partitions of several scenarios at once.
+        [N] records, not negative. The N rows may be partitions of several scenarios.
     arrival
-        [N] records a second.
+        [N] records per second.
     server
         [N], row → server, below J; a row without an owner has a server of capacity 0.
     capacity
-        [J] records a second, finite.
+        [J] records per second, finite.
     ready_s
-        [N] seconds from the beginning for which the row pauses.
+        [N] seconds from the start for which the row pauses.
     duration_s
-        Length of the interval.
+        Length of the interval in seconds.
     owed
-        [N] records: when each row has processed so many is returned as well.
+        [N] records; if given, the time when each row has processed as many is computed.
+
+    Returns
+    -------
+    Advanced
+        The state at the end of the interval.
 
     Notes
     -----
-    O(E N log N) with E the most events that a server has, at most its rows and their moments of readiness.
-    Between events all rates are constant, so the integral of the backlog and the moments are exact too.
+    O(E N log N) with E the largest number of events of a server: at most its rows and the times when they
+    become ready. Between events all rates are constant, so the integral of the backlog and the times are
+    exact.
     """
     order = np.argsort(server, kind="stable")
     rows = _Rows(server[order], capacity)
@@ -114,7 +120,7 @@ def _note_paid(
     rate: NDArray[np.float64],
     took: NDArray[np.float64],
 ) -> None:
-    """Write down when rows have processed what they owe, if within this step."""
+    """Record when rows have processed what they owe, if within this step."""
     is_paid = np.isinf(paid) & (left_due - rate * took <= ROUNDING_RECORDS)
     needs = np.divide(left_due, rate, out=np.zeros_like(left_due), where=rate > 0)
     np.copyto(paid, now + np.clip(needs, 0.0, took), where=is_paid)
@@ -133,15 +139,15 @@ class _Rows:
         self.place = np.arange(len(server)) - self.starts[self.segment]
 
     def least(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The least value of each segment."""
+        """The minimum of each segment."""
         return np.asarray(np.minimum.reduceat(values, self.starts))
 
     def level(self, demand: NDArray[np.float64]) -> NDArray[np.float64]:
         """The water level of each segment: [J'].
 
-        With demands ascending, ``s_k = (C - sum of the k smallest) / (n - k)`` rises while the k-th demand
-        is below it and falls afterwards, so the level is the largest of them. What has no limit is at the
-        end, and none of it is ever among the k.
+        With demands in ascending order, ``s_k = (C - sum of the k smallest) / (n - k)`` rises while the k-th
+        demand is below it and falls afterwards, so the level is the largest of them. Unlimited demands come
+        last and are never among the k.
         """
         ranked = demand[np.lexsort((demand, self.segment))]
         is_limited = np.isfinite(ranked)

@@ -1,4 +1,4 @@
-"""Gates in a simulation: the entries that apply, evaluated on inputs that a simulation can compute."""
+"""Gates in a simulation: those whose inputs a simulation can compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Group
 
-# Known before a plan is made. A gate with no other input is evaluated first and may spare the planning.
+# Known before planning. A gate without other inputs is evaluated first: if it fails, nothing is planned.
 EARLY_INPUTS: Final = frozenset({"since_last_hint_s"})
 _EARLY_GATES: Final = tuple(gate for gate in SIMULATED_GATES if EARLY_INPUTS.issuperset(gate.all_inputs))
 _PLAN_GATES: Final = tuple(gate for gate in SIMULATED_GATES if gate not in _EARLY_GATES)
@@ -33,7 +33,7 @@ def may_plan(settings: Mapping[str, Any], since_last_hint_s: float) -> bool:
     settings
         The group's settings as plain values.
     since_last_hint_s
-        Time since the scenario last changed the assignment, in seconds; NaN when it never did.
+        Time since the scenario last changed the assignment, in seconds; NaN if it never did.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
 
 
 class SimulatedPlan(Mapping[str, Any]):
-    """Inputs of the gates for one simulated plan, each computed when a gate asks for it.
+    """Inputs of the gates for one simulated plan; each is computed when a gate reads it.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class SimulatedPlan(Mapping[str, Any]):
     target
         int32 [P]: the planned owners, -1 for none.
     load
-        [P] load by partition, records or records per second.
+        [P] load by partition, in records or records per second.
     capacity
         [M] capacity by member.
     """

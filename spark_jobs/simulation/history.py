@@ -25,7 +25,7 @@ class SnapshotMembers:
     members
         (member id, instance id, subscribed topics) of each, in any order.
     assignor
-        The assignor that the group had selected.
+        The assignor that the group has selected.
     blocker
         Why subscriptions and owners are unknown (the group rebalances, was not read); else None.
     """
@@ -42,23 +42,23 @@ class GroupSnapshots:
     Attributes
     ----------
     snapshot
-        Which snapshot the row is of: index into ``at_s``.
+        Snapshot of the row: index into ``at_s``.
     topic, topic_id
-        Index into ``topics``; any number that tells topics of one name apart.
+        Index into ``topics``; a number that distinguishes topics of the same name.
     partition
         Its number.
     lag, end
-        Records and end offset; NaN where not known.
+        Records and end offset; NaN where unknown.
     age_s
-        Time lag; NaN where not known.
+        Time lag in seconds; NaN where unknown.
     owner
         Index into ``member_ids``, -1 for none.
     at_s
-        [S] moments of the snapshots, seconds since the epoch, ascending.
+        [S] times of the snapshots, in seconds since the epoch, ascending.
     topics, member_ids
-        Names; all members of all snapshots are among them.
+        Names; include all members of all snapshots.
     groups
-        [S].
+        [S] members.
     """
 
     snapshot: NDArray[np.int64]
@@ -77,18 +77,18 @@ class GroupSnapshots:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """A time in which members, subscriptions and partitions stay the same.
+    """Snapshots with the same members, subscriptions and partitions.
 
     Attributes
     ----------
     group
-        Without owners and lags; see :meth:`~assignor_core.group.Group.with_state`.
+        Without owners and lag; see :meth:`~assignor_core.group.Group.with_state`.
     rows
         int64 [P_e]: its rows as rows of the history.
     member
         int64 [M_e]: its members as members of the history.
     place
-        int32 [M + 1]: a member of the history as one of the group, -1 for who is not in it (and for -1).
+        int32 [M + 1]: members of the history as members of the group, -1 for those outside it (and for -1).
     """
 
     group: Group
@@ -101,8 +101,8 @@ class Structure:
 class History:
     """The history of one group: S snapshots, P rows, M members.
 
-    A row is one life of a partition: one that was away for a snapshot is another row afterwards. A member
-    is known by its instance id where it has one, else by its member id.
+    A row is one lifetime of a partition: after a snapshot without it, it gets a new row. A member is
+    identified by its instance id, or by its member id if it has none.
 
     Attributes
     ----------
@@ -111,15 +111,15 @@ class History:
     live
         bool [S, P]: the row exists, and a member subscribes to it or the group has no members.
     lag
-        [S, P] records; NaN where not known.
+        [S, P] records; NaN where unknown.
     arrived
         [S - 1, P] records that arrived in the interval after each snapshot.
     age_s
-        [S, P] time lag as it was measured; NaN where not known.
+        [S, P] measured time lag in seconds; NaN where unknown.
     first_end
-        int64 [P], the first snapshot that knows the row's end offset; 0 when none does.
+        int64 [P], the first snapshot with a known end offset of the row; 0 if there is none.
     owner
-        int32 [S, P], index of a member, -1 for none. While owners are unknown, as they were before.
+        int32 [S, P], index of a member, -1 for none. While owners are unknown, the last known ones.
     member_keys, instance_ids
         [M].
     structure, structures
@@ -153,24 +153,24 @@ class History:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Where the row is there and its lag was measured: bool [S, P]."""
+        """Where the row exists and its lag is measured: bool [S, P]."""
         return self.live & np.isfinite(self.lag)
 
     @property
     def begun(self) -> NDArray[np.bool_]:
-        """Where the row is there and its lag was measured then or before, so it is simulated: bool [S, P]."""
+        """Where the row exists and its lag has been measured, so it is simulated: bool [S, P]."""
         return self.live & np.logical_or.accumulate(self.known, axis=0)
 
     @property
     def most_lag(self) -> int:
-        """The snapshot at which most lag was measured: from there on drain times count."""
+        """The snapshot with the largest measured lag: drain times start there."""
         return int(np.where(self.known, self.lag, 0.0).sum(axis=1).argmax())
 
 
 def build_history(seen: GroupSnapshots) -> History:
-    """Return a group's history as arrays; no loop over partitions.
+    """Build a group's history as arrays; no loop over partitions.
 
-    Unknown end offsets are interpolated between their neighbours; arrivals are never negative.
+    Unknown end offsets are interpolated between their neighbors; arrivals are never negative.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def build_history(seen: GroupSnapshots) -> History:
 
 
 def _lives(seen: GroupSnapshots) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Number the lives of partitions by topic, partition, topic id and time: row of each, topic of a row."""
+    """Number partition lifetimes by topic, partition, topic id and time: row of each, topic of each row."""
     by_name = sorted(range(len(seen.topics)), key=lambda index: utf16_key(seen.topics[index]))
     rank = np.empty(len(by_name), dtype=np.int64)
     rank[by_name] = np.arange(len(by_name))
@@ -224,7 +224,7 @@ def _lives(seen: GroupSnapshots) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 
 
 def _member_keys(seen: GroupSnapshots) -> tuple[list[str], list[str | None], NDArray[np.int32]]:
-    """Members by their keys, and the key of each member id; -1 for an id that no snapshot shows."""
+    """Keys of members, and the key of each member id; -1 for an id that is in no snapshot."""
     instance_of = {member: instance for snapshot in seen.groups for member, instance, _ in snapshot.members}
     keys: dict[str, int] = {}
     instances: list[str | None] = []
@@ -248,7 +248,7 @@ def _key(member_id: str, instance_id: str | None) -> str:
 
 
 def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The newest snapshot up to each in which owners are known; before the first such, itself."""
+    """For each snapshot the newest one up to it with known owners; itself if there is none."""
     places = np.arange(len(hidden))
     shown = np.maximum.accumulate(np.where(hidden, -1, places))
     return np.where(shown < 0, places, shown)
@@ -257,13 +257,13 @@ def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _arrivals(
     end: NDArray[np.float64], live: NDArray[np.bool_], at_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Records that arrived between snapshots: [S - 1, P]; unknown ends lie on a line between known ones."""
+    """Records that arrived between snapshots: [S - 1, P]; unknown ends are interpolated linearly."""
     num_snapshots, num_rows = end.shape
     places = np.arange(num_snapshots)[:, None]
     known = np.isfinite(end)
     before = np.maximum.accumulate(np.where(known, places, -1), axis=0)
     after = np.minimum.accumulate(np.where(known, places, num_snapshots)[::-1], axis=0)[::-1]
-    # Beyond the first and the last known one nothing is known to arrive.
+    # Before the first and after the last known end offset, nothing arrives.
     before, after = (
         np.where(before < 0, np.minimum(after, num_snapshots - 1), before),
         np.where(after == num_snapshots, np.maximum(before, 0), after),
@@ -284,7 +284,7 @@ def _structures(
     row_topic: NDArray[np.int64],
     hidden: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], tuple[Structure, ...]]:
-    """Which snapshots have the same members, subscriptions and partitions."""
+    """Group the snapshots by members, subscriptions and partitions."""
     index_of_key = {key: index for index, key in enumerate(keys)}
     shown = _last_shown(hidden)
     numbers: dict[tuple[object, bytes], int] = {}
@@ -294,7 +294,7 @@ def _structures(
         snapshot = seen.groups[shown[place]]
         if not snapshot.members:
             continue
-        # By key: a static member that came back under another member id makes no rebalance.
+        # By key: a static member that returns with another member id causes no rebalance.
         people = {
             _key(member, instance): (member, instance, topics)
             for member, instance, topics in sorted(snapshot.members)
@@ -318,7 +318,7 @@ def _structure(
 ) -> Structure:
     ordered = sorted(people.items(), key=lambda item: utf16_key(item[1][0]))
     topic_of_row = row_topic[rows]
-    # Rows stand topic by topic, so the first of each gives the topics' order.
+    # Rows are sorted by topic, so the first row of each gives the order of the topics.
     _, first, counts = np.unique(topic_of_row, return_index=True, return_counts=True)
     by_place = np.argsort(first)
     names = [seen.topics[topic] for topic in topic_of_row[np.sort(first)].tolist()]

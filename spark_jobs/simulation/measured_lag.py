@@ -13,24 +13,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLag:
-    """Figures of a group's measured lag; None where nothing is known to count.
+    """Metrics of a group's measured lag; None where nothing is known.
 
     Attributes
     ----------
     mean_records
-        The sum of the known lags over time, between snapshots on a straight line: each snapshot counts for
-        half of the interval before it and half of the one after it. An unknown lag adds nothing, so
-        this is a lower bound when `unknown_share` > 0.
+        Time average of the sum of the known lags, linear between snapshots: each snapshot counts for half of
+        the interval before it and half of the one after it. Unknown lag adds nothing, so this is a lower
+        bound if `unknown_share` > 0.
     max_records
-        Largest sum over the partitions at a snapshot; those with unknown lag add nothing.
+        Largest sum over the partitions in a snapshot; those with unknown lag add nothing.
     num_unknown
-        Lags of a partition at a snapshot that are not known.
+        Number of unknown lags, per partition and snapshot.
     unknown_share
-        Part of the partitions' time, counted alike, in which their lag is unknown.
+        Share of the partitions' time, weighted in the same way, with unknown lag.
     max_time_lag_ms
-        Largest measured time lag of a partition at a snapshot.
+        Largest measured time lag of a partition in a snapshot.
     num_unknown_time_lags
-        Partitions at a snapshot that are behind, or may be, without a time lag: the largest is a lower bound.
+        Number of partitions per snapshot that have lag, or may have, but no time lag: the largest time lag is
+        a lower bound.
     """
 
     mean_records: float | None
@@ -42,7 +43,7 @@ class MeasuredLag:
 
 
 def measure_history(history: History) -> MeasuredLag:
-    """Return the figures of the measured lag; no loop over partitions or snapshots."""
+    """Return the metrics of the measured lag; no loop over partitions or snapshots."""
     known = history.known
     unknown = history.live & ~known
     total = np.where(known, history.lag, 0.0).sum(axis=1)

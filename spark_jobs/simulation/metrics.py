@@ -1,4 +1,4 @@
-"""The figures of a simulation: lag and time lag over time, time to drain, and how far the model is off."""
+"""Metrics of a simulation: lag and time lag over time, drain time, and the error of the model."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from spark_jobs.simulation.history import History
     from spark_jobs.simulation.simulator import Simulated
 
-# A time lag that is not exceeded for so much of the partitions' time.
+# Share of the partitions' time in which the time lag is not exceeded.
 _P95: Final = 0.95
 _DUST: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScenarioMetrics:
-    """The figures of L scenarios; times in ms.
+    """Metrics of L scenarios; times in ms.
 
     Attributes
     ----------
     lag, max_member_lag, time_lag_ms
-        [L, S]: of the group, of the member furthest behind, of the oldest record.
+        [L, S]: lag of the group, lag of the most loaded member, age of the oldest unprocessed record.
     mean_lag
-        [L] lag of the group on average over time, by the model: its integral by the length of the period.
+        [L] time average of the group's lag in the model: its integral divided by the length of the period.
     p95_time_lag_ms
         [L], over the partitions' time.
     drain_place
-        The snapshot with the most measured lag: drain times start there.
+        Snapshot with the largest measured lag: drain times start there.
     drain_time_ms
-        [L]; NaN where the period ends before.
+        [L]; NaN if the period ends before.
     """
 
     lag: NDArray[np.float64]
@@ -50,13 +50,13 @@ class ScenarioMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How far the simulation of the observed scenario is from the observed lag, after the first snapshot.
+    """Difference between the simulated observed scenario and the measured lag, after the first snapshot.
 
     Attributes
     ----------
     median, p95
-        Of |simulated - measured| lag of the group, as a share of the measured lag, or of ten seconds of
-        arrivals where that is more. NaN when no lag is known.
+        Of |simulated - measured| lag of the group, relative to the measured lag, or to the arrivals of ten
+        seconds if these are more. NaN if no lag is known.
     median_records, p95_records
         The same in records.
     """
@@ -68,7 +68,20 @@ class ModelError:
 
 
 def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
-    """Return the figures of all scenarios; no loop over rows or snapshots."""
+    """Compute the metrics of all scenarios; no loop over rows or snapshots.
+
+    Parameters
+    ----------
+    history
+        The history of the group.
+    simulated
+        The simulation of its scenarios.
+
+    Returns
+    -------
+    ScenarioMetrics
+        Metrics of L scenarios.
+    """
     backlog = simulated.backlog
     num_snapshots, num_scenarios, _ = backlog.shape
     age_ms = 1000.0 * time_lags_s(history, backlog)
@@ -90,10 +103,10 @@ def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics
 
 
 def time_weights_s(history: History) -> NDArray[np.float64]:
-    """Seconds that each partition counts for at each snapshot: [S, P].
+    """Seconds that each partition counts for in each snapshot: [S, P].
 
-    Half of the interval before it and half of the one after it, each only as far as the row is simulated at
-    both of its ends.
+    Half of the interval before it and half of the one after it, each only if the row is simulated at both
+    ends.
     """
     begun = history.begun
     half_s = np.where(begun[:-1] & begun[1:], history.interval_s[:, None] / 2, 0.0)
@@ -104,40 +117,52 @@ def time_weights_s(history: History) -> NDArray[np.float64]:
 
 
 def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The least age that is not exceeded for 95 % of the partitions' time: [L].
+    """Compute the lowest age that is not exceeded for 95 % of the partitions' time.
 
     Parameters
     ----------
     age_ms
-        [S, L, P].
+        [S, L, P] ages.
     weights_s
-        [S, P], as :func:`time_weights_s` gives them; not all 0.
+        [S, P], as returned by :func:`time_weights_s`; not all 0.
+
+    Returns
+    -------
+    ndarray
+        [L] milliseconds.
     """
     counts = weights_s > 0
     weight = weights_s[counts]
     ages = age_ms.transpose(1, 0, 2)[:, counts]
     order = np.argsort(ages, axis=1, kind="stable")
     share = np.cumsum(weight[order], axis=1)
-    # A sum in another order ends a rounding apart.
+    # Summed in another order, the total differs by a rounding error.
     place = (share >= (_P95 - _DUST) * share[:, -1:]).argmax(axis=1)
     return np.asarray(np.take_along_axis(ages, order, axis=1)[np.arange(len(ages)), place])
 
 
 def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Age of the oldest record not yet processed: [S, L, P] seconds, 0 where there is none.
+    """Compute the age of the oldest unprocessed record.
 
-    The k-th record of a row arrived when its arrivals, a line from snapshot to snapshot, passed k. Records
-    before the first end offset of the period arrived evenly over the measured time lag; where that is not
-    known, they count from that first end offset on: no record counts as older than was measured.
+    The k-th record of a row arrived when its arrivals, linear between snapshots, passed k. Records before the
+    first end offset of the period arrived evenly over the measured time lag. If that is unknown, their age
+    counts from that first end offset: no record counts as older than was measured.
 
     Parameters
     ----------
+    history
+        The history of the group.
     backlog
         [S, L, P] records.
+
+    Returns
+    -------
+    ndarray
+        [S, L, P] seconds; 0 without a backlog.
     """
     num_snapshots, _, num_rows = backlog.shape
     position, moment = _arrival_curves(history)
-    # One ascending line for all rows, so that one search answers all.
+    # One ascending line for all rows, so that one search is sufficient.
     width = position[-1] - position[0] + 1.0
     shift = np.cumsum(width) - width - position[0]
     line = (position + shift).T.ravel()
@@ -154,10 +179,10 @@ def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Records that had arrived, and when: [S + 1, P] each, from before the first end offset on.
+    """Arrived records, and when they arrived: [S + 1, P] each, from before the first end offset on.
 
-    Zero is where the end offset was when the row's lag was first measured; what came before that in the
-    period is on the curve as measured.
+    Position 0 is the end offset at the row's first measured lag; earlier arrivals of the period are on the
+    curve as measured.
     """
     num_snapshots, num_rows = history.live.shape
     begins, first, age_s = _beginnings(history)
@@ -168,7 +193,7 @@ def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.f
     base = np.minimum(-begins, position[0])
     is_older = np.isfinite(age_s) & (base < position[0])
     base_s = np.where(is_older, np.minimum(history.at_s[first] - age_s, seen_from_s), seen_from_s)
-    # Until a row's first end offset the curve has not begun.
+    # The curve begins at the row's first end offset.
     waits = np.arange(num_snapshots)[:, None] < history.first_end
     moment = np.where(waits, base_s, history.at_s[:, None])
     position = np.where(waits, base, position)
@@ -178,7 +203,7 @@ def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.f
 def _beginnings(
     history: History,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """The first measured lag of each row, the snapshot of it, and its time lag (NaN: not known): [P] each."""
+    """The first measured lag of each row, its snapshot, and its time lag (NaN: unknown): [P] each."""
     known = history.known
     first, columns = known.argmax(axis=0), np.arange(known.shape[1])
     begins = np.where(known.any(axis=0), history.lag[first, columns], 0.0)
@@ -186,7 +211,7 @@ def _beginnings(
 
 
 def count_unknown_ages(history: History) -> int:
-    """Count rows of whose first backlog not all has a known age: their time lag is a lower bound."""
+    """Count rows whose first backlog has an unknown age: their time lag is a lower bound."""
     begins, first, age_s = _beginnings(history)
     columns = np.arange(len(begins))
     arrived = np.zeros(history.live.shape)
@@ -200,8 +225,15 @@ def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
 
     Parameters
     ----------
+    history
+        The history of the group.
     backlog
-        [S, P] of the observed scenario.
+        [S, P] records of the observed scenario.
+
+    Returns
+    -------
+    ModelError
+        Relative and absolute errors; NaN if no lag is known.
     """
     known = history.known
     is_known = known[1:].any(axis=1)

@@ -1,4 +1,4 @@
-"""The assignment of each snapshot in a simulation: the real one, or that of a candidate."""
+"""The assignment in each snapshot of a simulation: the observed one, or that of a candidate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COOPERATIVE_NAMES: Final = frozenset(
 
 @dataclass(slots=True)
 class Counts:
-    """Moves, rebalances and pauses of a scenario so far."""
+    """Moves, rebalances and pauses of a scenario up to now."""
 
     moves: int = 0
     takeover_moves: int = 0
@@ -48,23 +48,40 @@ class Scenario(Protocol):
     owner: NDArray[np.int32]
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Process a snapshot: set `owner` [P] and return for how many seconds each row pauses."""
+        """Process a snapshot and set `owner` [P].
+
+        Parameters
+        ----------
+        place
+            Index of the snapshot.
+        backlog
+            [P] records of this scenario.
+
+        Returns
+        -------
+        ndarray
+            [P] seconds that each row pauses.
+        """
 
 
 def protocol_of(assignor: str | None) -> str:
-    """Return which partitions a rebalance stops: COOPERATIVE those that move, EAGER all."""
+    """Return which partitions a rebalance pauses: COOPERATIVE those that move, EAGER all."""
     return COOPERATIVE if assignor in _COOPERATIVE_NAMES else EAGER
 
 
 def pause_s(
     protocol: str, changed: NDArray[np.bool_], held: NDArray[np.bool_], pauses: Pauses
 ) -> NDArray[np.float64]:
-    """Return for how long each row pauses in a rebalance: [P] seconds.
+    """Return how long each row pauses in a rebalance: [P] seconds.
 
     Parameters
     ----------
+    protocol
+        COOPERATIVE or EAGER.
     changed, held
-        bool [P]: rows that get another owner, and rows of the group.
+        bool [P]: rows that get another owner, and rows with an owner.
+    pauses
+        Lengths of the pauses.
     """
     if protocol == EAGER:
         return np.where(held, pauses.eager_s, 0.0)
@@ -73,7 +90,7 @@ def pause_s(
 
 @dataclass(slots=True)
 class ObservedScenario:
-    """The observed owners: the check of the model."""
+    """The observed owners; it validates the model."""
 
     history: History
     pauses: Pauses
@@ -85,7 +102,20 @@ class ObservedScenario:
         self.owner = self.history.owner[0]
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`Scenario`."""
+        """Process a snapshot; see :class:`Scenario`.
+
+        Parameters
+        ----------
+        place
+            Index of the snapshot.
+        backlog
+            [P] records of this scenario.
+
+        Returns
+        -------
+        ndarray
+            [P] seconds that each row pauses.
+        """
         history = self.history
         before, self.owner = self.owner, history.owner[place]
         if place == 0:
@@ -115,7 +145,7 @@ class CandidateScenario:
     It takes over at the first snapshot. When members, subscriptions or partitions change, the group
     rebalances, and the candidate assigns again from its previous assignment. A candidate that plans by lag
     also plans at every other snapshot, with the lag of this scenario. Its plan is applied if it passes the
-    gates that simulations apply.
+    gates that simulations evaluate.
     """
 
     history: History
@@ -137,7 +167,20 @@ class CandidateScenario:
         self._planner = Planner(self.policy, self.settings)
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`Scenario`."""
+        """Process a snapshot; see :class:`Scenario`.
+
+        Parameters
+        ----------
+        place
+            Index of the snapshot.
+        backlog
+            [P] records of this scenario.
+
+        Returns
+        -------
+        ndarray
+            [P] seconds that each row pauses.
+        """
         number = int(self.history.structure[place])
         is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
         self._structure = number
@@ -195,14 +238,14 @@ class CandidateScenario:
 
 
 class Planner:
-    """A policy's assignor for one group, at many states."""
+    """A candidate's assignor for one group, in many states."""
 
     def __init__(self, policy: Candidate, settings: CandidateSettings) -> None:
         self._policy = policy
         self._settings = settings
         self._values: dict[str, Any] = plain_values(settings.rule)
         self._loads: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-        # What does not plan by lag answers the same to the same owners; snapshots of a quiet hour are alike.
+        # A candidate that does not plan by lag returns the same target for the same owners.
         self._capacities: dict[tuple[str | None, ...], NDArray[np.float64]] = {}
         self._known: dict[tuple[int, bytes, bytes], NDArray[np.int32]] = {}
 
@@ -214,9 +257,9 @@ class Planner:
         Parameters
         ----------
         group
-            Owners and lags as they are.
+            The group with its current owners and lag.
         rate
-            [P] records a second that arrive; NaN where not known.
+            [P] arrivals in records per second; NaN where unknown.
         is_unknown
             bool [P]: the lag is unknown, so the row stays with its live owner.
         """
@@ -243,11 +286,19 @@ class Planner:
         return self._capacities[group.instance_ids]
 
     def may_plan(self, since_last_hint_s: float) -> bool:
-        """Whether the gates allow another plan so many seconds after the last one; NaN: there was none."""
+        """Return whether the gates allow a plan this many seconds after the last one; NaN: there was none."""
         return may_plan(self._values, since_last_hint_s)
 
     def passes_gates(self, group: Group, target: NDArray[np.int32]) -> bool:
-        """Whether the newest target passes the gates, so that it may cause a rebalance of its own."""
+        """Return whether the newest target passes the gates, so that it may cause a rebalance.
+
+        Parameters
+        ----------
+        group
+            The group with its owners and lag.
+        target
+            int32 [P], the newest result of :meth:`target`.
+        """
         return self._loads is not None and passes_gates(
             self._values, SimulatedPlan(group, target, *self._loads)
         )

@@ -1,4 +1,4 @@
-"""One group's history under every policy: each snapshot scored by its lag, and the whole simulated."""
+"""One group's history with every candidate: each snapshot is scored, and the period is simulated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ALL_UNKNOWN: Final = "the lag of no partition is known"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What is scored: a candidate, or the observed assignment.
+    """A scored assignment: that of a candidate, or the observed one.
 
     Attributes
     ----------
@@ -58,22 +58,22 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """A policy's scores at some snapshots of a group, alike in members, subscriptions and partitions.
+    """Scores in some snapshots of a group that have the same members, subscriptions and partitions.
 
     Attributes
     ----------
     contender
         What is scored.
     places
-        int64 [R], which snapshots of the history.
+        int64 [R], indices of the snapshots in the history.
     group_size
-        Members and partitions.
+        Numbers of members and partitions.
     unknown
-        int64 [R], partitions whose lag is unknown.
+        int64 [R], partitions with unknown lag.
     scores
-        None where there are none.
+        None if there are none.
     reason
-        Why there are none.
+        Why there are no scores.
     """
 
     contender: Contender
@@ -85,12 +85,21 @@ class Moments:
 
 
 def score_group(history: History, rule: GroupSettings, compared: Sequence[Candidate]) -> Iterator[Moments]:
-    """Score what really was, and what each policy would have assigned from there, at every snapshot.
+    """Score the observed assignment of every snapshot, and each candidate's assignment from there.
 
     Parameters
     ----------
+    history
+        The history of the group.
     rule
-        The group's own rule, for what a policy leaves open.
+        The group's own rule, for settings that a candidate leaves open.
+    compared
+        The candidates.
+
+    Yields
+    ------
+    Moments
+        Scores, or a reason why there are none; together they cover every snapshot once per contender.
     """
     contenders = [Contender(OBSERVED)]
     for policy in compared:
@@ -104,7 +113,7 @@ def score_group(history: History, rule: GroupSettings, compared: Sequence[Candid
             yield Moments(contender, np.flatnonzero(blockers == reason), reason=reason)
         for number, structure in enumerate(history.structures):
             places = np.flatnonzero((history.structure == number) & (blockers == ""))
-            # Without partitions there is another reason.
+            # A group without partitions has another reason, see _score.
             is_known = history.known[np.ix_(places, structure.rows)].any(axis=1) | (not len(structure.rows))
             if len(unknown := places[~is_known]):
                 yield Moments(contender, unknown, _size(structure), reason=_ALL_UNKNOWN)
@@ -148,7 +157,7 @@ def _size(structure: Structure) -> tuple[int, int]:
 def _rates_before(
     history: History, places: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Arrivals of the interval that ends at each snapshot, records a second; NaN at the first: [R, P]."""
+    """Arrivals in the interval before each snapshot, in records per second; NaN at the first: [R, P]."""
     rates = np.full(history.live.shape, np.nan)
     rates[1:] = history.arrived / history.interval_s[:, None]
     found: NDArray[np.float64] = rates[np.ix_(places, rows)]
@@ -158,9 +167,24 @@ def _rates_before(
 def simulate_group(
     history: History, rule: GroupSettings, compared: Sequence[Candidate], pauses: Pauses
 ) -> list[dict[str, Any]]:
-    """Simulate the observed scenario and each candidate: a row each, by the columns of ``replays``.
+    """Simulate the observed scenario and each candidate.
 
-    The row of the observed scenario has the error of the model.
+    Parameters
+    ----------
+    history
+        The history of the group.
+    rule
+        The group's own rule, for settings that a candidate leaves open.
+    compared
+        The candidates.
+    pauses
+        Lengths of the rebalance pauses.
+
+    Returns
+    -------
+    list of dict
+        One row of ``replays`` per scenario; that of the observed scenario has the error of the model. If the
+        history cannot be simulated, the rows have a reason.
     """
     settings = [policy.settings_for(rule) for policy in compared]
     names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
@@ -206,13 +230,13 @@ def _blocker(history: History) -> str | None:
         return _NO_ROWS
     if not len(history.structures):
         return _NO_MEMBERS
-    # Without an interval that begins with a known lag there is nothing to replay: no lag is not a lag of 0.
+    # A replay needs an interval that starts with a known lag: an unknown lag is not a lag of 0.
     begun = history.begun
     return None if (begun[:-1] & begun[1:]).any() else _NO_LAG
 
 
 def _relative(rule: GroupSettings, instance_id: str | None) -> float:
-    """What a member can bear by a rule of the policy; NaN without one."""
+    """Relative capacity of a member by a rule of the policy; NaN without one."""
     named = any(
         instance_id is not None and matches_pattern(each.match, instance_id) for each in rule.capacities
     )
@@ -234,7 +258,7 @@ def _of_history(history: History, capacities: Capacities, measured: ScenarioMetr
 
 
 def _unknown_share(history: History) -> float:
-    """Share of the partitions' time before their lag was first measured, which no figure includes."""
+    """Share of the partitions' time before their lag was first measured; no metric includes it."""
     interval_s = history.interval_s[:, None]
     there = history.live[:-1] & history.live[1:]
     replayed_s = float(((there & history.begun[:-1]) * interval_s).sum())
@@ -273,7 +297,7 @@ def _of_scenario(measured: ScenarioMetrics, number: int, scenario: Scenario) -> 
 
 
 def _of_model(history: History, simulated: Simulated) -> dict[str, Any]:
-    """The error of the model, by the observed scenario."""
+    """The error of the model, from the observed scenario."""
     off = model_error(history, simulated.backlog[:, 0])
     return {
         "median_error": _known(off.median),

@@ -1,4 +1,4 @@
-"""Replay a group's history: all scenarios side by side, interval by interval."""
+"""Replays a group's history: all scenarios in parallel, interval by interval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Simulated:
     Attributes
     ----------
     backlog
-        [S, L, P] records at each snapshot; 0 where the row is not there.
+        [S, L, P] records in each snapshot; 0 where the row does not exist.
     owner
         int32 [S, L, P] from each snapshot on, index of a member, -1 for none.
     processed
@@ -34,8 +34,8 @@ class Simulated:
     lag_records_s
         [S - 1, L] lag of the group integrated over the interval after each snapshot, records times seconds.
     drain_s
-        [L, P] seconds from the snapshot with most lag measured (``History.most_lag``) until the row has
-        processed what it had then; infinite when not in the period.
+        [L, P] seconds from the snapshot with the largest measured lag (``History.most_lag``) until the row
+        has processed its backlog of that snapshot; infinite if not within the period.
     """
 
     backlog: NDArray[np.float64]
@@ -46,7 +46,7 @@ class Simulated:
 
 
 class _Drain:
-    """When each row has processed what it had at the snapshot with most lag measured."""
+    """When each row has processed its backlog of the snapshot with the largest measured lag."""
 
     def __init__(self, history: History, place: int, backlog: NDArray[np.float64]) -> None:
         self._history = history
@@ -55,7 +55,7 @@ class _Drain:
         self.drain_s = np.where(backlog <= ROUNDING_RECORDS, 0.0, np.inf)
 
     def add(self, place: int, advanced: Advanced) -> None:
-        """Take note of the interval after a snapshot; a row that is gone at its end has nothing left."""
+        """Add the interval after a snapshot; a row that does not exist at its end has no backlog left."""
         history = self._history
         since_s = history.at_s[place : place + 2] - self._from_s
         paid_s = since_s[0] + advanced.paid_s.reshape(self.drain_s.shape)
@@ -67,15 +67,22 @@ class _Drain:
 def simulate(history: History, scenarios: Sequence[Scenario], capacity: NDArray[np.float64]) -> Simulated:
     """Simulate a history under each scenario.
 
-    A row begins with the lag of the first snapshot in which it is known; from then on the model alone
+    A row starts with the lag of the first snapshot in which it is known; from then on only the model
     determines it.
 
     Parameters
     ----------
+    history
+        The history of the group.
     scenarios
-        L of them; each is asked for its owners at every snapshot.
+        L scenarios; each is stepped at every snapshot.
     capacity
-        [M] records a second.
+        [M] records per second.
+
+    Returns
+    -------
+    Simulated
+        Backlogs, owners and drain times of all scenarios.
     """
     num_snapshots, num_rows = history.live.shape
     num_scenarios, num_servers = len(scenarios), len(capacity) + 1
@@ -87,7 +94,7 @@ def simulate(history: History, scenarios: Sequence[Scenario], capacity: NDArray[
     lag_records_s = np.zeros(processed.shape[:2])
     drain_place = history.most_lag
     drain: _Drain | None = None
-    # Rows without an owner (-1) have the last server of each scenario, of capacity 0.
+    # Rows without an owner (-1) have the last server of each scenario, which has capacity 0.
     scenario_server = np.arange(num_scenarios)[:, None] * num_servers
     scenario_capacity = np.tile(np.append(capacity, 0.0), num_scenarios)
     is_begun = np.zeros(num_rows, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Assignments scored by the lag of the moment, many snapshots at once."""
+"""Scores of assignments by the lag of a snapshot, for many snapshots at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _NEVER = np.iinfo(np.int64).max // 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentScores:
-    """Figures of R assignments of groups alike in members, subscriptions and partitions; all [R].
+    """Scores of R assignments with the same members, subscriptions and partitions; all [R].
 
-    They are those of :func:`assignor_core.metrics.measure` and its kin, for all snapshots at once.
+    They are the metrics of :func:`assignor_core.metrics.measure` and related functions, vectorized over
+    snapshots.
     """
 
     unassigned: NDArray[np.int64]
@@ -44,16 +45,21 @@ def score_moments(
     before: NDArray[np.int32],
     after: NDArray[np.int32],
 ) -> MomentScores:
-    """Score assignments of one group at R snapshots.
+    """Score assignments of one group in R snapshots.
 
     Parameters
     ----------
     group
-        Members, subscriptions and partitions; its owners and lags are ignored. At least one member.
+        Members, subscriptions and partitions; its owners and lag are ignored. At least one member.
     lag
         [R, P] records, 0 where unknown.
     before, after
         int32 [R, P], row → member, -1 for no owner: the current owner, and the new one.
+
+    Returns
+    -------
+    MomentScores
+        Scores of `after`; moves and gain are relative to `before`.
     """
     num_snapshots, num_members = len(lag), group.num_members
     cell = np.arange(num_snapshots)[:, None] * num_members
@@ -90,9 +96,16 @@ def score_moments(
 def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a lower bound of the largest member lag over all assignments: [R] records.
 
-    The largest of: one partition's lag; the lag that a set of members must share, because no other member
-    subscribes to it, by their number; and all of it by all members. The same as `LoadPlan.bound` for equal
+    The maximum of: the lag of one partition; the lag that only a set of members subscribes to, divided by
+    their number; and all lag divided by the number of members. The same as `LoadPlan.bound` for equal
     capacities.
+
+    Parameters
+    ----------
+    group
+        Members, subscriptions and partitions.
+    lag
+        [R, P] records.
     """
     classes = classes_of(group)
     taken = classes.class_of_row >= 0
@@ -109,7 +122,7 @@ def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _count_gaps(group: Group, owner: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As :func:`assignor_core.verify.largest_count_gap`, by classes of partitions: [R]."""
+    """As :func:`assignor_core.verify.largest_count_gap`, by partition classes: [R]."""
     classes = classes_of(group)
     num_snapshots, num_members = counts.shape
     num_classes = len(classes.size)

@@ -1,1 +1,1 @@
-"""DataFrame to DataFrame: what the numbers mean, apart from where they come from. No I/O, no clock."""
+"""Transforms from DataFrame to DataFrame: the definitions of evenlag's numbers. No I/O, no clock."""

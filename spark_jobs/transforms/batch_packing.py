@@ -1,6 +1,6 @@
-"""Which groups are planned in one call: many small ones together, a large one alone, the heaviest first.
+"""Packs groups into planning batches: small groups together, a large one alone, the heaviest batch first.
 
-The driver collects the number of rows of each group only. The rows stay on the executors.
+The driver collects only the number of rows of each group. The rows stay on the executors.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-# The fixed cost of a group, in rows: measured on groups of 100 and of 1,000 partitions.
+# Fixed cost of a group, in rows; measured on groups of 100 and of 1,000 partitions.
 GROUP_ROWS: Final = 300
-# The Python worker that plans a batch keeps it in memory.
+# The Python worker that plans a batch holds all of it in memory.
 MOST_ROWS: Final = 200_000
 LEAST_ROWS: Final = 10_000
-# Batches per core: the last one is then a small share of the core's work.
+# Batches per core: the last batch is then a small share of a core's work.
 _PER_CORE: Final = 8
 
 
 def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
-    """Pack groups into batches: int32 [G], the batch of each; batch 0 is the heaviest.
+    """Pack groups into batches.
 
     Parameters
     ----------
@@ -32,15 +32,20 @@ def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
     cores
         Number of batches that can be planned at the same time.
 
+    Returns
+    -------
+    ndarray
+        int32 [G], the batch of each group; batch 0 is the heaviest.
+
     Notes
     -----
-    Spark starts batches in their order, each on the first free core, so the time is at most that of the
-    largest group or of an even share plus one batch (Graham's bound for the longest first).
+    Spark starts batches in order, each on the first free core. So the time is at most that of the largest
+    group, or of an even share plus one batch (Graham's bound for longest processing time first).
     """
     cost = num_rows.astype(np.int64) + GROUP_ROWS
     target = int(np.clip(cost.sum() // (max(cores, 1) * _PER_CORE), LEAST_ROWS, MOST_ROWS))
     order = np.argsort(-cost, kind="stable")
-    # From the largest down, a new batch begins where the last is full; a group at or above it is alone.
+    # In descending order, a new batch begins when the last is full; a group at or above the target is alone.
     before = np.cumsum(cost[order]) - cost[order]
     alone = cost[order] >= target
     small = ~alone
@@ -56,14 +61,40 @@ def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
 
 
 def count_group_rows(lag: DataFrame, members: DataFrame) -> tuple[list[str], NDArray[np.int64]]:
-    """Count each group's rows: the ids, ascending, and int64 [G]."""
+    """Count the rows of each group in a snapshot.
+
+    Parameters
+    ----------
+    lag, members
+        The snapshot's rows of these tables.
+
+    Returns
+    -------
+    tuple
+        Group ids in ascending order, and int64 [G], the number of rows of each.
+    """
     both = lag.select("group_id").unionByName(members.select("group_id"))
     found = both.groupBy("group_id").count().toArrow().sort_by("group_id")
     return found["group_id"].to_pylist(), found["count"].to_numpy()
 
 
 def with_batches(rows: DataFrame, group_ids: list[str], batches: NDArray[np.int32]) -> DataFrame:
-    """Bring the rows of each batch together: partition b of the result is batch b, and nothing else."""
+    """Repartition rows by batch: Spark partition b of the result contains exactly batch b.
+
+    Parameters
+    ----------
+    rows
+        Rows with a ``group_id``.
+    group_ids
+        Ids of all groups.
+    batches
+        int32 [G], the batch of each group.
+
+    Returns
+    -------
+    DataFrame
+        The same rows and columns.
+    """
     import pyarrow as pa
     from pyspark.sql import functions as sf
 

@@ -1,6 +1,6 @@
 """Inputs of the gates: one aggregated row per plan, which Great Expectations evaluates.
 
-The counts are taken from the rows that would be published, independently of the planner's own figures.
+The counts come from the rows that would be published, independently of the planner's own metrics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPUTED_INPUTS: Final = (
     "since_last_hint_s",
     "hint_topic_max_bytes",
 )
-# An input with such a prefix is a measure in this column of the head.
+# An input with such a prefix is a field of this column of ``plans``.
 METRIC_PREFIXES: Final = {"before_": "metrics_before", "after_": "metrics_after"}
 
 
@@ -48,8 +48,7 @@ def build_gate_frame(
     published
         PUBLISHED events of the cluster.
     decided_at_ms
-        The moment of the decision, milliseconds since the epoch. It is given, so that the transform has no
-        clock.
+        Time of the decision in milliseconds since the epoch; a parameter because transforms have no clock.
 
     Returns
     -------
@@ -95,12 +94,12 @@ def build_gate_frame(
 
 
 def gate_inputs() -> tuple[str, ...]:
-    """Names of the inputs that any gate needs, sorted."""
+    """Return the names of the inputs of all gates, sorted."""
     return tuple(sorted({name for gate in GATES for name in gate.all_inputs}))
 
 
 def _count_rows(assignments: DataFrame, subscribed: DataFrame) -> DataFrame:
-    """Count a plan's rows by what is right and wrong with them."""
+    """Count the rows of each plan: all, distinct, unassigned, and with an invalid owner."""
     from pyspark.sql import functions as sf
 
     owner = sf.col("owner_after")

@@ -1,4 +1,4 @@
-"""Memberships: the history of each group's members as intervals, from the snapshots of whole days."""
+"""Memberships: the history of each group's members as intervals, built from the snapshots of whole days."""
 
 from __future__ import annotations
 

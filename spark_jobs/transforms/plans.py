@@ -1,4 +1,4 @@
-"""Plans of all groups from a snapshot's lag, in one job: groups in batches, one Arrow call a batch."""
+"""Plans of all groups of a snapshot in one Spark job: groups in batches, one Arrow call per batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAG_COLUMNS: Final = (
     "topic_id",
     "topic",
     "partition",
-    # A move is counted against this owner: see build_plans.
+    # Moves are counted from this owner: see build_plans.
     "owner_member_id",
     "status",
     "lag_records",
@@ -42,7 +42,7 @@ MEMBER_COLUMNS: Final = (
     "error",
 )
 _COMMA: Final = ","
-# Partitions that return to the JVM at once, in whole rows.
+# Kafka partitions per Arrow batch that returns to the JVM; a row is never split.
 _PARTITIONS_PER_BATCH: Final = 20_000
 
 
@@ -52,32 +52,32 @@ def build_plans(
     context: PlanContext,
     batches: tuple[list[str], NDArray[np.int32]] | None = None,
 ) -> DataFrame:
-    """Decide about every group whose mode is not ``observe``.
+    """Plan every group whose mode is not ``observe``.
 
     Parameters
     ----------
     lag, members
-        The snapshot's rows.
+        The snapshot's rows of these tables.
     context
         What all plans share; it is pickled to the executors and contains no secret.
     batches
-        All groups' ids, and the batch of each (``pack_groups``). Without it groups are spread by the hash of
-        their ids, which suits small snapshots. The rows are the same either way.
+        Ids of all groups, and the batch of each (``pack_groups``). Without it, groups are distributed by the
+        hash of their ids, which is sufficient for small snapshots. The resulting rows are the same.
 
     Returns
     -------
     DataFrame
-        By ``PLANNED``: a row for each group, more for a plan of many partitions. A group whose best
-        assignment is its present one gets no plan. ``select_decisions``, ``select_heads`` and
-        ``select_assignments`` return the rows of tables from it.
+        Columns of ``PLANNED``: one row per group, more for a plan of many partitions. A group whose best
+        assignment is its current one gets no plan. ``select_decisions``, ``select_heads`` and
+        ``select_assignments`` select the rows of the tables from it.
     """
     from pyspark.sql import functions as sf
 
-    # As one text: for each row Spark estimates the size of its batch, and for a list it iterates over all
-    # rows of the batch again. Kafka's topic names contain no comma.
+    # As one string: for each row Spark estimates the size of its batch, and for an array it iterates over all
+    # rows of the batch again. Kafka topic names contain no comma.
     subscription = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
     people = members.withColumn("subscription", subscription)
-    # A coordinator completes its target assignment: a plan changes the target, not the present owners.
+    # A coordinator completes its target assignment: a plan changes the target, not the current owners.
     owned = lag.withColumn("owner_member_id", sf.coalesce("target_member_id", "owner_member_id"))
     rows = owned.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
         people.select(sf.lit(True).alias("is_member"), "group_id", *MEMBER_COLUMNS), allowMissingColumns=True
@@ -91,7 +91,20 @@ def build_plans(
 
 
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
-    """Plan the groups whose rows are in one Spark partition: it is one batch and is read as a whole."""
+    """Plan the groups of one Spark partition. It is one batch and is read completely into memory.
+
+    Parameters
+    ----------
+    batches
+        Its rows of ``lag`` and ``members``, marked by ``is_member``.
+    context
+        What all plans share.
+
+    Yields
+    ------
+    RecordBatch
+        Rows of ``PLANNED``.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -118,17 +131,39 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
 
 
 def select_heads(planned: DataFrame, context: PlanContext) -> DataFrame:
-    """The rows of ``plans``."""
+    """Select the rows of ``plans``.
+
+    Parameters
+    ----------
+    planned
+        Result of :func:`build_plans`.
+    context
+        What all plans share.
+
+    Returns
+    -------
+    DataFrame
+        Rows of ``plans``.
+    """
     return _select(planned, context, "head", PLANS, "head.*")
 
 
 def select_assignments(planned: DataFrame, context: PlanContext, where: Column | None = None) -> DataFrame:
-    """Rows of the plans by the contract of ``plan_assignments``, the unmoved ones of shadow plans too.
+    """Select the rows of ``plan_assignments``, including partitions of shadow plans that do not move.
 
     Parameters
     ----------
+    planned
+        Result of :func:`build_plans`.
+    context
+        What all plans share.
     where
-        Which of them, by these columns and ``mode``; all without it.
+        Condition on these columns and ``mode``; None: all rows.
+
+    Returns
+    -------
+    DataFrame
+        Rows of ``plan_assignments``.
     """
     from pyspark.sql import functions as sf
 
@@ -138,7 +173,20 @@ def select_assignments(planned: DataFrame, context: PlanContext, where: Column |
 
 
 def select_decisions(planned: DataFrame, context: PlanContext) -> DataFrame:
-    """The rows of ``decisions``."""
+    """Select the rows of ``decisions``.
+
+    Parameters
+    ----------
+    planned
+        Result of :func:`build_plans`.
+    context
+        What all plans share.
+
+    Returns
+    -------
+    DataFrame
+        Rows of ``decisions``.
+    """
     return _select(planned, context, "decided", DECISIONS, "decided.*")
 
 

@@ -1,4 +1,4 @@
-"""All policies over all snapshots of a period: one Arrow call a group, partitions as columns all the way."""
+"""Comparison of all candidates over all snapshots of a period: one Arrow call per group."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from spark_jobs.simulation.simulate_group import Moments
     from spark_jobs.simulation.snapshot_scores import MomentScores
 
-# What one Arrow call answers: moments scored (none for a period in one go) and replays, told apart by `kind`.
+# Kinds of rows of one Arrow call: scored snapshots (none for a continuous period) and replays.
 MOMENT: Final = "moment"
 REPLAY: Final = "replay"
 
 
-# Of one name in both tables, in one a number, in the other a list over time.
+# Columns of both tables with the same name: a number in one, an array over time in the other.
 _CLASHING: Final = frozenset(
     column.name
     for column in COMPARISONS.columns
@@ -51,24 +51,25 @@ COMPARED: Final = _compared_table()
 
 @dataclass(frozen=True, slots=True)
 class ComparisonContext:
-    """What all groups of a comparison share; it travels to the executors and holds no secret.
+    """What all groups of a comparison share; it is pickled to the executors and contains no secret.
 
     Attributes
     ----------
     policy
-        Whose rules hold for the groups.
+        Policy with the rules of the groups.
     cluster, day
-        Where the rows go; of a period in one go the first day.
+        Partition of the rows; for a continuous period its first day.
     compared
-        What is compared.
+        Candidates to compare.
     pauses
-        Of the replays.
+        Rebalance pauses of the replays.
     snapshot_ids, slots, at_ms
-        The snapshots of the period in order: id, slot, and when the end offsets were read.
+        The period's snapshots in order: id, slot, and the time when the end offsets were read, in
+        milliseconds since the epoch.
     comparison_id
-        Hash of all that the result follows from.
+        Hash of all inputs of the result.
     scores_moments
-        Whether snapshots are scored one by one too.
+        Whether single snapshots are scored, too.
     """
 
     policy: Policy
@@ -84,19 +85,19 @@ class ComparisonContext:
 
 
 def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonContext) -> DataFrame:
-    """Compare the policies for every group.
+    """Compare the candidates for every group.
 
     Parameters
     ----------
     lag, members
-        Rows of the period's snapshots.
+        Rows of these tables, of the period's snapshots.
     context
         What all groups share.
 
     Returns
     -------
     DataFrame
-        By ``COMPARED``; :func:`select_moments` and :func:`select_replays` take it apart.
+        Columns of ``COMPARED``; :func:`select_moments` and :func:`select_replays` select each table's rows.
     """
     from pyspark.sql import functions as sf
 
@@ -134,7 +135,7 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
 
 
 def select_moments(compared: DataFrame) -> DataFrame:
-    """The rows of ``comparisons``."""
+    """Return the rows of ``comparisons`` from the result of :func:`build_comparison`."""
     from pyspark.sql import functions as sf
 
     rows = compared.where(sf.col("kind") == MOMENT)
@@ -142,14 +143,40 @@ def select_moments(compared: DataFrame) -> DataFrame:
 
 
 def select_replays(compared: DataFrame, table: Table = REPLAYS) -> DataFrame:
-    """The rows of ``replays`` or of ``continuous_replays``."""
+    """Select the rows of ``replays`` or of ``continuous_replays``.
+
+    Parameters
+    ----------
+    compared
+        Result of :func:`build_comparison`.
+    table
+        One of the two tables.
+
+    Returns
+    -------
+    DataFrame
+        Rows of the table.
+    """
     from pyspark.sql import functions as sf
 
     return conform(compared.where(sf.col("kind") == REPLAY), table)
 
 
 def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonContext) -> pa.Table:
-    """Compare the policies for one group; what cannot be told has a reason in its place."""
+    """Compare the candidates for one group; where a result is not available, the row has a reason.
+
+    Parameters
+    ----------
+    lag, members
+        The group's rows of these tables, of the period's snapshots.
+    context
+        What all groups share.
+
+    Returns
+    -------
+    Table
+        Rows of ``COMPARED``.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -183,7 +210,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
 def _moment_table(
     moments: Moments, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
 ) -> pa.Table:
-    """One row a snapshot."""
+    """One row per scored snapshot."""
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema
@@ -226,7 +253,7 @@ def _score_columns(scores: MomentScores) -> dict[str, Any]:
 
 
 def _column(value: Any, kind: pa.DataType, length: int) -> pa.Array:
-    """A column of a constant, of an array, or of nulls."""
+    """A column from a constant, from an array, or of nulls."""
     import numpy as np
     import pyarrow as pa
 

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     import typer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-# Packages that do not follow the rules in full yet; a package that does is removed from the list.
-NOT_YET: Final = (
-    "evenlag/doctor/",
-    "evenlag/monitoring/",
-)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -102,8 +97,7 @@ def faults(function: Function) -> list[str]:
 
 def modules() -> list[str]:
     paths = sorted((ROOT / "evenlag").rglob("*.py"))
-    names = [path.relative_to(ROOT).as_posix() for path in paths if not path.name.startswith("_")]
-    return [name for name in names if not name.startswith(NOT_YET)]
+    return [path.relative_to(ROOT).as_posix() for path in paths if not path.name.startswith("_")]
 
 
 @pytest.mark.parametrize("module", modules())

@@ -1,1 +1,1 @@
-"""What each command should show of a lake, computed from its Parquet files."""
+"""Expected output of each command, computed from the lake's Parquet files."""

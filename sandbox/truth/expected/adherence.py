@@ -1,4 +1,4 @@
-"""`evenlag audit adherence`: what followed each hint, and from when to when."""
+"""`evenlag audit adherence`: which members followed each hint, and in which interval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADHERENCE: Final = "audit adherence"
 
 
 def check_adherence(session: Session) -> None:
-    """Compare what is said of each hint."""
+    """Compare the adherence of each hint."""
     ends = [row["finished_at"] for row in session.rows.rows("audited_snapshots")]
     until = max(ends)
     history = History(session.rows, until - timedelta(days=1), until)

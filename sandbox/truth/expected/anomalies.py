@@ -64,7 +64,17 @@ def _check(
 
 
 def find_anomalies(session: Session, history: History, group_id: str | None) -> list[Row]:
-    """All anomalies of a period, in the order in which they are shown."""
+    """Return all anomalies of a period, in display order.
+
+    Parameters
+    ----------
+    session
+        The cluster and the command.
+    history
+        The period.
+    group_id
+        The group; None: all groups.
+    """
     groups = history.groups if group_id is None else [group_id]
     found: list[Row] = []
     for name in groups:
@@ -144,7 +154,7 @@ def _assignors(
         for place, state in states.items()
         if state.head["assignor"] not in {None, OWN_ASSIGNOR} and state.head["group_type"] in _HINTABLE
     }
-    # A stretch in which all of the group is the same counts when any of its snapshots was decided upon.
+    # An interval in which the group does not change counts if any of its snapshots has a decision.
     wrong: dict[int, str] = {}
     for run in runs(list(other), {place: states[place].content for place in other}):
         places = range(run.first, run.last + 1)
@@ -191,7 +201,7 @@ def _stretches(rows: Sequence[Row]) -> list[tuple[Run, int]]:
 def _last_owner(
     history: History, group_id: str, partition: tuple[str, str | None, int], place: int
 ) -> str | None:
-    """The member whose ownership began last before a place; of several the one with the greatest id."""
+    """The last owner before an index; of several, the member with the greatest id."""
     states = history.states(group_id)
     began: list[tuple[int, str]] = []
     for member_id in {c["member_id"] for s in states.values() for c in s.cells.get(partition, ())} - {None}:
@@ -205,7 +215,7 @@ def _last_owner(
 
 
 def _from_lag(kind: str, group_id: str, detail: str, history: History, run: Run, **about: Any) -> Row:
-    """Lag is of the whole snapshot: its moments are those of the snapshots."""
+    """An anomaly of the lag: its times are those of the snapshots."""
     snapshots = history.snapshots
     first, last = snapshots[run.first], snapshots[run.last]
     edges = {

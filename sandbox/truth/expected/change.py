@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _RANKS: Final = (("APPLIED",), ("IGNORED", "EXPIRED"), ("PUBLISHED",), ("WITHDRAWN", "APPROVED"))
 
-# Of a member: known lag, and partitions whose lag is not known.
+# Known lag of a member, and its number of partitions with unknown lag.
 Lag = tuple[int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Lag of each member, the furthest behind first; `parts` are before, predicted and after."""
+    """Lag of each member, the largest first; `parts` are before, predicted and after."""
 
     plan: Row | None
     parts: tuple[Mapping[str, Lag], ...]
@@ -33,7 +33,7 @@ class Change:
 
     @property
     def members(self) -> list[str]:
-        """Names in order."""
+        """Names in display order."""
         before = self.parts[0]
 
         def place(name: str) -> tuple[bool, int, str]:
@@ -43,7 +43,7 @@ class Change:
         return sorted({name for part in self.parts for name in part}, key=place)
 
     def cells(self) -> list[list[str]]:
-        """The rows of the table."""
+        """Return the rows of the table."""
         width = 1 if self.plan is None else 3
         rows = []
         for name in self.members:
@@ -53,7 +53,7 @@ class Change:
 
 
 def read_change(period: Period) -> Change | None:
-    """The change around the newest plan that was followed, else published, else any."""
+    """Return the change around the newest plan that was applied, else published, else any."""
     with_lag = {row["snapshot_id"] for row in period.of_group("lag")}
     plans = [plan for plan in period.plans if plan["snapshot_id"] in with_lag]
     if not plans:
@@ -83,7 +83,7 @@ def _rank(plan: Row) -> int:
 
 
 def _lags(period: Period, snapshot_id: str, owners: Mapping[tuple[str, int], str | None]) -> dict[str, Lag]:
-    """Lag of each live member of a snapshot, with the owners of a plan where it names some."""
+    """Lag of each live member of a snapshot; the owners of a plan replace the actual ones."""
     names = member_names(period)
     lag = [
         row | {"owner": owners.get((row["topic"], row["partition"]), row["owner_member_id"])}
@@ -91,7 +91,7 @@ def _lags(period: Period, snapshot_id: str, owners: Mapping[tuple[str, int], str
     ]
     found = by(lag, "owner")
     live = period.rows.where("members", snapshot_id=snapshot_id, group_id=period.group_id)
-    # Who owns nothing is behind by nothing, unless a partition of unknown lag has no known owner.
+    # A member without partitions has a lag of 0, unless a partition with unknown lag has no known owner.
     idle = None if any(row["lag_records"] is None for row in found.get(None, ())) else 0
     lags: dict[str, Lag] = {names[r["member_id"]]: (idle, 0) for r in live if r["member_id"] is not None}
     for owner, rows in found.items():

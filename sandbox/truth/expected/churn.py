@@ -1,4 +1,4 @@
-"""`evenlag audit churn` and `evenlag audit adherence`, from members, plans and what was published."""
+"""`evenlag audit churn` and `evenlag audit adherence`, from members, plans and published hints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,15 @@ _MS: Final = timedelta(milliseconds=1)
 def find_rebalances(
     rows: LakeRows, history: History, group_id: str | None = None
 ) -> tuple[list[Row], list[Row]]:
-    """Rebalances that neighbouring snapshots show, and the partitions that changed owners."""
+    """Return rebalances between neighboring snapshots, and partitions that changed owners.
+
+    Parameters
+    ----------
+    rows, history
+        The cluster, and the period.
+    group_id
+        The group; None: all groups.
+    """
     hints = read_hints(rows, history, group_id)
     rebalances, moves = [], []
     for name in [group_id] if group_id is not None else history.groups:
@@ -139,13 +147,13 @@ def _causes(old: GroupState, new: GroupState, change: Row) -> list[str]:
 
 
 def _has_changed(old: GroupState, new: GroupState) -> bool:
-    """Whether the members, what they own, or the selected assignor differ."""
+    """Whether the members, their assignments, or the selected assignor differ."""
     owned = [{name: m["assignment"] for name, m in state.members.items()} for state in (old, new)]
     return owned[0] != owned[1] or old.head["assignor"] != new.head["assignor"]
 
 
 def _count_moves(history: History, group_id: str, rebalances: Mapping[str, Row]) -> list[Row]:
-    """Follow each partition from snapshot to snapshot, and count what the rebalances did to it."""
+    """Follow each partition over the snapshots, and count its moves by rebalance."""
     states = history.states(group_id)
     partitions = sorted(
         {each for state in states.values() for each in state.cells}, key=lambda p: (p[0], p[1] or "", p[2])
@@ -220,7 +228,7 @@ def _freed_and_placed(history: History, trail: Sequence[tuple[int, list[Row]]]) 
 
 
 def check_churn(session: Session) -> None:
-    """Compare rebalances and moves of all groups and of each, over the whole time and a part of it."""
+    """Compare rebalances and moves of all groups and of each, over the complete time and a part of it."""
     ends = [row["finished_at"] for row in session.rows.rows("audited_snapshots")]
     until, begin = max(ends), min(row["started_at"] for row in session.rows.rows("audited_snapshots"))
     middle = begin + (until - begin) / 2

@@ -1,4 +1,4 @@
-"""`evenlag compare`: policies side by side, summed up from the rows of the replays."""
+"""`evenlag compare`: a comparison of candidates, aggregated from the rows of the replays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY: Final = ("p95_time_lag_ms", "mean_lag_records", "max_lag_records", "max_time
 
 
 def check_compare(session: Session) -> None:
-    """Compare the answer for all groups by each measure, for each group, and for continuous replays."""
+    """Compare the output for all groups by each measure, for each group, and for continuous replays."""
     for table, options in (("replays", ()), ("continuous_replays", ("--continuous",))):
         replays = session.rows.rows(table)
         if not replays:
@@ -76,7 +76,19 @@ def _check_each(session: Session, replays: Sequence[Row], options: Sequence[str]
 
 
 def answer(session: Session, replays: Sequence[Row], group_id: str | None, measure: str) -> Row:
-    """What the command says of a group, or of all."""
+    """Return the expected output for a group, or for all groups.
+
+    Parameters
+    ----------
+    session
+        The cluster and the command.
+    replays
+        Rows of the replays.
+    group_id
+        The group; None: all groups.
+    measure
+        Column to sort by.
+    """
     everything = {(row["day"], row["group_id"]) for row in replays}
     return {
         "group_id": group_id,
@@ -88,7 +100,17 @@ def answer(session: Session, replays: Sequence[Row], group_id: str | None, measu
 
 
 def sum_up(session: Session, replays: Sequence[Row], measure: str) -> list[Row]:
-    """A row a policy, the best first; only days of groups that every policy has a replay of."""
+    """Return one row per candidate, the best first, over groups and days with replays of every candidate.
+
+    Parameters
+    ----------
+    session
+        The cluster and the command.
+    replays
+        Rows of the replays.
+    measure
+        Column to sort by.
+    """
     cells = _whole(replays)
     found = []
     for policy in sorted({row["policy"] for cell in cells for row in cell}):
@@ -120,7 +142,7 @@ def _rank(row: Row, measure: str) -> tuple[Any, ...]:
 def _summed(rows: Sequence[Row]) -> Row:
     undrained = sum(row["drain_time_ms"] is None for row in rows)
     drained = sorted(row["drain_time_ms"] for row in rows if row["drain_time_ms"] is not None)
-    # One that was not drained is longer than all others.
+    # A drain time beyond the period is longer than all others.
     places = {(len(rows) - 1) // 2, len(rows) // 2}
     middle = None if max(places) >= len(drained) else fmean(drained[place] for place in places)
     return {
@@ -160,7 +182,7 @@ def _mean(rows: Sequence[Row], name: str) -> float | None:
 
 
 def _distance(session: Session, rows: Sequence[Row]) -> float | None:
-    """The mean over the snapshots of the days that the replays are of."""
+    """Mean optimality gap of the snapshots on the days of the replays."""
     known: list[float] = []
     for row in rows:
         is_continuous = row in session.rows.rows("continuous_replays")
@@ -172,7 +194,7 @@ def _distance(session: Session, rows: Sequence[Row]) -> float | None:
 
 
 def model(replays: Sequence[Row]) -> Row | None:
-    """How far the replay of what really ran was off."""
+    """Return the error of the replay of the observed assignments."""
     rows = [r for r in replays if r["policy"] == OBSERVED and r["median_error"] is not None]
     if not rows:
         return None
@@ -198,7 +220,7 @@ def _not_compared(replays: Sequence[Row]) -> list[Row]:
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """The printed table: a row a policy, and one of what was measured."""
+    """Return the printed table: one row per candidate, and one of the measured lag."""
     found = [_cells(row) for row in rows]
     measured = [
         row for row in rows if row["policy"] == OBSERVED and row["measured_max_lag_records"] is not None

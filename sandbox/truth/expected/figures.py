@@ -1,4 +1,4 @@
-"""Metrics, hot partitions and the page of a person who approves: expected values, for tests to compare."""
+"""Metrics, hot partitions and the approval page: expected values, for tests to compare."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ _MEMBERS_SHOWN: Final = 20
 
 
 def figures(rows: LakeRows, now: datetime) -> dict[str, float]:
-    """The metrics of a cluster by its newest snapshot; events count where that snapshot's plans had them."""
+    """Return the metrics of a cluster from its newest snapshot; events count for plans of that snapshot.
+
+    Parameters
+    ----------
+    rows
+        The cluster.
+    now
+        The current time.
+    """
     snapshot = rows.newest
     snapshot_id = snapshot["snapshot_id"]
     own_plans = {row["plan_id"] for row in rows.where("plans", snapshot_id=snapshot_id)}
@@ -49,14 +57,22 @@ def figures(rows: LakeRows, now: datetime) -> dict[str, float]:
 
 
 def open_requests(rows: LakeRows, now: datetime) -> int:
-    """Plans that a person is asked for, without an answer or an ending, in time."""
+    """Return the number of plans that wait for approval and whose deadline has not passed.
+
+    Parameters
+    ----------
+    rows
+        The cluster.
+    now
+        The current time.
+    """
     ended = {event["plan_id"] for event in rows.events if event["event"] in _FINAL}
     asked = [row for row in rows.rows("approval_requests") if row["state"] == "ASKED"]
     return len({row["plan_id"] for row in asked if row["plan_id"] not in ended and row["answer_by"] > now})
 
 
 def hot_partitions(rows: LakeRows) -> list[Row]:
-    """Groups of the newest snapshot whose most loaded member is so by one partition alone."""
+    """Return groups of the newest snapshot whose largest member lag comes from one partition."""
     snapshot_id = rows.newest["snapshot_id"]
     found = []
     for group_id, lag in sorted(by(rows.lag_of(snapshot_id), "group_id").items()):
@@ -86,13 +102,21 @@ def hot_partitions(rows: LakeRows) -> list[Row]:
 
 
 def open_groups(rows: LakeRows) -> list[str]:
-    """Groups of the newest snapshot with lag that is not known: nothing can be said of an even share."""
+    """Return groups of the newest snapshot with unknown lag: their even share is unknown."""
     lag = rows.lag_of(rows.newest["snapshot_id"])
     return sorted({row["group_id"] for row in lag if row["lag_records"] is None})
 
 
 def approval_numbers(rows: LakeRows, plan: Row) -> list[list[str]]:
-    """What the page of a plan shows of each member: lag now and as planned, the 20 furthest behind."""
+    """Return the members on a plan's approval page: lag now and as planned, for the 20 with the largest.
+
+    Parameters
+    ----------
+    rows
+        The cluster.
+    plan
+        The plan's head.
+    """
     assigned = rows.where("plan_assignments", plan_id=plan["plan_id"])
     sides = ("owner_before", "owner_after")
     members = {row[side] for row in assigned for side in sides} - {None}

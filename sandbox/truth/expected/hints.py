@@ -1,4 +1,4 @@
-"""Hints that existed on the topic, and how far a group follows them."""
+"""Hints that were on the topic, and how far a group follows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Hint:
-    """A published hint: its events, and what it gives to whom."""
+    """A published hint: its events and its assignment."""
 
     event: Row
     ending: Row | None
@@ -22,7 +22,17 @@ class Hint:
 
 
 def read_hints(rows: LakeRows, history: History, group_id: str | None) -> list[Hint]:
-    """Hints that existed on the topic at any time of the period, oldest first."""
+    """Return hints that were on the topic at any time of the period, oldest first.
+
+    Parameters
+    ----------
+    rows
+        The cluster.
+    history
+        The period.
+    group_id
+        The group; None: all groups.
+    """
     events = [e for e in rows.events if e["event"] in {"PUBLISHED", "WITHDRAWN"}]
     found = []
     for own_group, of_group in by(events, "group_id").items():
@@ -47,7 +57,15 @@ def _hinted(rows: LakeRows, plan_id: str) -> dict[tuple[str, int], str]:
 
 
 def share(hint: Hint, state: GroupState) -> float:
-    """The share of a hint's partitions that its members own, and nobody else."""
+    """Return the share of a hint's partitions that their hinted members own, and no other member.
+
+    Parameters
+    ----------
+    hint
+        The hint.
+    state
+        The group in a snapshot.
+    """
     owners: dict[tuple[str | None, int], list[str]] = {}
     for member in state.members.values():
         for topic in member["assignment"] or ():

@@ -52,7 +52,15 @@ def check_lag(session: Session) -> None:
 
 
 def group_rows(rows: LakeRows, snapshot_id: str) -> list[Row]:
-    """Sum up each group of a snapshot, the furthest behind first; what is not known is at the end."""
+    """Return the lag of each group in a snapshot, the largest first, unknown lag last.
+
+    Parameters
+    ----------
+    rows
+        The cluster.
+    snapshot_id
+        The snapshot.
+    """
     found = []
     for group_id, lag in by(rows.lag_of(snapshot_id), "group_id").items():
         times = [row["time_lag_ms"] for row in lag]
@@ -69,7 +77,17 @@ def group_rows(rows: LakeRows, snapshot_id: str) -> list[Row]:
 
 
 def member_rows(rows: LakeRows, snapshot_id: str, group_id: str) -> list[Row]:
-    """The lag of each live member, and of what nobody is known to own (member None)."""
+    """Return the lag of each live member, and of partitions without a known owner (member None).
+
+    Parameters
+    ----------
+    rows
+        The cluster.
+    snapshot_id
+        The snapshot.
+    group_id
+        The group.
+    """
     owned = by(rows.lag_of(snapshot_id, group_id), "owner_member_id")
     live = rows.where("members", snapshot_id=snapshot_id, group_id=group_id)
     names = {row["member_id"] for row in live if row["member_id"] is not None} | set(owned)
@@ -78,7 +96,7 @@ def member_rows(rows: LakeRows, snapshot_id: str, group_id: str) -> list[Row]:
             "member_id": name,
             "num_partitions": len(owned.get(name, ())),
             "num_unknown_partitions": count_unknown(owned.get(name, ())),
-            # Who owns nothing is behind by nothing.
+            # A member without partitions has a lag of 0.
             "lag_records": known_sum(owned[name]) if name in owned else 0,
         }
         for name in names
@@ -87,7 +105,7 @@ def member_rows(rows: LakeRows, snapshot_id: str, group_id: str) -> list[Row]:
 
 
 def totals(members: Sequence[Row]) -> Row:
-    """A group, from its members."""
+    """Return a group's totals from the rows of its members."""
     live = [row for row in members if row["member_id"] is not None]
     known = [row["lag_records"] for row in live if row["lag_records"] is not None]
     parts = [
@@ -107,12 +125,20 @@ def totals(members: Sequence[Row]) -> Row:
 
 
 def count_unknown(lag: Iterable[Row]) -> int:
-    """Partitions whose lag is not known."""
+    """Return the number of partitions with unknown lag."""
     return sum(row["lag_records"] is None for row in lag)
 
 
 def at_least(told: str, num_unknown: float | None) -> str:
-    """A number that is a lower bound, when something is not known."""
+    """Return a number, marked as a lower bound if something is unknown.
+
+    Parameters
+    ----------
+    told
+        The formatted number.
+    num_unknown
+        Number of unknown values.
+    """
     return f"≥ {told}" if num_unknown and told != "-" else told
 
 
@@ -121,7 +147,7 @@ def _known_first(row: Row) -> tuple[bool, int]:
 
 
 def _captions(rows: Sequence[Row], caption: str) -> tuple[str, str]:
-    """What the caption begins with, as shown and as expected."""
+    """The beginning of the caption, as shown and as expected."""
     unknown, everything = (sum(row[f"num_{kind}partitions"] for row in rows) for kind in ("unknown_", ""))
     expected = f"The lag of {unknown:,} of {everything:,} partitions is not known" if unknown else ""
     return caption[: len(expected)] if unknown else caption, expected
@@ -158,7 +184,7 @@ def _check_group(session: Session, head: Row, group: Row) -> None:
     cells = [_member_cells(row, with_unknown=with_unknown) for row in members]
     session.same(COMMAND, f"{group_id}: printed members", tables[0].rows, cells)
     title = as_printed(f"{group_id} on {session.rows.cluster}, read at {moment(head['read_at'])}")
-    # A title is as wide as its table: of a longer one the parser has the last line.
+    # A title wraps at the width of its table: the parser returns the last line of a longer one.
     session.same(COMMAND, f"{group_id}: title", tables[0].title, title[-len(tables[0].title) :])
     cells = [_partition_cells(row) for row in in_order]
     session.same(COMMAND, f"{group_id}: printed partitions", tables[1].rows, cells)

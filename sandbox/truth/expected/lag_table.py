@@ -1,4 +1,4 @@
-"""The table ``lag``: computed again from offsets, commits and members, as the design has it."""
+"""The table ``lag``: computed again from offsets, commits and members, according to the design."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from sandbox.truth.session import Session
 
 TABLE: Final = "table lag"
-# By a commit that is there.
+# Computed from an existing commit.
 _COUNTED: Final = frozenset({"OK", "NEGATIVE", "NO_MEMBERS", "NOT_SUBSCRIBED"})
-# By the reset policy, which only the policy knows: none, from the end, or from the start.
+# Computed from the reset policy, which only the policy has: none, from the end, or from the start.
 _BY_RESET_POLICY: Final = frozenset({"NO_COMMIT", "DATA_LOSS"})
 
 
 def check_lag_table(session: Session) -> None:
-    """Compare each row's lag, offsets, status and owner with what was read."""
+    """Compare the lag, offsets, status and owner of each row with the snapshot."""
     rows = session.rows
     offsets = by(rows.rows("offsets"), "snapshot_id", "topic_id", "partition")
     commits = by(rows.rows("commits"), "snapshot_id", "group_id", "topic_id", "partition")
@@ -54,7 +54,7 @@ def _owner(state: GroupState, row: Row) -> str | None:
 def _check_row(session: Session, name: str, row: Row, read: Row, committed: int | None) -> None:
     start, status = read.get("log_start_offset"), row["status"]
     if status in _COUNTED and committed is not None:
-        # Which of the two is the isolation level's, that is the policy's.
+        # The isolation level in the policy determines which of the two it is.
         possible = {read["high_watermark"], read["last_stable_offset"]}
         session.same(TABLE, f"{name}: end", row["end_offset"] in possible, True)
         end = row["end_offset"]

@@ -1,4 +1,4 @@
-"""What the snapshots around a moment show of a group."""
+"""A group in the snapshots around a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class Moment:
-    """What the snapshots around a moment show of a group."""
+    """A group in the snapshots around a time."""
 
     def __init__(self, history: History, group_id: str, at: datetime) -> None:
         self.at, self.history = at, history
@@ -44,7 +44,7 @@ class Moment:
         self.first, self.last = known[0], known[-1]
 
     def around(self) -> Row:
-        """The snapshots around, and the group's state in the first of them."""
+        """Return the snapshots around, and the group's state in the first of them."""
         first = self.states.get(self.first)
         return {
             "before": self._head(self.before),
@@ -57,24 +57,40 @@ class Moment:
         return None if place is None else {name: self.history.snapshots[place][name] for name in _SNAPSHOT}
 
     def shown(self, place: int, partition: Partition) -> list[Row]:
-        """What a snapshot shows of a partition."""
+        """Return the rows of a partition in a snapshot.
+
+        Parameters
+        ----------
+        place
+            Index of the snapshot.
+        partition
+            The partition.
+        """
         state = self.states.get(place)
         return state.cells.get(partition, []) if state else []
 
     def partitions(self) -> set[Partition]:
-        """All that any of the snapshots around shows."""
+        """Return all partitions in any of the snapshots around."""
         places = range(self.first, self.last + 1)
         return {each for place in places if place in self.states for each in self.states[place].cells}
 
     def is_gap(self) -> bool:
-        """Whether two of the snapshots lie too far apart."""
+        """Return whether two of the snapshots are too far apart."""
         started = [s["started_at"] for s in self.history.snapshots[self.first : self.last + 1]]
         distances = [(b - a) / _MS for a, b in pairwise(started)]
         return any(distance > self.history.max_gap_ms for distance in distances)
 
 
 def interesting_moments(session: Session, most: int = 5) -> list[datetime]:
-    """Moments around which owners change: in a snapshot, between two, at their ends."""
+    """Return times around which owners change: in a snapshot, between two, at their ends.
+
+    Parameters
+    ----------
+    session
+        The cluster and the command.
+    most
+        Twice the largest number of changes.
+    """
     snapshots = sorted(session.rows.rows("audited_snapshots"), key=lambda row: row["started_at"])
     history = History(session.rows, snapshots[0]["started_at"], snapshots[-1]["finished_at"])
     changes: Counter[int] = Counter()

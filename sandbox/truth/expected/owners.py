@@ -30,7 +30,7 @@ _CERTAINTY: Final = {
 
 
 def check_owners(session: Session) -> None:
-    """Compare owners of each group at moments within, between, before and after snapshots."""
+    """Compare the owners of each group at times within, between, before and after snapshots."""
     moments = interesting_moments(session)
     for group_id in History(session.rows, moments[0], moments[-1]).groups:
         for number_of_it, at in enumerate(moments):
@@ -41,7 +41,7 @@ def check_owners(session: Session) -> None:
 
 
 def _check_newest(session: Session, group_id: str) -> None:
-    """Without a moment, it is that at which the newest snapshot ended."""
+    """Without a time, the command uses the end of the newest snapshot."""
     at = max(row["finished_at"] for row in session.rows.rows("audited_snapshots"))
     history = History(session.rows, at - timedelta(days=1), at)
     if group_id in history.groups:
@@ -69,7 +69,13 @@ def _check_owner(session: Session, history: History, group_id: str, at: datetime
 
 
 def rests_on(session: Session, history: History) -> Row:
-    """The snapshots of a period, by what each answer of the audit says of them."""
+    """Return the snapshots of a period, as every audit command describes them.
+
+    Parameters
+    ----------
+    session, history
+        The cluster, and the period.
+    """
     since, until = history.since, history.until
     inside = [s for s in history.snapshots if since <= s["started_at"] <= until]
     known = {row["snapshot_id"] for row in session.rows.rows("audited_snapshots")}
@@ -128,7 +134,7 @@ def _certainty(point: Moment) -> str:
 
 
 def _stretches(point: Moment, partition: Partition) -> list[tuple[Run, Row]]:
-    """Each owner that any of the snapshots around shows, with all snapshots in a row that show it."""
+    """Each owner in the snapshots around a time, with all consecutive snapshots that show it."""
     found: dict[tuple[int, int, str], tuple[Run, Row]] = {}
     for place in range(point.first, point.last + 1):
         for cell in point.shown(place, partition):
@@ -177,7 +183,7 @@ def _owner_cells(row: Row) -> list[str]:
 
 
 def check_diff(session: Session) -> None:
-    """Compare what was different between neighbouring moments, and between the first and the last."""
+    """Compare the changes between neighboring times, and between the first and the last."""
     moments = interesting_moments(session)[1:]
     pairs = [*pairwise(moments), (moments[0], moments[-1])]
     for since, until in pairs:
@@ -281,7 +287,13 @@ def _change(
 
 
 def is_same_client(old: Row, new: Row) -> bool:
-    """Whether two member ids can be one consumer: the same instance id, else the same client id and host."""
+    """Return whether two members can be one consumer: the same instance id, else the same client id and host.
+
+    Parameters
+    ----------
+    old, new
+        Two members of the group.
+    """
     if old["group_instance_id"] or new["group_instance_id"]:
         return bool(old["group_instance_id"] == new["group_instance_id"])
     pairs = [(old[name], new[name]) for name in ("client_id", "client_host")]

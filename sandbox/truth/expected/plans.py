@@ -1,4 +1,4 @@
-"""`evenlag plans`: heads, events, gates, moves, outcomes and scores from the rows of each table."""
+"""`evenlag plans`: heads, events, gates, moves, outcomes and evaluations from the rows of each table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMAND: Final = "plans"
 ONE: Final = "plans PLAN"
 _NOT_SHOWN: Final = frozenset({"payload", "settings", "policy_hash"})
-# A plan's life, by what the tables' page says of events.
+# A plan's lifecycle, by the description of events on the tables' page.
 _ORDER: Final = (
     {"PROPOSED"},
     {"REJECTED", "APPROVED"},
@@ -32,7 +32,7 @@ SHORT_ID: Final = 12
 
 
 def check_plans(session: Session) -> None:
-    """Compare the list of plans, with each option that narrows it down, and each plan."""
+    """Compare the list of plans, with each filter option, and each plan."""
     rows = session.rows
     everything = plan_rows(rows)
     if not everything and not _groups_without_plan(rows, None):
@@ -77,19 +77,25 @@ def _check_list(
 
 
 def with_nulls(row: Row, shown: Row) -> Row:
-    """A row with nulls for columns that its table did not have yet when it was written."""
+    """Return a row with nulls for columns that its table did not have when it was written.
+
+    Parameters
+    ----------
+    row, shown
+        The row, and the row that the command shows.
+    """
     return {name: None for name, value in shown.items() if value is None} | row
 
 
 def plan_rows(rows: LakeRows) -> list[Row]:
-    """All plans with their status and lags, newest first."""
+    """Return all plans with their status and lag, newest first."""
     events = by(rows.events, "plan_id")
     found = [plan_row(rows, plan, events=events.get(plan["plan_id"], [])) for plan in rows.rows("plans")]
     return sorted(found, key=lambda row: (-row["slot"].timestamp(), row["group_id"]))
 
 
 def rank(event: Row) -> int:
-    """Where an event stands in a plan's life."""
+    """Return the position of an event in a plan's lifecycle."""
     return next(place for place, names in enumerate(_ORDER) if event["event"] in names)
 
 
@@ -101,16 +107,18 @@ def plan_row(
     is_settled: bool = True,
     until: datetime | None = None,
 ) -> Row:
-    """A plan with its status and lags, as its events have it.
+    """Return a plan with its status and lag, from its events.
 
     Parameters
     ----------
+    rows, plan
+        The cluster, and the plan's head.
     events
-        What had happened to it.
+        Its events.
     is_settled
-        Whether its outcome was known.
+        Whether its outcome is known.
     until
-        What a person was asked later is left out.
+        Approval requests after this time are ignored.
     """
     head = {name: value for name, value in plan.items() if name not in _NOT_SHOWN}
     plan_id = plan["plan_id"]
@@ -174,7 +182,7 @@ def _plan_cells(row: Row) -> list[str]:
 
 
 def _why(row: Row) -> str:
-    """The reason, then how many partitions the lags of the row are without."""
+    """The reason, then the number of partitions with unknown lag."""
     counts = {
         "when planned": (row["num_unknown_lags"], row["num_partitions"]),
         "actual": (row["num_unknown_partitions_actual"], row["num_partitions_actual"]),
@@ -188,7 +196,7 @@ def _why(row: Row) -> str:
 
 
 def lag_cells(row: Row) -> list[str]:
-    """The lag of the most loaded member: before, predicted, actual; a lower bound is marked."""
+    """Return the lag of the most loaded member: before, predicted, actual; lower bounds are marked."""
     unknown = (row["num_unknown_lags"], row["num_unknown_lags"], row["num_unknown_partitions_actual"])
     names = [f"max_member_lag_{when}_records" for when in ("before", "predicted", "actual")]
     return [at_least(number(row[name]), count) for name, count in zip(names, unknown, strict=True)]
@@ -276,7 +284,13 @@ def _measures(plan: Row, outcome: Row | None) -> list[list[str]]:
 
 
 def at_least_of(value: float | None, unknown: int | None, of_all: int | None) -> str:
-    """A number in words, with how many partitions are not known."""
+    """Return a number as text, with the number of unknown partitions.
+
+    Parameters
+    ----------
+    value, unknown, of_all
+        The number, and how many of how many partitions are unknown.
+    """
     if not unknown:
         return number(value)
     told = "-" if value is None else f"at least {number(value)}"

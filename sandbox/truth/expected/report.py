@@ -1,4 +1,4 @@
-"""`evenlag report`: the page's numbers, moments and pictures, from the rows of each table."""
+"""`evenlag report`: the page's numbers, times and charts, from the rows of each table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DIGITS: Final = 3
 
 
 def check_report(session: Session) -> None:
-    """Compare the pages of each group, for the whole time and for parts of it."""
+    """Compare the pages of each group, for the complete time and for parts of it."""
     rows = session.rows
     slots = [row["slot"] for row in rows.snapshots]
     hours = (slots[-1] - slots[0]) / timedelta(hours=1) + 1
@@ -54,7 +54,7 @@ def check_report(session: Session) -> None:
 def check_page(
     session: Session, group_id: str, hours: float, end: datetime | None, *, is_default: bool = False
 ) -> None:
-    """Compare one page; without its group's name where it is the one that is furthest behind."""
+    """Compare one page; `is_default`: without the group's name, as it has the largest lag."""
     period = read_period(session.rows, group_id, hours, end)
     path = session.folder / "report.html"
     path.unlink(missing_ok=True)
@@ -82,7 +82,7 @@ def check_page(
 
 
 class _Comparison:
-    """Compares the parts of one page."""
+    """Compares the sections of one page."""
 
     def __init__(self, session: Session, period: Period, page: ReportPage, name: str) -> None:
         self._session, self._period, self._page, self._name = session, period, page, name
@@ -95,13 +95,13 @@ class _Comparison:
         return found[0].rows if found else []
 
     def head(self, told: Row) -> None:
-        """The period, and that people read the moments that machines read."""
+        """Compare the period, and displayed with machine-readable times."""
         period = self._period
         num_snapshots = len({row["snapshot_id"] for row in period.of_group("lag")})
         since, until = period.snapshots[0]["slot"], period.newest["slot"]
         self._same("period", [told["since"], told["until"]], [since, until])
         self._same("snapshots", told["num_snapshots"], num_snapshots)
-        # As a browser does with space.
+        # A browser collapses whitespace.
         title = " ".join(f"{period.group_id} on {period.rows.cluster}".split())
         self._same("title", self._page.title, title)
         noun = "snapshot" if num_snapshots == 1 else "snapshots"
@@ -114,7 +114,7 @@ class _Comparison:
         self._same("moments", shown, [machine[:19].replace("T", " ") for machine, _ in self._page.times])
 
     def headline(self) -> None:
-        """The large numbers."""
+        """Compare the large numbers."""
         period, shown = self._period, self._page.headline
         snapshot_id = period.newest["snapshot_id"]
         now = totals(member_rows(period.rows, snapshot_id, period.group_id))
@@ -136,7 +136,7 @@ class _Comparison:
         self._same("headline", [value for value, _ in shown], expected)
 
     def plans(self) -> None:
-        """The table of plans."""
+        """Compare the table of plans."""
         rows = []
         for plan in self._period.plans[:_MAX_ROWS]:
             planned = (plan["num_unknown_lags"], plan["num_partitions"])
@@ -161,7 +161,7 @@ class _Comparison:
         self._same("plans", self._table("Plans, newest first"), rows)
 
     def gates(self) -> None:
-        """The table of gates, in any order."""
+        """Compare the table of gates, in any order."""
         expected = {}
         for gate, rows in by(self._period.of_group("gate_results"), "gate").items():
             refused = [row for row in rows if not row["passed"]]
@@ -172,7 +172,7 @@ class _Comparison:
         self._same("gates", shown, expected)
 
     def decisions(self) -> None:
-        """The table of decisions."""
+        """Compare the table of decisions."""
         found = []
         for decision, rows in by(self._period.of_group("decisions"), "decision").items():
             last = max(rows, key=lambda row: row["slot"])
@@ -182,7 +182,7 @@ class _Comparison:
         self._same("decisions", self._table("Planning decisions by"), expected)
 
     def lag_over_time(self) -> None:
-        """Lag of the group and of its most loaded member, when it was read."""
+        """Compare the lag of the group and of its most loaded member, by the time it was read."""
         expected = []
         for snapshot in sorted(self._period.snapshots, key=lambda row: row["end_read_at"]):
             lag = self._period.rows.lag_of(snapshot["snapshot_id"], self._period.group_id)
@@ -197,7 +197,7 @@ class _Comparison:
         self._same("lag over time", self._table("Lag as seen"), expected[:_MAX_ROWS])
 
     def _replays(self) -> list[Row]:
-        """Replays of the period's days; one that goes on after an end that was asked for is not counted."""
+        """Replays of the period's days, except those that continue after a requested end."""
         end = self._period.end
         rows = self._period.in_days("replays")
         return [row for row in rows if end is None or row["period_end"] <= end]
@@ -206,7 +206,7 @@ class _Comparison:
         return sum_up(self._session, self._replays(), "p95_time_lag_ms")
 
     def policies(self) -> None:
-        """What policies would have come to, and how far off the model was."""
+        """Compare the results of the candidates, and the error of the model."""
         rows = self._replayed()
         self._same("policies", self._table("Replayed over"), _policy_cells(rows))
         error = model(self._replays())
@@ -233,7 +233,7 @@ class _Comparison:
         return found
 
     def change(self, html: str) -> None:
-        """Lag of each member around a plan: the table, the caption's moments, and the bars."""
+        """Compare the lag of each member around a plan: the table, the caption's times, and the bars."""
         change = read_change(self._period)
         shown = self._table("Lag of each member")
         if change is None:
@@ -257,7 +257,7 @@ class _Comparison:
         self._same("bars of the change", _shares(lengths), _shares(lags))
 
     def timeline(self, html: str) -> None:
-        """Who owned what: the table, the marks, and the bars."""
+        """Compare partition ownership over time: the table, the marks, and the bars."""
         expected = read_bars(self._period)
         counts = Counter(bar.partition for bar in expected)
         chosen = sorted(counts, key=lambda name: (-counts[name], name))[:_MAX_PARTITIONS]
@@ -281,13 +281,13 @@ class _Comparison:
 
 
 def _shares(values: Sequence[float]) -> list[float]:
-    """Each as a share of the largest."""
+    """Values relative to the largest one."""
     largest = max(values, default=0)
     return [round(value / largest, _DIGITS) if largest else 0.0 for value in values]
 
 
 def _places(values: Sequence[float]) -> list[float]:
-    """Each by its place between the first and the last, without doubles."""
+    """Positions of the values between the first and the last one, without duplicates."""
     first, last = min(values, default=0), max(values, default=0)
     width = (last - first) or 1
     return sorted({round((value - first) / width, _DIGITS - 1) for value in values})

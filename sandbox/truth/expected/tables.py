@@ -1,4 +1,4 @@
-"""`evenlag lake status`: sizes, days and logs, from the tables' folders alone."""
+"""`evenlag lake status`: sizes, days and logs, from the tables' folders only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KB, _MB = 1024, 1024 * 1024
 
 
 def check_tables(session: Session) -> None:
-    """Compare the list of tables, in whatever order."""
+    """Compare the list of tables, in any order."""
     lake, cluster = session.rows.lake, session.rows.cluster
     expected = {name: _table_row(session, lake / name) for name in table_names(lake)}
     shown = session.ask(COMMAND)
@@ -49,7 +49,7 @@ def _table_row(session: Session, folder: Path) -> Row:
     versions = [int(path.stem) for path in (folder / LOG_FOLDER).glob("*.json") if path.stem.isdigit()]
     return {
         "table": folder.name,
-        # Counted, not taken from the log.
+        # Counted from the files, not read from the log.
         "num_rows": len(session.rows.rows(folder.name)),
         "num_files": len(own),
         "size_bytes": sum(file.path.stat().st_size for file in own),

@@ -1,4 +1,4 @@
-"""The report's table and picture of who owned what when, and of what happened between."""
+"""The report's table and chart of partition ownership over time, and of events in between."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Bar:
     is_open: bool
 
     def cells(self) -> list[str]:
-        """The row of the table."""
+        """Return the row of the table."""
         until = page_moment(self.end) + (" or later" if self.is_open else "")
         return [self.partition, self.what, page_moment(self.start), until]
 
 
 def read_history(period: Period) -> tuple[History, list[int]] | None:
-    """What was audited of a period, and the places of its snapshots; None when nothing was."""
+    """Return the audited history of a period, and its snapshots' indices; None if there is none."""
     if not period.rows.rows("audited_snapshots"):
         return None
     history = History(period.rows, period.snapshots[0]["slot"], period.finished_at)
@@ -66,7 +66,7 @@ def read_history(period: Period) -> tuple[History, list[int]] | None:
 
 
 def read_bars(period: Period) -> list[Bar]:
-    """All bars of a period, by partition and time."""
+    """Return all bars of a period, by partition and time."""
     known = read_history(period)
     if known is None:
         return []
@@ -94,7 +94,7 @@ def _bars_of(
     begin = min(row["started_at"] for row in period.snapshots)
     last_end = history.snapshots[last]["finished_at"]
     found = []
-    # While two own it at once, each has a bar.
+    # While it has two owners, each has a bar.
     for owner in dict.fromkeys(_key(cell) for cells in shown.values() for cell in cells):
         own = {p: cell for p, cells in shown.items() for cell in cells if _key(cell) == owner}
         for run in runs(list(own), own):
@@ -115,7 +115,7 @@ def _key(cell: Row) -> tuple[str | None, str]:
 
 
 def _end(history: History, states: Mapping[int, GroupState], last: int) -> datetime:
-    """When the next snapshot read the group; when that ended, where it does not list the group."""
+    """When the next snapshot read the group; the end of that snapshot if it does not list the group."""
     if last + 1 >= len(history.snapshots):
         return states[last].seen_at
     if last + 1 in states:
@@ -125,7 +125,7 @@ def _end(history: History, states: Mapping[int, GroupState], last: int) -> datet
 
 
 def read_marks(period: Period) -> list[list[str]]:
-    """Rebalances and what happened to published hints, in the order of time."""
+    """Return rebalances and events of published hints, in order of time."""
     marks = []
     published = {
         e["plan_id"] for e in period.events if e["event"] == "PUBLISHED" or e["sequence"] is not None
