@@ -121,7 +121,7 @@ def _two(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
         together[*key, row[FIRST_INDEX], row[LAST_INDEX]].append(row)
     for rows in together.values():
         names = ", ".join(sorted(row["member_id"] for row in rows))
-        yield _row(AnomalyKind.OWNED_BY_TWO, rows[0], f"held by {names}", member_id=None)
+        yield _row(AnomalyKind.OWNED_BY_TWO, rows[0], f"owned by {names}", member_id=None)
 
 
 def _idle(period: AuditedPeriod) -> Iterator[dict[str, Any]]:

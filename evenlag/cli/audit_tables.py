@@ -48,7 +48,7 @@ def owner_table(
         One row per partition.
     """
     title = f"{period.group_id} on {period.cluster} at {moment(period.until)}"
-    columns = ("topic", "partition", "held by", "client", "held since", "until", "how sure")
+    columns = ("topic", "partition", "owner", "client", "owned since", "until", "certainty")
     shown = table(title, columns, right=("partition",), caption=_caption(around, len(rows), limit))
     for row in rows[:limit]:
         shown.add_row(

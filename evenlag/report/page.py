@@ -47,9 +47,9 @@ def report_page(
     """
     sections = (
         ("change", "Lag of each member", change_section(report)),
-        ("timeline", "Who held what", timeline_section(report)),
+        ("timeline", "Partition ownership", timeline_section(report)),
         ("lag", "Lag over time", lag_section(report)),
-        ("policies", "Policies compared", policies_section(report)),
+        ("policies", "Candidates compared", policies_section(report)),
         ("plans", "Plans, gates and decisions", plans_section(report)),
     )
     contents = "".join(f'<li><a href="#{key}">{escape(title)}</a></li>' for key, title, _ in sections)

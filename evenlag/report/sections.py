@@ -137,12 +137,12 @@ def timeline_section(report: Report) -> Html:
         for mark in timeline.marks
     ]
     happened = table(("at", "what", "more"), _most(marks), caption="Rebalances and hints")
-    held = table(("partition", "held by", "from", "until"), _most(intervals), caption="Who held what")
+    held = table(("partition", "owner", "from", "until"), _most(intervals), caption="Partition ownership")
     return Html(
         figure(timeline_plot(timeline, numbers), caption)
         + legend
         + (details(f"Rebalances and hints ({len(marks):,})", happened + left_out(marks)) if marks else "")
-        + details(f"Who held what ({len(intervals):,})", held + left_out(intervals))
+        + details(f"Partition ownership ({len(intervals):,})", held + left_out(intervals))
     )
 
 

@@ -52,7 +52,7 @@ plan, and published it as a hint; the group took it up at its next rebalance.</p
 {figure(timeline_svg(samples), _TIMELINE)}
 <h2>What was promised</h2>
 {_promise_table(promises)}
-<h2>Who held what</h2>
+<h2>Partition ownership</h2>
 {_member_table(result)}
 <p class="soft">Plan <code>{escape(result.plan_id)}</code>, hint sequence {result.sequence}, outcome
 {escape(str(result.outcome.get("outcome")))}: {escape(str(result.outcome.get("reason")))}</p></main>
@@ -62,7 +62,7 @@ plan, and published it as a hint; the group took it up at its next rebalance.</p
 
 _BARS = (
     "Records not yet consumed. Before and after are as the two runs read them; consumers and producers went "
-    "on all the time, so after is not quite what was predicted."
+    "on all the time, so the lag after differs a little from the prediction."
 )
 _TIMELINE = (
     "Asked of the broker every two seconds; the marks are the two runs of the DAG and the moment when every "

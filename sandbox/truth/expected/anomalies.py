@@ -118,7 +118,7 @@ def _owned_wrongly(history: History, group_id: str, states: dict[int, GroupState
         for run in runs(list(double), double):
             edges, count = bounds(history, states, run), run.last - run.first + 1
             names = ", ".join(sorted(cell["member_id"] for cell in double[run.first]))
-            yield _row("OWNED_BY_TWO", group_id, f"held by {names}", edges, num_snapshots=count, **about)
+            yield _row("OWNED_BY_TWO", group_id, f"owned by {names}", edges, num_snapshots=count, **about)
 
 
 def _idle(history: History, group_id: str, states: dict[int, GroupState]) -> Iterator[Row]:

@@ -263,7 +263,7 @@ class _Comparison:
         chosen = sorted(counts, key=lambda name: (-counts[name], name))[:_MAX_PARTITIONS]
         kept = [bar for bar in expected if bar.partition in chosen]
         cells = [bar.cells() for bar in kept]
-        self._same("timeline", self._table("Who held what"), cells[:_MAX_ROWS])
+        self._same("timeline", self._table("Partition ownership"), cells[:_MAX_ROWS])
         marks = read_marks(self._period) if kept else []
         shown = self._table("Rebalances and hints")
         self._same("marks", sorted(shown), sorted(marks)[:_MAX_ROWS])

@@ -153,7 +153,7 @@ def test_anomalies_name_what_was_wrong_and_for_how_long(evenlag: Evenlag, audite
         ("ASSIGNOR_NOT_POLICY", None, None, 1),
         ("MEMBER_IDLE", None, "b1", 1),
     ]
-    assert rows[0]["detail"] == "held by a1, b1"
+    assert rows[0]["detail"] == "owned by a1, b1"
     assert rows[4]["lag_records"] == 2
     assert "selected range" in rows[6]["detail"]
 
@@ -199,7 +199,7 @@ def test_without_an_audit_it_says_what_to_run(evenlag: Evenlag, lake: Path) -> N
         (("owner", "g", "--at", "noon"), 2, "is no moment"),
         (("churn", "--from", "2026-11-22", "--to", "2026-11-21"), 2, "ends"),
         (("diff", "g", "2026-11-20", "2026-11-22"), 4, "no snapshot that had ended by 2026-11-20"),
-        (("adherence", "--to", "2026-11-21T23:31"), 4, "no hint stood"),
+        (("adherence", "--to", "2026-11-21T23:31"), 4, "no hint was published"),
     ],
 )
 def test_what_cannot_be_answered_is_said(
@@ -218,4 +218,4 @@ def test_a_day_that_is_half_written_is_not_answered_from(
     update_rows(copy, OWNERSHIP, {"input_hash": "'another'"}, "day = '2026-11-22'")
     answer = evenlag("audit", "churn", "--lake", copy)
     assert answer.exit_code == 3
-    assert "the audit of 2026-11-22 is being made anew" in answer.stderr
+    assert "the audit of 2026-11-22 is being rebuilt" in answer.stderr

@@ -85,7 +85,10 @@ def test_a_screen_reader_finds_its_way(browser: Browser, page_file: Path) -> Non
     roles = [role for role, _ in found]
     assert roles.count("main") == 1
     assert [name for role, name in found if role == "navigation"] == ["On this page"]
-    assert [name for role, name in found if role == "region"][:2] == ["Lag of each member", "Who held what"]
+    assert [name for role, name in found if role == "region"][:2] == [
+        "Lag of each member",
+        "Partition ownership",
+    ]
     pictures = [name for role, name in found if role in {"image", "img"}]
     assert len(pictures) == 3
     assert "Of the most loaded: before the plan 24,000" in pictures[0]
