@@ -70,7 +70,7 @@ def _check_log_store(reader: LakeReader, policy: Policy | None) -> list[Finding]
 def _check_readable(reader: LakeReader) -> list[Finding]:
     if not reader.exists(SNAPSHOTS):
         return [
-            warning(f"{reader.paths.root} holds no snapshot yet", "evenlag run, or wait for the first cycle")
+            warning(f"{reader.paths.root} has no snapshot yet", "evenlag run, or wait for the first cycle")
         ]
     rows = reader.read(SNAPSHOTS, columns=["cluster"])
     return [ok(f"{reader.paths.root}: {rows.num_rows:,} snapshots")]

@@ -74,7 +74,7 @@ def test_a_withdrawn_hint_is_forgotten_and_the_next_has_a_higher_sequence(
 
     again = evenlag(*call, "--reason", "once more")
     assert (again.exit_code, len(actions(live))) == (0, 1), again.output
-    assert "the last one was withdrawn before" in again.stdout
+    assert "the last one was already withdrawn" in again.stdout
 
     later = live.plan(mode="auto", approved=True, age_s=0)
     assert publish(live) == [(live.group_id, later, sequence + 1)]

@@ -102,7 +102,7 @@ def test_one_plan_comes_with_its_events_in_order_its_gates_and_its_moves(
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        (("lag", "--lake", "nowhere"), 4, "holds no snapshot yet"),
+        (("lag", "--lake", "nowhere"), 4, "has no snapshot yet"),
         (("lag",), 4, "evenlag run --bootstrap-servers"),
         (("lag", "payment", "--lake", "{lake}"), 4, "did you mean 'payments'?"),
         (("lag", "--cluster", "order", "--lake", "{lake}"), 4, "did you mean 'orders'?"),
@@ -113,7 +113,7 @@ def test_one_plan_comes_with_its_events_in_order_its_gates_and_its_moves(
         (("hints", "-b", "a:1", "--config", "x.yaml"), 2, "not both"),
         (("run", "--group", "g"), 2, "--group goes with --bootstrap-servers"),
         (("run", "--reset-policy", "latest"), 2, "--reset-policy goes with --bootstrap-servers"),
-        (("run", "-b", "a:1", "--publish"), 2, "Name the groups with --group"),
+        (("run", "-b", "a:1", "--publish"), 2, "name them with --group"),
         (("dags", "install", "nowhere"), 2, "is no folder"),
         (("lag", "--no-such-option"), 2, "No such option"),
     ],

@@ -174,7 +174,7 @@ def test_an_address_that_no_reader_knows_is_a_mistake(scheme: str, command: tupl
 def test_a_lake_that_is_not_there_has_no_snapshot_yet(command: tuple[str, ...], tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, [*command, "--lake", str(tmp_path / "none")])
     assert answer.exit_code == NOTHING_THERE
-    assert "holds no snapshot yet" in answer.stderr
+    assert "has no snapshot yet" in answer.stderr
 
 
 def test_doctor_tells_the_table_and_looks_on(whole: Path, tmp_path: Path) -> None:
