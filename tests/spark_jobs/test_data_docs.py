@@ -72,6 +72,6 @@ def test_the_pages_show_the_last_runs_and_why_plans_failed(lake: Lake, tmp_path:
 
 def test_a_folder_of_something_else_is_left_alone(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("dear", encoding="utf-8")
-    with pytest.raises(JobError, match="holds no Data Docs"):
+    with pytest.raises(JobError, match="contains no Data Docs"):
         build_data_docs(lake, "c", tmp_path)
     assert (tmp_path / "mine").read_text(encoding="utf-8") == "dear"
