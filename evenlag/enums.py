@@ -133,16 +133,10 @@ class PlanEvent(StrEnum):
     EXPIRED = "EXPIRED"
     WITHDRAWN = "WITHDRAWN"
 
-    @property
-    def rank(self) -> int:
-        """Position in the life of a plan, 0 to 4.
 
-        Time alone does not order events: all decisions from one snapshot have its end time.
-        """
-        return _EVENT_RANK[self]
-
-
-_EVENT_RANK: Final = {
+# Position of an event in a plan's life. Events cannot be ordered by time alone: all that is decided from one
+# snapshot has its end time.
+EVENT_RANK: Final = {
     PlanEvent.PROPOSED: 0,
     PlanEvent.REJECTED: 1,
     PlanEvent.APPROVED: 1,

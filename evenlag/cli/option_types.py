@@ -78,29 +78,27 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return integer
 
 
-def real(low: float, high: float, *, below: bool = False) -> Callable[[str], float]:
+def real(low: float, high: float) -> Callable[[str], float]:
     """Make a parser of finite numbers.
 
     Parameters
     ----------
     low, high
         Smallest and largest number that it accepts.
-    below
-        Whether it refuses `high` itself.
 
     Returns
     -------
     callable
         The parser. It raises ``typer.BadParameter`` for a text that is not such a number.
     """
-    bounds = f"{low:,g} to {'below ' if below else ''}{high:,.10g}"
+    bounds = f"{low:,g} to {high:,.10g}"
 
     def number(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             raise typer.BadParameter(f"{shown(text)} is no number: give one from {bounds}") from None
-        if not math.isfinite(value) or not low <= value <= high or (below and value == high):
+        if not math.isfinite(value) or not low <= value <= high:
             raise typer.BadParameter(f"{shown(text)} lies outside {bounds}")
         return value
 

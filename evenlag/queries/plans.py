@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from evenlag.enums import DecisionKind, PlanEvent, RequestState
+from evenlag.enums import EVENT_RANK, DecisionKind, PlanEvent, RequestState
 from evenlag.formatting import moment
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
-
-_RANK: Final = {event.value: event.rank for event in PlanEvent}
 
 
 def plan_rows(
@@ -174,9 +172,9 @@ def event_order(event: dict[str, Any]) -> int:
     Returns
     -------
     int
-        See :attr:`evenlag.enums.PlanEvent.rank`; -1 for an unknown event.
+        See :data:`evenlag.enums.EVENT_RANK`; -1 for an unknown event.
     """
-    return _RANK.get(event["event"], -1)
+    return EVENT_RANK.get(event["event"], -1)
 
 
 def _row(
