@@ -16,7 +16,7 @@ import pytest
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.tables import CONTROL_EVENTS, LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS, TABLES
+from evenlag.lake.tables import LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS, TABLES
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support import spark_tables
 from tests.support.lakes.snapshots import HEAD, frame
@@ -81,16 +81,16 @@ def test_a_write_by_another_writer_is_found(source: str, found: list[str]) -> No
 
 def test_each_kind_of_table_is_refused_by_the_other_writer(spark: SparkSession, tmp_path: Path) -> None:
     row = HEAD | {"plan_id": "p", "group_id": "g", "event": "PUBLISHED", "actor": "publisher"}
-    spark_tables.write_rows(tmp_path, CONTROL_EVENTS, [row])
+    spark_tables.write_rows(tmp_path, PLAN_EVENTS, [row])
     spark_tables.write_rows(tmp_path, PLAN_EVENTS, [row])
     assert {table: engine(tmp_path, table) for table in ("control_events", "plan_events")} == {
         "control_events": "delta-rs",
         "plan_events": "Apache-Spark",
     }
     with pytest.raises(RuntimeError, match="not written by Spark but by the direct writer"):
-        spark_tables.delete_rows(tmp_path, CONTROL_EVENTS, "true")
+        spark_tables.delete_rows(tmp_path, PLAN_EVENTS, "true")
     with pytest.raises(LakeError, match="not written by Spark"):
-        Lake(spark, str(tmp_path)).append(CONTROL_EVENTS, frame(spark, CONTROL_EVENTS, [row]), None)
+        Lake(spark, str(tmp_path)).append(PLAN_EVENTS, frame(spark, PLAN_EVENTS, [row]), None)
     spark_tables.use_session(None)
     try:
         with pytest.raises(RuntimeError, match="ask for the fixture `spark`"):

@@ -14,7 +14,7 @@ from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_a
 from evenlag.lake.file_pruning import compare, may_match
 from evenlag.lake.location import LakePaths
 from evenlag.lake.schema_evolution import check_types, type_of_log
-from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
+from evenlag.lake.tables import CLUSTER_AND_DAY, PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,7 +162,7 @@ class LakeReader:
         return newest
 
     def read_events(self, *, filters: Sequence[Filter] | None = None) -> pa.Table:
-        """Read the events of plans from both tables that contain them, oldest first.
+        """Read the events of plans, oldest first.
 
         Parameters
         ----------
@@ -172,14 +172,9 @@ class LakeReader:
         Returns
         -------
         pyarrow.Table
-            Events with the columns of ``plan_events``.
+            Rows of ``plan_events``.
         """
-        import pyarrow as pa
-
-        events = pa.concat_tables(
-            [self.read(table, filters=filters) for table in (PLAN_EVENTS, CONTROL_EVENTS)]
-        )
-        return events.sort_by([("at", "ascending")])
+        return self.read(PLAN_EVENTS, filters=filters).sort_by([("at", "ascending")])
 
 
 def _field(name: str) -> Any:

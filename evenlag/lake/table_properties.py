@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT_VACUUM_DAYS: Final = 7
+# How long a table's log keeps the transaction ids of its writes; a step may be repeated for two days.
+TRANSACTION_DAYS: Final = 7
 
 
 def retention(days: int) -> dict[str, str]:
@@ -22,3 +24,16 @@ def retention(days: int) -> dict[str, str]:
     """
     duration = f"interval {days} days"
     return {"delta.logRetentionDuration": duration, "delta.deletedFileRetentionDuration": duration}
+
+
+def transaction_retention() -> dict[str, str]:
+    """Return the property that removes old transaction ids from a table's log.
+
+    Without it every id stays in the log and in each checkpoint for ever.
+
+    Returns
+    -------
+    dict of str to str
+        Value by property name.
+    """
+    return {"delta.setTransactionRetentionDuration": f"interval {TRANSACTION_DAYS} days"}

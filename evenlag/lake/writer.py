@@ -1,24 +1,46 @@
-"""Writes without a JVM: the tables of writer ``direct``, which only ``deltalake`` writes, never Spark."""
+"""Writes without a JVM: the tables of writer ``direct``, which only ``deltalake`` writes, never Spark.
+
+A write that may be repeated carries a Delta transaction id, as Spark's ``txnAppId`` does: the log knows each
+id once, and of two concurrent writers with one id only one commits. ``deltalake`` compares ids with the
+commits of others only, so the id is looked up before each write. Ids expire with
+:data:`~evenlag.lake.table_properties.TRANSACTION_DAYS`; for rows of older days the table's key decides.
+"""
 
 from __future__ import annotations
 
+import random
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.delta_log import one_line, open_log
 from evenlag.lake.reader import LakeReader, log_types
 from evenlag.lake.schema_evolution import missing_columns
-from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
+from evenlag.lake.table_properties import (
+    DEFAULT_VACUUM_DAYS,
+    TRANSACTION_DAYS,
+    retention,
+    transaction_retention,
+)
 from evenlag.lake.tables import CLUSTER_AND_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import date
 
+    import pyarrow as pa
+
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
+
+# The same as Spark's writes use: an increasing version would drop late writes.
+_TRANSACTION_VERSION: Final = 1
+# Conflicts occur only without evenlag's lock: on lakes that are not local folders.
+_ATTEMPTS: Final = 6
+_FIRST_WAIT_S: Final = 0.1
 
 
 class DeltaRsWriter:
@@ -61,41 +83,98 @@ class DeltaRsWriter:
         ).to_pylist()
         return found
 
-    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows by the table's contract.
+    def append(self, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None = None) -> bool:
+        """Append rows by the table's contract. Idempotent: a repeat with the same ``app_id`` does nothing.
 
         Parameters
         ----------
         rows
             Values by column; missing values are null.
+        app_id
+            Identifies this write, e.g. ``validate/orders/<snapshot>``; None if the caller has checked, in the
+            same block, that the rows are not there.
+
+        Returns
+        -------
+        bool
+            False if there are no rows to write, or an earlier write with this ``app_id`` has written them.
 
         Raises
         ------
         SchemaError
             If the table in the lake has a column of another type, or lacks a required column.
+        LakeConflictError
+            If each attempt conflicts with another writer.
         LakeError
             If the table cannot be written.
         """
         import pyarrow as pa
-        from deltalake import write_deltalake
 
-        if not rows:
-            return
-        data = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self._table))
+        schema = arrow_schema(self._table)
+        if not isinstance(rows, pa.Table):
+            rows = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        data = rows.select(schema.names).cast(schema)
+        for attempt in range(1, _ATTEMPTS + 1):
+            if app_id is not None:
+                data = self._without_expired_repeats(data)
+            if data.num_rows == 0:
+                return False
+            try:
+                return self._append(data, app_id)
+            except LakeConflictError:
+                if attempt == _ATTEMPTS:
+                    raise
+            # A random wait, or the same writers meet again.
+            time.sleep(_FIRST_WAIT_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
+        raise AssertionError("unreachable")
+
+    def _append(self, data: pa.Table, app_id: str | None) -> bool:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
         path = self.lake.paths.table(self._table)
+        properties = retention(DEFAULT_VACUUM_DAYS) | transaction_retention()
         with self._as_lake_error():
-            # New columns are added, columns of a later version stay null; other types are rejected before.
             delta = open_log(self.lake.paths, self._table)
+            transactions = None
+            if app_id is not None:
+                name = f"{app_id}/{self._table.name}"
+                if delta is not None and delta.transaction_version(name) is not None:
+                    return False
+                # Without the time, the id would never expire.
+                now_ms = round(1000 * time.time())
+                transactions = [Transaction(name, _TRANSACTION_VERSION, last_updated=now_ms)]
+            # New columns are added, columns of a later version stay null; other types are rejected before.
             if delta is not None:
                 missing_columns(self._table, log_types(delta))
             write_deltalake(
-                path,
+                path if delta is None else delta,
                 data,
                 mode="append",
                 partition_by=list(CLUSTER_AND_DAY),
                 schema_mode=None if delta is None else "merge",
-                configuration=retention(DEFAULT_VACUUM_DAYS) if delta is None else None,
+                configuration=properties if delta is None else None,
+                commit_properties=CommitProperties(app_transactions=transactions),
             )
+        return True
+
+    def _without_expired_repeats(self, data: pa.Table) -> pa.Table:
+        """Remove the rows that an earlier write has written, where its transaction id may have expired."""
+        import pyarrow.compute as pc
+
+        days = pc.unique(data["day"]).to_pylist()
+        # A day more: a day's rows may be written after its end.
+        limit = datetime.now(UTC).date() - timedelta(days=TRANSACTION_DAYS - 1)
+        if not days or min(days) > limit:
+            return data
+        key = list(self._table.key)
+        found = self.lake.read(
+            self._table,
+            columns=key,
+            filters=[("cluster", "in", pc.unique(data["cluster"]).to_pylist()), ("day", "in", days)],
+        )
+        known = set(zip(*(found[name].to_pylist() for name in key), strict=True))
+        keys = zip(*(data[name].to_pylist() for name in key), strict=True)
+        return data.filter([one not in known for one in keys])
 
     def compact(self, cluster: str, day: date, target_bytes: int) -> None:
         """Compact the files of a (cluster, day); a cycle that writes the table waits.
@@ -195,3 +274,13 @@ def delta_rs_writer(root: str, table: Table) -> Iterator[DeltaRsWriter]:
     lake = LakeReader(root)
     with lake.paths.lock(table):
         yield DeltaRsWriter(lake, table)
+
+
+def append_once(
+    root: str, table: Table, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None
+) -> bool:
+    """Append rows to a table; parameters, result and errors as for :meth:`DeltaRsWriter.append`."""
+    if not len(rows):
+        return False
+    with delta_rs_writer(root, table) as writer:
+        return writer.append(rows, app_id)

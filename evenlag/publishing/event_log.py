@@ -1,11 +1,11 @@
-"""Append plan events without a JVM: from the publisher, manual approvals and the command line."""
+"""Append plan events: from the publisher, manual approvals and the command line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evenlag.lake.tables import CONTROL_EVENTS
+from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import delta_rs_writer
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEvent:
-    """One row of ``control_events``; the fields are the table's columns."""
+class PlanEventRow:
+    """One row of ``plan_events``; the fields are the table's columns."""
 
     cluster: str
     day: date
@@ -41,7 +41,7 @@ class ControlEvent:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def append_control_events(root: str, events: Sequence[ControlEvent]) -> int:
+def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
     """Append the events that are not recorded yet. Idempotent.
 
     (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once.
@@ -65,10 +65,11 @@ def append_control_events(root: str, events: Sequence[ControlEvent]) -> int:
     """
     if not events:
         return 0
-    with delta_rs_writer(root, CONTROL_EVENTS) as writer:
+    with delta_rs_writer(root, PLAN_EVENTS) as writer:
         known = writer.rows(
             [
                 ("cluster", "in", {event.cluster for event in events}),
+                ("day", "in", {event.day for event in events}),
                 ("plan_id", "in", {event.plan_id for event in events}),
             ],
             columns=["plan_id", "event"],

@@ -26,7 +26,7 @@ from evenlag.enums import GroupType, PlanEvent
 from evenlag.kafka.connection import admin_client
 from evenlag.publishing.await_target import await_target_assignment
 from evenlag.publishing.eligibility import PUBLISHING_MODES, read_publishable
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import (
     ensure_hint_topic,
     hint_publisher,
@@ -151,7 +151,7 @@ def publish_hints(
             written = _write_hints(loaded, cluster, plans, client, publisher)
         # Before the events: when killed here, the repeat finds the hints on the topic and waits again.
         reasons = await_target_assignment(client, settings, _coordinator_payloads(written.published))
-    append_control_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor))
+    append_plan_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor))
     return _build_report(written, reasons)
 
 
@@ -193,9 +193,9 @@ def _coordinator_payloads(published: Sequence[PublishedPlan]) -> dict[str, HintP
     }
 
 
-def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[ControlEvent]:
-    def event(plan: Plan, kind: PlanEvent, at: datetime, **details: Any) -> ControlEvent:
-        return ControlEvent(
+def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[PlanEventRow]:
+    def event(plan: Plan, kind: PlanEvent, at: datetime, **details: Any) -> PlanEventRow:
+        return PlanEventRow(
             cluster=cluster,
             day=plan["day"],
             snapshot_id=plan["snapshot_id"],

@@ -23,7 +23,7 @@ from evenlag.lake.schema_evolution import (
 )
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
-from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
+from evenlag.lake.tables import CLUSTER_AND_DAY, SNAPSHOTS, Table
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.runtime.delta_errors import as_lake_error, retry_on_conflict
 
@@ -121,10 +121,6 @@ class Lake:
             & (sf.col("day") == sf.lit(slot_day(snapshot_id)))
             & (sf.col("snapshot_id") == snapshot_id)
         )
-
-    def read_events(self) -> DataFrame:
-        """Read the events of plans from both tables that contain them."""
-        return self.read(PLAN_EVENTS).unionByName(self.read(CONTROL_EVENTS))
 
     def append(
         self,

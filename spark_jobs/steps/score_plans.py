@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
-from evenlag.lake.tables import CONTROL_EVENTS, LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLAN_EVENTS, PLANS, SNAPSHOTS
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.transforms.plan_events import select_published
 from spark_jobs.transforms.plan_scores import build_scores
@@ -41,7 +41,7 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     from pyspark.sql import functions as sf
 
     # Without this table, nothing was ever published.
-    if not lake.exists(CONTROL_EVENTS):
+    if not lake.exists(PLAN_EVENTS):
         return 0
     with CachedFrames() as cached:
         due = cached.cache(_due(lake, cluster, snapshot_id, lives))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import (
     COMMITS,
-    CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
     LAG,
@@ -55,7 +54,7 @@ def _twice(lake: LakeReader, snapshots: Rows) -> Iterator[str]:
     """No key twice: of what readers look at, which is what belongs to a finished snapshot."""
     visible = {row["snapshot_id"] for row in snapshots}
     tables = (OFFSETS, COMMITS, MEMBERS, LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS)
-    for table in (SNAPSHOTS, *tables, CONTROL_EVENTS):
+    for table in (SNAPSHOTS, *tables, PLAN_EVENTS):
         rows = [row for row in lake.read(table).to_pylist() if row["snapshot_id"] in visible]
         counts = Counter(tuple(row[name] for name in table.key) for row in rows)
         for key, count in counts.items():
@@ -119,7 +118,7 @@ def _of_verdicts(lake: LakeReader, plans: Rows, events: Rows) -> Iterator[str]:
 def _of_hints(lake: LakeReader, hints: Mapping[str, tuple[str, int]]) -> Iterator[str]:
     """The newest hint of the events is on the topic, and no other."""
     newest: dict[str, tuple[str, int]] = {}
-    for event in lake.read(CONTROL_EVENTS).to_pylist():
+    for event in lake.read(PLAN_EVENTS).to_pylist():
         if event["event"] == "PUBLISHED":
             known = newest.get(event["group_id"])
             if known is None or event["sequence"] > known[1]:

@@ -17,7 +17,6 @@ import pytest
 from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
-    CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
     LAG,
@@ -193,7 +192,7 @@ def test_the_main_job_from_a_skewed_group_to_an_applied_hint(
     story = [event for found, event in setting.events() if found == plan_id]
     assert Counter(story) == Counter(["PROPOSED", "APPROVED", "PUBLISHED", "APPLIED"])
     assert sum(map(len, hinted.values())) == 6
-    written = (SNAPSHOTS, LAG, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, CONTROL_EVENTS, GATE_RESULTS, OUTCOMES)
+    written = (SNAPSHOTS, LAG, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLAN_EVENTS, GATE_RESULTS, OUTCOMES)
     check_nothing_is_lost(loaded.policy.lake, *written)
     assert_no_secret(setting, secrets, capfd.readouterr())
     assert kept_plans(spark) == kept

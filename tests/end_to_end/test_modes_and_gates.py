@@ -26,7 +26,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLANS
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, parse_policy
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from spark_jobs.runtime.delta_lake import Lake
@@ -106,10 +106,10 @@ class World:
     def event(self, name: str, event: str, actor: str, plan: dict[str, Any] | None = None) -> None:
         """Write an event as a person's command does."""
         told = plan or self.plan_of(name)
-        append_control_events(
+        append_plan_events(
             self.loaded.policy.lake,
             [
-                ControlEvent(
+                PlanEventRow(
                     cluster=CLUSTER,
                     day=told["day"],
                     snapshot_id=told["snapshot_id"],

@@ -18,7 +18,7 @@ from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
 from evenlag.report.read_report import read_report
@@ -164,7 +164,7 @@ def write(lake: Lake) -> None:
     rows = planned(FOLLOWED, FIRST, BEFORE, then) + planned(AGAIN, SECOND, AFTER, THEN)
     # In any order: Spark keeps none.
     lake.append(PLAN_ASSIGNMENTS, frame(spark, PLAN_ASSIGNMENTS, rows[::-1]), "assignments")
-    published = ControlEvent(
+    published = PlanEventRow(
         cluster="c",
         day=DAY,
         snapshot_id=FIRST,
@@ -177,7 +177,7 @@ def write(lake: Lake) -> None:
         sequence=1,
         expires_at=NOW + timedelta(hours=1),
     )
-    append_control_events(lake.paths.root, [published])
+    append_plan_events(lake.paths.root, [published])
     with CachedFrames() as cached:
         lives = cached.cache(read_lifecycle_events(lake, "c"))
         pending = find_pending(lake, "c", lives, cached)

@@ -74,7 +74,7 @@ def run(config: str, cluster: str, slot_text: str, first_step: str, table_name: 
     loaded, slot = load_policy(config), datetime.fromisoformat(slot_text)
     if table_name == "control_events":
         # Before the event: what the publisher calls to write it is its end.
-        setattr(publish, "append_control_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
+        setattr(publish, "append_plan_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
         publish.publish_hints(loaded, cluster, slot, RUN_ID)
         return
     kill_after_write(table_name, nth)

@@ -39,7 +39,7 @@ MUTATIONS: Final = (
         "events that the publisher wrote are left out",
         FILTER,
         _READER,
-        "for table in (PLAN_EVENTS, CONTROL_EVENTS)]",
+        "for table in (PLAN_EVENTS, PLAN_EVENTS)]",
         "for table in (PLAN_EVENTS,)]",
     ),
     # plans ----------------------------------------------------------------------------------------------

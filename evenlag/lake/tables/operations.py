@@ -73,6 +73,7 @@ POLICIES: Final = Table(
         Column("policy_hash", "STRING", "SHA-256 of the text", nullable=False),
         Column("text", "STRING", "the policy file as it was, references to secrets included", nullable=False),
     ),
+    writer="direct",
 )
 
 RUNS: Final = Table(
@@ -89,6 +90,7 @@ RUNS: Final = Table(
         Column("finished_at", "TIMESTAMP", "when it ended", nullable=False),
         Column("summary", "STRING", "counts of what it did, as JSON"),
     ),
+    writer="direct",
 )
 
 DOWNSAMPLED_DAYS: Final = Table(

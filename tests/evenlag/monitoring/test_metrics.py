@@ -9,7 +9,7 @@ import pytest
 
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.monitoring.metrics import read_metrics
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
     # A run that was repeated wrote this one twice, and a person withdraws the hint on the next day.
     lake.append(PLAN_EVENTS, frame(spark, PLAN_EVENTS, [event("new-1", "PROPOSED", NEWEST)]), "again")
     told: dict[str, Any] = {"cluster": "c", "plan_id": "new-1", "group_id": "new-1", "snapshot_id": SNAPSHOT}
-    append_control_events(
+    append_plan_events(
         lake.paths.root,
         [
-            ControlEvent(**told, day=day, event=what, reason=None, actor="p", at=NOW, sequence=1)
+            PlanEventRow(**told, day=day, event=what, reason=None, actor="p", at=NOW, sequence=1)
             for what, day in (("PUBLISHED", DAY), ("WITHDRAWN", DAY + timedelta(days=1)))
         ],
     )

@@ -12,8 +12,8 @@ import pytest
 from evenlag.errors import LakeError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import COMMITS, CONTROL_EVENTS, RUNS, SNAPSHOTS, Column, Table
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, commit, frame, marker
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
 
 
 def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> None:
-    event = ControlEvent(
+    event = PlanEventRow(
         cluster="c",
         day=DAY,
         snapshot_id=SNAPSHOT,
@@ -94,12 +94,12 @@ def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> No
         sequence=7,
     )
     root = lake.paths.root
-    assert append_control_events(root, [event]) == 1
-    assert append_control_events(root, [event]) == 0
+    assert append_plan_events(root, [event]) == 1
+    assert append_plan_events(root, [event]) == 0
     assert [row.sequence for row in lake.read_events().collect()] == [7]
     assert LakeReader(root).read_events()["event"].to_pylist() == ["PUBLISHED"]
     with pytest.raises(LakeError, match="not written by Spark"):
-        lake.append(CONTROL_EVENTS, lake.read(CONTROL_EVENTS), "x")
+        lake.append(PLAN_EVENTS, lake.read(PLAN_EVENTS), "x")
 
 
 def test_a_lake_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

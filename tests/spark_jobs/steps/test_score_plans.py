@@ -9,7 +9,7 @@ import pytest
 
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
 from spark_jobs.steps.settle_outcomes import read_lifecycle_events
@@ -63,7 +63,7 @@ def head(group: str) -> dict[str, Any]:
 def event(
     group: str, name: str, *, minutes_ago: float = 11, plan: str | None = None, sequence: int = 1
 ) -> Any:
-    return ControlEvent(
+    return PlanEventRow(
         cluster="c",
         day=DAY,
         snapshot_id=BEFORE,
@@ -122,7 +122,7 @@ def fill(lake: Lake) -> None:
     events = [event(group, "PUBLISHED", minutes_ago=9 if group == "early" else 11) for group in NOW_LAGS]
     events += [event("withdrawn", "WITHDRAWN", minutes_ago=5)]
     events += [event("replaced", "PUBLISHED", minutes_ago=3, plan="next", sequence=2)]
-    append_control_events(lake.paths.root, events)
+    append_plan_events(lake.paths.root, events)
 
 
 def score(lake: Lake) -> int:

@@ -16,7 +16,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from tests.support.lakes.snapshots import TOPIC_IDS, frame, marker, member, offset
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def write_planned(lake: Lake) -> None:
         (OPEN, FIFTH, "PUBLISHED", after(FIFTH, 40), 2),
     )
     events = [
-        ControlEvent(
+        PlanEventRow(
             cluster="c",
             day=slot.date(),
             snapshot_id=snapshot_id(slot),
@@ -164,7 +164,7 @@ def write_planned(lake: Lake) -> None:
         )
         for plan, slot, event, at, sequence in published
     ]
-    append_control_events(lake.paths.root, events)
+    append_plan_events(lake.paths.root, events)
 
 
 def write_compared(lake: Lake) -> None:
