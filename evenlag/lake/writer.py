@@ -127,7 +127,7 @@ class DeltaRsWriter:
                 if attempt == _ATTEMPTS:
                     raise
             # A random wait, or the same writers meet again.
-            time.sleep(_FIRST_WAIT_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
+            time.sleep(_FIRST_WAIT_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
         raise AssertionError("unreachable")
 
     def _conform(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
