@@ -35,30 +35,28 @@ class Reads:
 
 
 _BRONZE: Final = ("snapshots", "offsets", "commits", "members")
-_EVENTS: Final = ("plan_events", "control_events")
+_EVENTS: Final = "plan_events"
 _OF_SPARK: Final = tuple(name for name, table in TABLES.items() if table.writer == "spark")
 
 STEPS: Final = {
     "observe": Reads(
-        (_COMMITS, "snapshots", "lag", "plans", "plan_assignments", *_EVENTS, "outcomes"),
-        (*_BRONZE, "lag", "outcomes", "plan_evaluations", "plan_events", "runs"),
+        (_COMMITS, "snapshots", "lag", "plans", "plan_assignments", _EVENTS, "outcomes"),
+        (*_BRONZE, "lag", "outcomes", "plan_evaluations", _EVENTS, "runs"),
     ),
     "decide": Reads(
-        ("snapshots", "members", "lag", "decisions", "plan_evaluations", *_EVENTS),
-        ("plan_assignments", "plans", "decisions", "gate_results", "plan_events", "policies", "runs"),
+        ("snapshots", "members", "lag", "decisions", "plan_evaluations", _EVENTS),
+        ("plan_assignments", "plans", "decisions", "gate_results", _EVENTS, "policies", "runs"),
     ),
-    "publish": Reads(
-        (_HINTS, "plans", "plan_assignments", *_EVENTS, "gate_results"), (_HINTS, "control_events")
-    ),
+    "publish": Reads((_HINTS, "plans", "plan_assignments", _EVENTS, "gate_results"), (_HINTS, _EVENTS)),
     "ask": Reads(
-        ("plans", "plan_assignments", "gate_results", *_EVENTS, "approval_requests"), ("approval_requests",)
+        ("plans", "plan_assignments", "gate_results", _EVENTS, "approval_requests"), ("approval_requests",)
     ),
-    "answer": Reads(("plans", "gate_results", *_EVENTS, "approval_requests"), ("control_events",)),
+    "answer": Reads(("plans", "gate_results", _EVENTS, "approval_requests"), (_EVENTS,)),
     "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
     "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
     "data_docs": Reads(("gate_results", "plans", "runs"), ()),
-    # For all clusters together: the tables that Spark writes.
-    "maintain": Reads(_OF_SPARK, (*_OF_SPARK, "table_health")),
+    # For all clusters together: the tables that Spark writes, and the markers of downsampled days.
+    "maintain": Reads((*_OF_SPARK, "snapshots"), (*_OF_SPARK, "snapshots", "table_health")),
 }
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS, SNAPSHOT_TABLES, SNAPSHOTS
+from evenlag.lake.writer import delta_rs_writer
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -166,7 +167,7 @@ def delete_rows(
     only
         A column and values: deletes only rows with one of the values.
     except_snapshots
-        Ids of the snapshots whose rows stay.
+        Ids of the snapshots whose rows stay; a table that Spark does not write has no other condition.
 
     Raises
     ------
@@ -177,6 +178,10 @@ def delete_rows(
     from pyspark.sql import functions as sf
 
     cluster, day = part
+    if table.writer == "direct":
+        with delta_rs_writer(work.lake.paths.root, table) as writer:
+            writer.delete_snapshots(cluster, day, except_snapshots or ())
+        return
     condition = (sf.col("cluster") == cluster) & (sf.col("day") == sf.lit(day))
     if only is not None:
         condition &= sf.col(only[0]).isin(only[1])

@@ -41,15 +41,15 @@ def test_a_cluster_s_topics_go_by_its_first_broker(policy_file: Path) -> None:
     inputs, outputs = step_datasets("publish", str(policy_file), "orders")
     assert Dataset("kafka://broker-1:9092", "evenlag-hints") in inputs
     assert outputs[0] == Dataset("kafka://broker-1:9092", "evenlag-hints")
-    assert [(one.namespace, Path(one.name).name) for one in outputs[1:]] == [("file", "control_events")]
+    assert [(one.namespace, Path(one.name).name) for one in outputs[1:]] == [("file", "plan_events")]
 
 
 def test_upkeep_goes_over_all_that_spark_writes(policy_file: Path) -> None:
     inputs, outputs = step_datasets("maintain", str(policy_file), None)
     assert outputs[:-1] == inputs
     named = {one.table.name for one in outputs if one.table is not None}
-    assert {"lag", "plans", "table_health"} <= named
-    assert "control_events" not in named
+    assert {"lag", "plan_assignments", "snapshots", "table_health"} <= named
+    assert "plan_events" not in named
 
 
 def test_nothing_of_openlineage_is_loaded_before_it_is_asked_for(dag_bag: DagBag) -> None:
