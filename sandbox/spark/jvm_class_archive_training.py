@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from evenlag.policy.loader import load_policy
-from spark_jobs.runtime.session import build_session
+from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
