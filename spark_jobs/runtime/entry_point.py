@@ -12,6 +12,7 @@ import logging
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evenlag.errors import JobError
@@ -24,6 +25,7 @@ from spark_jobs.runtime.session import build_session, end_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -53,6 +55,22 @@ class JobWork:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedWork:
+    """The work of a job that runs until it is stopped, and opens a session whenever it needs one.
+
+    Attributes
+    ----------
+    app_name
+        Name of the Spark application.
+    run
+        Called with a function that opens a session for a ``with`` block, and with the channel of the events.
+    """
+
+    app_name: str
+    run: Callable[[Callable[[], AbstractContextManager[SparkSession]], EventChannel], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job.
 
@@ -75,7 +93,7 @@ class Job:
     module: str
     description: str | None
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    prepare: Callable[[argparse.Namespace], JobWork]
+    prepare: Callable[[argparse.Namespace], JobWork | RepeatedWork]
     step: Callable[[argparse.Namespace], str]
     is_quiet: bool = False
 
@@ -146,8 +164,7 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
         work = job.prepare(arguments)
         spark_log = quiet_log(work.app_name) if arguments.quiet else None
         events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
-        with _session(work, is_quiet=arguments.quiet) as spark:
-            result = work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+        result = _work(work, events, is_quiet=arguments.quiet)
     except JobError as error:
         message = redact(str(error))
         if isinstance(error, IncompleteJobError):
@@ -167,6 +184,13 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
     return 0
 
 
+def _work(work: JobWork | RepeatedWork, events: EventChannel, *, is_quiet: bool) -> Mapping[str, Any]:
+    if isinstance(work, RepeatedWork):
+        return work.run(partial(_session, work.app_name, is_large=False, is_quiet=is_quiet), events)
+    with _session(work.app_name, is_large=work.is_large, is_quiet=is_quiet) as spark:
+        return work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+
+
 def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -> None:
     if events.is_open:
         events.send(JobResult(result))
@@ -175,13 +199,13 @@ def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -
 
 
 @contextmanager
-def _session(work: JobWork, *, is_quiet: bool) -> Iterator[SparkSession]:
+def _session(app_name: str, *, is_large: bool, is_quiet: bool) -> Iterator[SparkSession]:
     """Provide a session that ends, with its JVM, even when the job fails."""
     if is_quiet:
-        with quiet_session(work.app_name, is_large=work.is_large) as spark:
+        with quiet_session(app_name, is_large=is_large) as spark:
             yield spark
         return
-    spark = build_session(work.app_name, is_large=work.is_large)
+    spark = build_session(app_name, is_large=is_large)
     with end_session(spark):
         yield spark
 
