@@ -94,6 +94,11 @@ def is_large_snapshot(num_rows: int) -> bool:
     return num_rows > _LARGE_ROWS
 
 
+def num_task_slots(spark: SparkSession) -> int:
+    """Return the number of tasks that the session's executors run at once."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
 @contextmanager
 def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
     """Apply the settings for large inputs to a session on a local master, and restore them afterwards.
