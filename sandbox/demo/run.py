@@ -27,6 +27,7 @@ from sandbox.demo.sampler import LagSampler
 from sandbox.jars import JarsError
 from sandbox.kafka.broker import BrokerError
 from sandbox.spark import jvm_class_archive
+from sandbox.spark.connect_server import ConnectServer, ConnectServerError
 from sandbox.workload.workload import Workload, WorkloadError
 
 if TYPE_CHECKING:
@@ -53,7 +54,15 @@ RUN_TIMEOUT_S: Final = 420.0
 PAGE: Final = "index.html"
 _TWO_PHASES: Final = "The consumers follow the hint, in two phases"
 _MARKER: Final = ".evenlag-demo"
-EXPECTED_ERRORS: Final = (AirflowError, BrokerError, DemoError, JarsError, WorkloadError, OSError)
+EXPECTED_ERRORS: Final = (
+    AirflowError,
+    BrokerError,
+    ConnectServerError,
+    DemoError,
+    JarsError,
+    WorkloadError,
+    OSError,
+)
 
 POLICY: Final = """\
 # Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.
@@ -175,10 +184,7 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stag
     # Airflow's start and the backlog both take long: do them in parallel.
     with ThreadPoolExecutor(1) as pool:
         filling = pool.submit(workload.fill, backlog)
-        with story.step("Airflow: page, scheduler, DAG processor") as tell:
-            airflow = stack.enter_context(Airflow.start(folder / "airflow", policy=policy, on_step=tell))
-            airflow.rest.wait_for_dag(DAG_ID)
-            tell(airflow.url)
+        airflow = start_airflow(stack, folder, policy, story)
     with story.step("A backlog that is anything but even") as tell:
         filling.result()
         workload.start_traffic(records_per_s=TRAFFIC_RECORDS_PER_S, skew=1.0)
@@ -201,11 +207,44 @@ def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
     story
         Terminal output.
     """
-    if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file().is_file():
+    if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file("connect").is_file():
         return
     with story.step("Getting Spark to start faster from now on, once") as tell:
-        made = jvm_class_archive.train(policy, CLUSTER, folder / "training")
+        made = jvm_class_archive.train(policy, CLUSTER, folder / "training", kind="connect")
         tell("its classes are kept ready" if made else "that did not work; it only takes longer")
+
+
+def start_airflow(stack: ExitStack, folder: Path, policy: Path, story: Story) -> Airflow:
+    """Start Airflow and the Spark Connect server that its tasks use, side by side.
+
+    Parameters
+    ----------
+    stack
+        Ends both.
+    folder
+        The demo's folder.
+    policy
+        The policy file.
+    story
+        Terminal output.
+
+    Returns
+    -------
+    Airflow
+        The running Airflow, with the DAG of the demo's cluster.
+    """
+    server = stack.enter_context(ConnectServer.start(folder / "spark"))
+    with story.step("Airflow: page, scheduler, DAG processor") as tell:
+        environment = {"AIRFLOW_CONN_SPARK_DEFAULT": server.connection()}
+        airflow = stack.enter_context(
+            Airflow.start(folder / "airflow", policy=policy, environment=environment, on_step=tell)
+        )
+        airflow.rest.wait_for_dag(DAG_ID)
+        tell(airflow.url)
+    with story.step("Spark: one Connect server for all tasks") as tell:
+        server.wait_until_ready()
+        tell(server.url)
+    return airflow
 
 
 def write_policy(folder: Path, broker: Broker) -> Path:

@@ -92,9 +92,7 @@ def test_a_run_without_a_spark_connection_fails_at_once_and_says_what_to_set(
 
 
 @pytest.mark.airflow
-def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(
-    airflow: Airflow, live_group: LiveGroup
-) -> None:
+def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: Airflow) -> None:
     rest, python = airflow.rest, airflow.directory.parent / "jobs-python"
     mark = airflow.directory.parent / "job-started"
     # The job and its child; the child does not react to SIGTERM.
