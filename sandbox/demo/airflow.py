@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.demo.console import Story
 from sandbox.demo.run import (
+    CLUSTER,
     DAG_ID,
     EXPECTED_ERRORS,
     GROUP,
@@ -19,10 +20,9 @@ from sandbox.demo.run import (
     interruptible,
     make_workload,
     prepare_folder,
-    prepare_spark,
-    start_airflow,
     write_policy,
 )
+from sandbox.demo.services import prepare_spark, start_airflow
 from sandbox.kafka.broker import Broker
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def _start(stack: ExitStack, folder: Path, story: Story) -> None:
         workload.start_consumers(NUM_CONSUMERS)
         workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)
         workload.wait_until_owned()
-    prepare_spark(policy, folder, story)
-    airflow = start_airflow(stack, folder, policy, story)
+    prepare_spark(policy, CLUSTER, folder, story)
+    airflow = start_airflow(stack, folder, policy, DAG_ID, story)
     story.say(f"\n  {airflow.url}/dags/{DAG_ID}", style="bold")
     story.say(f"  user      {airflow.username}\n  password  {airflow.password}")
     story.say(f"\nTrigger {DAG_ID} there, and look at what it did with:")

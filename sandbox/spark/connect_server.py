@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from sandbox.processes import free_ports, start_process, stop_process
 from sandbox.spark import jvm_class_archive
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping
 
 REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
