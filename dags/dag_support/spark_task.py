@@ -19,13 +19,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from dags.dag_support.defaults import COMPARE_TIMEOUT, MAINTENANCE_TIMEOUT, SPARK_TIMEOUT
 from dags.dag_support.job_process import PYTHON_VARIABLE, JobProcess, spark_python
 from dags.dag_support.lineage import with_lineage
-from dags.dag_support.spark_connect import (
-    CONNECT_EXAMPLE,
-    CONNECT_TYPE,
-    ConnectionFaultError,
-    connect_server,
-)
 from evenlag.redaction import remember_secret
+from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE, ConnectionFaultError, connect_server
 from evenlag.spark_installation import delta_jars
 
 if TYPE_CHECKING:
@@ -33,6 +28,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from airflow.sdk import Connection, Context
+
+    from evenlag.spark_connect import ConnectServer
 
 SPARK_CONNECTION: Final = "spark_default"
 SUBMIT_TYPE: Final = "spark"
@@ -77,7 +74,7 @@ class SparkJobOperator(SparkSubmitOperator):
         connection = _read_connection()
         if connection.conn_type == CONNECT_TYPE:
             try:
-                connect_server(connection)
+                server_of(connection)
             except ConnectionFaultError as error:
                 raise _wrong_connection(str(error), CONNECT_EXAMPLE) from None
         elif connection.conn_type != SUBMIT_TYPE:
@@ -114,7 +111,7 @@ class SparkJobOperator(SparkSubmitOperator):
     def _run_by_connect(self, connection: Connection) -> None:
         from airflow.sdk.log import mask_secret
 
-        server = connect_server(connection)
+        server = server_of(connection)
         for secret in server.secrets:
             remember_secret(secret)
             mask_secret(secret)
@@ -156,6 +153,23 @@ def _read_connection() -> Connection:
             f"type Spark Connect, host and port = the server, as in {CONNECT_EXAMPLE}; or type Spark, host = "
             f"the master, as in {_CONNECTION_EXAMPLE}"
         ) from error
+
+
+def server_of(connection: Connection) -> ConnectServer:
+    """Return the server of a connection of type Spark Connect.
+
+    Parameters
+    ----------
+    connection
+        Host, port, user id as its login, token as its password, and ``use_ssl`` in its extra.
+    """
+    return connect_server(
+        connection.host,
+        connection.port,
+        user=connection.login,
+        token=connection.password,
+        use_ssl=connection.extra_dejson.get("use_ssl"),
+    )
 
 
 def _wrong_connection(fault: str, example: str) -> AirflowFailException:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dags.dag_support.spark_connect import ConnectionFaultError, connect_server
+from dags.dag_support.spark_task import server_of
+from evenlag.spark_connect import ConnectionFaultError
 
 TOKEN = "a/token=with;parts?and%signs"
 
@@ -38,7 +39,7 @@ def test_the_client_reads_what_it_reads_of_the_provider_s_url(
     extra = {"extra": json.dumps(fields["extra"])} if "extra" in fields else {}
 
     theirs = DefaultChannelBuilder(SparkConnectHook("spark_default").get_connection_url())
-    ours = DefaultChannelBuilder(connect_server(connection(**fields | extra)).url)
+    ours = DefaultChannelBuilder(server_of(connection(**fields | extra)).url)
 
     for name in ("endpoint", "token", "userId", "use_ssl", "secure"):
         assert getattr(ours, name) == getattr(theirs, name), name
@@ -48,7 +49,7 @@ def test_a_token_may_have_any_characters() -> None:
     from pyspark.errors import PySparkValueError
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-    server = connect_server(connection(host="localhost", port=15002, password=TOKEN))
+    server = server_of(connection(host="localhost", port=15002, password=TOKEN))
 
     assert DefaultChannelBuilder(server.url).token == TOKEN
     assert DefaultChannelBuilder(server.url).endpoint == "localhost:15002"
@@ -76,7 +77,7 @@ def test_a_token_may_have_any_characters() -> None:
 )
 def test_what_would_be_ignored_or_misread_is_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ConnectionFaultError, match=told) as caught:
-        connect_server(connection(**fields))
+        server_of(connection(**fields))
     assert "s3cret" not in str(caught.value)
 
 
@@ -86,4 +87,12 @@ def test_what_would_be_ignored_or_misread_is_refused(fields: dict[str, Any], tol
 def test_hosts_are_written_in_many_ways(host: str, endpoint: str) -> None:
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-    assert DefaultChannelBuilder(connect_server(connection(host=host, port=15002)).url).endpoint == endpoint
+    server = server_of(connection(host=host, port=15002))
+    assert DefaultChannelBuilder(server.url).endpoint == server.address == endpoint
+
+
+def test_without_a_port_the_address_is_the_client_s() -> None:
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    server = server_of(connection(host="h"))
+    assert server.address == DefaultChannelBuilder(server.url).endpoint

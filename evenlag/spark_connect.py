@@ -1,4 +1,4 @@
-"""The address of a Spark Connect server, from Airflow's connection.
+"""The address of a Spark Connect server, from the fields of Airflow's connection.
 
 The provider's ``SparkConnectHook.get_connection_url`` builds the same URL, with two faults that matter here:
 it leaves the ``/`` of a token as it is, and the client then refuses the URL with a message that contains the
@@ -8,16 +8,15 @@ token; and it passes any text of ``use_ssl`` on, of which the client takes all b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
-
-if TYPE_CHECKING:
-    from airflow.sdk import Connection
 
 CONNECT_TYPE: Final = "spark_connect"
 CONNECT_EXAMPLE: Final = (
     """AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark_connect", "host": "localhost", "port": 15002}'"""
 )
+# Of the client, when an address has no port.
+_DEFAULT_PORT: Final = 15002
 
 
 class ConnectionFaultError(ValueError):
@@ -46,15 +45,33 @@ class ConnectServer:
         """Return the name only: a traceback must not show the token."""
         return f"ConnectServer({self.name!r})"
 
+    @property
+    def address(self) -> str:
+        """``host:port``, to which the client connects."""
+        parts = urlsplit(self.name)
+        return parts.netloc if parts.port else f"{parts.netloc}:{_DEFAULT_PORT}"
 
-def connect_server(connection: Connection) -> ConnectServer:
-    """Read the server of a connection.
+
+def connect_server(
+    host: str | None,
+    port: int | None = None,
+    *,
+    user: str | None = None,
+    token: str | None = None,
+    use_ssl: object = None,
+) -> ConnectServer:
+    """Return the server of a connection.
 
     Parameters
     ----------
-    connection
-        Of type Spark Connect: host, port, token as its password, user id as its login, and ``use_ssl`` in
-        its extra.
+    host, port
+        Its fields of these names; the host may have the scheme ``sc://``.
+    user
+        User id: the login.
+    token
+        The password.
+    use_ssl
+        Value of ``use_ssl`` in its extra: a boolean or its text.
 
     Returns
     -------
@@ -65,26 +82,24 @@ def connect_server(connection: Connection) -> ConnectServer:
     ------
     ConnectionFaultError
         If it names no server, or if a part of it would be ignored.
+
+    Examples
+    --------
+    >>> connect_server("localhost", 15002, token="a/b").url
+    'sc://localhost:15002/;token=a%2Fb'
     """
-    name = _server_name(connection)
-    parameters: dict[str, str] = {}
-    if connection.login:
-        parameters["user_id"] = connection.login
-    token = connection.password
-    if token:
-        parameters["token"] = token
-    use_ssl = str(connection.extra_dejson.get("use_ssl", "")).lower()
-    if use_ssl not in {"", "true", "false"}:
+    name = _server_name(host, port)
+    ssl = "" if use_ssl is None else str(use_ssl).lower()
+    if ssl not in {"", "true", "false"}:
         raise ConnectionFaultError("its use_ssl is neither true nor false, and would mean no encryption")
-    if use_ssl:
-        parameters["use_ssl"] = use_ssl
-    text = ";".join(f"{key}={quote(value, safe='')}" for key, value in parameters.items())
+    parameters = {"user_id": user or "", "token": token or "", "use_ssl": ssl}
+    text = ";".join(f"{key}={quote(value, safe='')}" for key, value in parameters.items() if value)
     secrets = (token, quote(token, safe="")) if token else ()
     return ConnectServer(f"{name}/;{text}" if text else name, name, secrets)
 
 
-def _server_name(connection: Connection) -> str:
-    host = (connection.host or "").strip()
+def _server_name(given: str | None, port: int | None) -> str:
+    host = (given or "").strip()
     if not host:
         raise ConnectionFaultError("it names no server: set its host")
     scheme, separator, rest = host.rpartition("://")
@@ -100,7 +115,7 @@ def _server_name(connection: Connection) -> str:
         )
     if rest.count(":") > 1 and not rest.startswith("["):
         rest = f"[{rest}]"
-    name = f"sc://{rest}:{connection.port}" if connection.port else f"sc://{rest}"
+    name = f"sc://{rest}:{port}" if port else f"sc://{rest}"
     try:
         _ = urlsplit(name).port
     except ValueError as error:
