@@ -25,7 +25,7 @@ from typing import Final, Literal, TypeAlias
 from evenlag.policy.environment import LAKE_VARIABLE
 from sandbox.jars import cache_dir, java_command, spark_jars
 from sandbox.processes import start_process, stop_process
-from spark_jobs.runtime.session import EMBEDDED_CONF
+from spark_jobs.runtime.session_conf import EMBEDDED_CONF
 
 Kind: TypeAlias = Literal["submit", "connect"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,12 @@ from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
 from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel
-from spark_jobs.runtime.quiet_session import quiet_log, quiet_session
-from spark_jobs.runtime.session import build_session, end_session
+from spark_jobs.runtime.job_identity import identify_job
+from spark_jobs.runtime.quiet_session import has_quiet_log, quiet_log, quiet_session
+from spark_jobs.runtime.session import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -144,9 +144,11 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
     try:
         set_up_logging(is_command=events.is_open)
         work = job.prepare(arguments)
-        spark_log = quiet_log(work.app_name) if arguments.quiet else None
+        spark_log = quiet_log(work.app_name) if arguments.quiet and has_quiet_log() else None
         events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
-        with _session(work, is_quiet=arguments.quiet) as spark:
+        open_for_job = quiet_session if arguments.quiet else open_session
+        identity = identify_job(job.module, vars(arguments))
+        with open_for_job(work.app_name, is_large=work.is_large, job_identity=identity) as spark:
             result = work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
     except JobError as error:
         message = redact(str(error))
@@ -172,18 +174,6 @@ def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -
         events.send(JobResult(result))
     else:
         _LOG.info("%s: %s", step, json.dumps(result, default=str))
-
-
-@contextmanager
-def _session(work: JobWork, *, is_quiet: bool) -> Iterator[SparkSession]:
-    """Provide a session that ends, with its JVM, even when the job fails."""
-    if is_quiet:
-        with quiet_session(work.app_name, is_large=work.is_large) as spark:
-            yield spark
-        return
-    spark = build_session(work.app_name, is_large=work.is_large)
-    with end_session(spark):
-        yield spark
 
 
 def moment_argument(text: str) -> datetime:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evenlag.enums import DecisionKind, Mode, PlanEvent
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS
 from spark_jobs.runtime.parallel import run_in_parallel
-from spark_jobs.runtime.session import is_large_snapshot
+from spark_jobs.runtime.session import is_large_snapshot, num_task_slots
 from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plan_events import build_events
@@ -128,7 +128,7 @@ def _cache_plans(lake: Lake, context: PlanContext, num_rows: int) -> DataFrame:
     if not is_large_snapshot(num_rows):
         return build_plans(lag, members, context).cache()
     group_ids, sizes = count_group_rows(lag, members)
-    batches = pack_groups(sizes, lake.spark.sparkContext.defaultParallelism)
+    batches = pack_groups(sizes, num_task_slots(lake.spark))
     # On a local master an executor's memory is the driver's: it must not grow with the partitions.
     return build_plans(lag, members, context, (group_ids, batches)).persist(StorageLevel.DISK_ONLY)
 
