@@ -15,17 +15,16 @@ import random
 import time
 import uuid
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.delta_log import check_log_is_there, one_line, open_log
+from evenlag.lake.expired_repeats import without_expired_repeats
 from evenlag.lake.reader import LakeReader, log_types
 from evenlag.lake.schema_evolution import missing_columns, refuse_unknown
 from evenlag.lake.table_properties import (
     DEFAULT_VACUUM_DAYS,
-    TRANSACTION_DAYS,
     wanted_properties,
 )
 from evenlag.lake.tables import CLUSTER_AND_DAY
@@ -117,7 +116,7 @@ class DeltaRsWriter:
         name = uuid.uuid4().hex if app_id is None else f"{app_id}/{self.table.name}"
         for attempt in range(1, _ATTEMPTS + 1):
             if app_id is not None:
-                data = self._without_expired_repeats(data)
+                data = without_expired_repeats(self.lake, self.table, data)
             if data.num_rows == 0:
                 return False
             try:
@@ -180,27 +179,6 @@ class DeltaRsWriter:
             if open_log(self.lake.paths, self.table) is None:
                 raise
         return self._table_now()
-
-    def _without_expired_repeats(self, data: pa.Table) -> pa.Table:
-        """Remove the rows that an earlier write has written, where its transaction id may have expired.
-
-        No row is written before its day begins, so until ``TRANSACTION_DAYS`` later its id is in the log.
-        """
-        import pyarrow.compute as pc
-
-        days = pc.unique(data["day"]).to_pylist()
-        # A day earlier, as clocks of two machines differ.
-        limit = datetime.now(UTC).date() - timedelta(days=TRANSACTION_DAYS - 1)
-        if not days or min(days) > limit:
-            return data
-        key = list(dict.fromkeys([*CLUSTER_AND_DAY, *self.table.key]))
-        # The first column of the key keeps the answer small; in some tables a day has millions of rows.
-        bounds = {*CLUSTER_AND_DAY, self.table.key[0]}
-        filters = [(name, "in", pc.unique(data[name]).to_pylist()) for name in key if name in bounds]
-        found = self.lake.read(self.table, columns=key, filters=filters)
-        known = set(zip(*(found[name].to_pylist() for name in key), strict=True))
-        keys = zip(*(data[name].to_pylist() for name in key), strict=True)
-        return data.filter([one not in known for one in keys])
 
     def compact(self, cluster: str, day: date, target_bytes: int) -> None:
         """Compact the files of a (cluster, day); a cycle that writes the table waits.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import delta_rs_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date, datetime
 
 
@@ -29,6 +29,29 @@ class PlanEventRow:
     sequence: int | None = None
     expires_at: datetime | None = None
     run_id: str | None = None
+
+    @classmethod
+    def of_plan(
+        cls, plan: Mapping[str, Any], event: str, *, reason: str | None, actor: str, at: datetime
+    ) -> Self:
+        """Build an event of a plan, from a row that has the plan's columns.
+
+        Parameters
+        ----------
+        plan
+            ``cluster, day, snapshot_id, plan_id, group_id, run_id``, e.g. a row of ``plans``.
+        event
+            Name of the event (:class:`~evenlag.enums.PlanEvent`).
+        reason
+            Explanation for users.
+        actor
+            User or component that decided.
+        at
+            Time of the event. A job derives it from the data, so that a repeat builds the same row; it is not
+            earlier than the end of the snapshot that the event is based on.
+        """
+        names = ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")
+        return cls(**{name: plan[name] for name in names}, event=event, reason=reason, actor=actor, at=at)
 
     def as_row(self) -> dict[str, Any]:
         """Return the event as a row.

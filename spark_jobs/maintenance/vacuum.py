@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
 from evenlag.lake.tables import TABLES
-from spark_jobs.runtime.session import temporary_conf
+from spark_jobs.runtime.session import num_task_slots, temporary_conf
 
 if TYPE_CHECKING:
     from evenlag.lake.tables import Table
@@ -64,7 +64,7 @@ def _vacuum(work: MaintenanceRun, table: Table, days: int) -> None:
         return
     spark = work.lake.spark
     # Number of tasks that list folders. With the default of 10,000 an empty table takes two minutes.
-    tasks = str(4 * spark.sparkContext.defaultParallelism)
+    tasks = str(4 * num_task_slots(spark))
     with temporary_conf(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}):
         statement = f"VACUUM {work.lake.sql_name(table)}"
         work.lake.write(table, lambda: spark.sql(statement).collect())

@@ -281,7 +281,7 @@ def test_a_group_that_cannot_be_hinted_is_planned_in_shadow_and_says_why(
 
 
 def test_only_what_policy_or_a_person_approved_is_published_and_forged_approvals_are_not(
-    world: World, run: dict[str, Any], spark: SparkSession
+    world: World, run: dict[str, Any]
 ) -> None:
     forge_approvals(world)
     world.event("is-approved", "APPROVED", "alice")
