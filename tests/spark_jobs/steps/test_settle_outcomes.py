@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.lake.tables import OUTCOMES, SNAPSHOTS
+from evenlag.lake.tables import OUTCOMES, PLAN_EVENTS, SNAPSHOTS
 from spark_jobs.steps.settle_outcomes import append_outcome_events, read_lifecycle_events
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, append_rows, marker
 
@@ -38,6 +38,6 @@ def test_an_outcome_happened_when_its_snapshot_had_been_read(lake: Lake) -> None
     append_rows(lake.paths.root, OUTCOMES, settled)
     for _ in range(2):
         append_outcome_events(lake, "c", LATER, read_lifecycle_events(lake, "c"))
-    events = {row.event: row.at.timestamp() for row in lake.read_events().collect()}
+    events = {row.event: row.at.timestamp() for row in lake.read(PLAN_EVENTS).collect()}
     assert events == {"APPLIED": read[SNAPSHOT][2].timestamp(), "EXPIRED": MIDNIGHT.timestamp()}
-    assert lake.read_events().count() == len(settled)
+    assert lake.read(PLAN_EVENTS).count() == len(settled)
