@@ -34,13 +34,13 @@ NO_ANSWER, MISTAKE, NOTHING_THERE = 3, 2, 4
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with three commits to `snapshots` by deltalake, three to `members` and one to `commits` by Spark."""
+    """A lake with three commits to `snapshots` and to `members`, and one to `commits`."""
     root = tmp_path_factory.mktemp("whole") / "lake"
     lake = Lake(spark, str(root))
     for number in range(3):
-        name = {"snapshot_id": f"20260301T120000000Z-0000000{number}"}
-        append_once(str(root), SNAPSHOTS, [HEAD | marker(**name)], name["snapshot_id"])
-        lake.append(MEMBERS, frame(spark, MEMBERS, [member(**name)]), None)
+        name = f"20260301T120000000Z-0000000{number}"
+        append_once(str(root), SNAPSHOTS, [HEAD | marker(snapshot_id=name)], name)
+        lake.append(MEMBERS, frame(spark, MEMBERS, [member(snapshot_id=name)]), None)
     lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]), None)
     return root
 

@@ -11,7 +11,7 @@ from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import GroupHistory
 from spark_jobs.steps.load_plan_history import read_history
-from tests.support.lakes.snapshots import NOW, append_rows
+from tests.support.lakes.snapshots import NOW, frame
 
 if TYPE_CHECKING:
     from evenlag.policy.settings import Policy
@@ -79,7 +79,7 @@ def test_breaches_count_in_a_row_and_a_missing_reading_counts_for_nothing(lake: 
         decision("b-row", 0),
         decision("b-late", -1),
     ]
-    append_rows(lake.paths.root, DECISIONS, rows)
+    lake.append(DECISIONS, frame(lake.spark, DECISIONS, rows), "test")
     found = read_history(lake, policy(), "c", NOW)
     assert {group: history.breaches for group, history in found.items()} == {
         "b-row": 3,
@@ -103,7 +103,7 @@ def test_a_group_backs_off_after_plans_in_a_row_that_did_not_pay_off(lake: Lake)
         *(score("b-never", number, paid_off=False) for number in range(2)),
         *(score("future", number, paid_off=False, minutes_ago=-10) for number in range(2)),
     ]
-    append_rows(lake.paths.root, PLAN_EVALUATIONS, rows)
+    lake.append(PLAN_EVALUATIONS, frame(lake.spark, PLAN_EVALUATIONS, rows), "test")
     found = read_history(lake, policy(), "c", NOW)
     until = "backs off until 2026-03-01 12:50 UTC: its last 2 plans did not pay off; the last: reason 2"
     assert found == {"rests": GroupHistory(0, until), "unclear": GroupHistory(0, until)}

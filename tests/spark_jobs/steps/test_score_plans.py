@@ -13,7 +13,7 @@ from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
 from spark_jobs.steps.settle_outcomes import read_lifecycle_events
-from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, append_rows, frame, marker, member
+from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker, member
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
@@ -105,8 +105,8 @@ def fill(lake: Lake) -> None:
     lake.append(LAG, frame(spark, LAG, before + now), "test")
     people = [member(name, group=group, held=held) for group in NOW_LAGS for name, held in HELD.items()]
     lake.append(MEMBERS, frame(spark, MEMBERS, people), "test")
-    append_rows(lake.paths.root, SNAPSHOTS, [marker()])
-    append_rows(lake.paths.root, PLANS, [head(group) for group in NOW_LAGS])
+    lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [marker()]), "test")
+    lake.append(PLANS, frame(spark, PLANS, [head(group) for group in NOW_LAGS]), "test")
     outcomes = [
         {
             "slot": NOW,
@@ -118,7 +118,7 @@ def fill(lake: Lake) -> None:
         for group in NOW_LAGS
         if group not in {"withdrawn", "unsettled"}
     ]
-    append_rows(lake.paths.root, OUTCOMES, outcomes)
+    lake.append(OUTCOMES, frame(spark, OUTCOMES, outcomes), "test")
     events = [event(group, "PUBLISHED", minutes_ago=9 if group == "early" else 11) for group in NOW_LAGS]
     events += [event("withdrawn", "WITHDRAWN", minutes_ago=5)]
     events += [event("replaced", "PUBLISHED", minutes_ago=3, plan="next", sequence=2)]
