@@ -34,8 +34,8 @@ _KEPT: Final = {
     **dict.fromkeys(("snapshots", "lag"), "`raw_days`, then the first snapshot of each hour"),
 }
 _WRITERS: Final = {
-    "spark": "Spark jobs",
-    "direct": "processes without a JVM, by `deltalake`",
+    "spark": "Spark",
+    "direct": "`deltalake`, without Spark",
 }
 
 
