@@ -1,8 +1,8 @@
 """Write one snapshot of a cluster, with its lag; it is visible only when it is complete.
 
 The rows of ``offsets``, ``commits``, ``members`` and ``lag`` are written under a new snapshot id, then the
-marker in ``snapshots``. The marker's transaction id is the slot's: of two attempts at one slot the first marker
-wins, and the other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
+marker in ``snapshots``. The marker's transaction id is the slot's: of two attempts at one slot the first
+marker wins, and the other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
 """
 
 from __future__ import annotations
