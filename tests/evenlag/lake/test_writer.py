@@ -14,10 +14,14 @@ from evenlag.errors import LakeError, SchemaError
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
 from evenlag.lake.writer import append_once, delta_rs_writer
+from evenlag.monitoring.table_health import check_lake, check_table
+from evenlag.policy.settings import MaintenanceSettings
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, expire_ids, run, run_ids, set_property
+from tests.support.lakes.snapshots import frame
 from tests.support.spark_tables import write_foreign_table, write_rows
 
 if TYPE_CHECKING:
@@ -223,3 +227,29 @@ def test_spark_and_deltalake_read_each_other_s_tables(spark: SparkSession, tmp_p
         files = read_table_files(LakeReader(root), table)
         assert files is not None
         assert files.protocol == (1, 2)
+
+
+def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, before = str(tmp_path), replace(RUNS, writer="spark")
+    for number in range(2):
+        Lake(spark, root).append(before, frame(spark, before, [run(f"spark {number}")]), f"run/{number}")
+    for _ in range(2):
+        append_once(root, RUNS, [run("deltalake")], "run/c/1")
+    expected = ["deltalake", "spark 0", "spark 1"]
+    assert run_ids(tmp_path) == expected
+    assert sorted(row.run_id for row in Lake(spark, root).read(RUNS).collect()) == expected
+    checks = {
+        check.check_name: check
+        for check in check_lake(LakeReader(root), MaintenanceSettings(), "c", None, NOW)
+        if check.table_name == RUNS.name
+    }
+    assert [name for name, check in checks.items() if not check.is_ok] == ["PROPERTIES"]
+    assert "setTransactionRetentionDuration: not set" in checks["PROPERTIES"].observed
+    with delta_rs_writer(root, RUNS) as writer:
+        writer.set_properties(wanted_properties(RUNS, 7))
+    files = read_table_files(LakeReader(root), RUNS)
+    assert files is not None
+    policy = MaintenanceSettings(vacuum_days=7)
+    assert all(check.is_ok for check in check_table(RUNS, files, policy, "c", NOW))
