@@ -25,6 +25,7 @@ from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.plan_groups import plan_assignments
 from spark_jobs.steps.validate_plans import validate_plans
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -106,8 +107,8 @@ def write_snapshot(lake: Lake, num_groups: int) -> None:
         }
     )
     lake.append(MEMBERS, with_contract(people, MEMBERS), "bench")
-    marker = spark.range(1).withColumns({**head(), "finished_at": sf.lit(SLOT)})
-    lake.append(SNAPSHOTS, with_contract(marker, SNAPSHOTS), "bench")
+    marker = {"cluster": "c", "day": SLOT.date(), "snapshot_id": SNAPSHOT, "slot": SLOT, "finished_at": SLOT}
+    write_rows(lake.paths.root, SNAPSHOTS, [marker])
 
 
 def run_once(spark: SparkSession, num_groups: int) -> dict[str, Any]:

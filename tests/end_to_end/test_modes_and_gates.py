@@ -29,12 +29,12 @@ from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import decide
 from spark_jobs.steps.observe import run_observe
 from spark_jobs.steps.plan_groups import Planned, plan_assignments
 from tests.support.hints import wait_until
 from tests.support.many_groups import GroupSpec, ManyGroups
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -281,9 +281,9 @@ def test_a_group_that_cannot_be_hinted_is_planned_in_shadow_and_says_why(
 
 
 def test_only_what_policy_or_a_person_approved_is_published_and_forged_approvals_are_not(
-    world: World, run: dict[str, Any], spark: SparkSession
+    world: World, run: dict[str, Any]
 ) -> None:
-    forge_approvals(world, spark)
+    forge_approvals(world)
     world.event("is-approved", "APPROVED", "alice")
     ends = {(world.topics["t"], number): count for number, count in enumerate((900, 800, 10, 10))}
     world.groups.commit(world.prefix + "catches-up", ends)
@@ -308,14 +308,12 @@ def test_only_what_policy_or_a_person_approved_is_published_and_forged_approvals
     assert publish_hints(world.loaded, CLUSTER, run["slot"], "r1").published == []
 
 
-def forge_approvals(world: World, spark: SparkSession) -> None:
+def forge_approvals(world: World) -> None:
     """Approve what must not go out: a shadow plan, a rejected one, a comparison, one by the wrong actor."""
-    from pyspark.sql import functions as sf
-
     world.event("watches", "APPROVED", "alice")
     world.event("max-moves", "APPROVED", "alice")
     world.event("waits", "APPROVED", "policy")
-    lake = Lake(spark, world.loaded.policy.lake)
+    lake = world.loaded.policy.lake
     good = world.plan_of("goes-out")
     group_id = world.prefix + "observes"
     payload = dataclasses.replace(HintPayload.decode(good["payload"].encode()), group_id=group_id).encode()
@@ -324,6 +322,6 @@ def forge_approvals(world: World, spark: SparkSession) -> None:
         (PLANS, {"mode": "comparison", "payload": payload.decode()}),
         (GATE_RESULTS, {}),
     ):
-        rows = lake.read(table).where(sf.col("plan_id") == good["plan_id"])
-        lake.append(table, rows.withColumns({k: sf.lit(v) for k, v in (changed | more).items()}), "forged")
+        rows = LakeReader(lake).read(table, filters=[("plan_id", "=", good["plan_id"])]).to_pylist()
+        write_rows(lake, table, [row | changed | more for row in rows])
     world.event("observes", "APPROVED", "alice")

@@ -30,7 +30,7 @@ from spark_jobs.steps.settle_outcomes import (
     read_lifecycle_events,
     read_outcomes,
 )
-from tests.support.lakes.snapshots import DAY, NOW, TOPIC_IDS, frame, marker, member
+from tests.support.lakes.snapshots import DAY, NOW, TOPIC_IDS, append_rows, frame, marker, member
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
@@ -152,14 +152,14 @@ def write(lake: Lake) -> None:
         lake.append(MEMBERS, frame(spark, MEMBERS, people), name)
         times = dict.fromkeys(("commits_read_at", "end_read_at", "finished_at"), at)
         row = marker(snapshot_id=name, slot=at, started_at=at - timedelta(seconds=1), **times)
-        lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [row]), name)
+        append_rows(lake.paths.root, SNAPSHOTS, [row])
     known = {"moves": 2, "num_unknown_partitions": 0, "num_unknown_lags": 0}
     partly = {"moves": 1, "num_unknown_partitions": 2, "num_unknown_lags": 2}
     heads = [
         head(FOLLOWED, FIRST, NOW, (1600, 910, 1610 / 3), **known),
         head(AGAIN, SECOND, LATER, (820, 800, None), **partly),
     ]
-    lake.append(PLANS, frame(spark, PLANS, heads), "plans")
+    append_rows(lake.paths.root, PLANS, heads)
     then = {place: owner for place, (owner, _) in AFTER.items()}
     rows = planned(FOLLOWED, FIRST, BEFORE, then) + planned(AGAIN, SECOND, AFTER, THEN)
     # In any order: Spark keeps none.

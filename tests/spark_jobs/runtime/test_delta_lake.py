@@ -13,8 +13,9 @@ from evenlag.errors import LakeError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.lake.writer import append_once
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, commit, frame, marker
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, commit, frame, marker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,12 +35,12 @@ def test_an_append_can_be_repeated(lake: Lake) -> None:
 
 
 def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
-    key = ("cluster", "day", "slot")
+    root = lake.paths.root
     for number in (1, 2):
         row = marker(snapshot_id=f"20260301T120000000Z-0000000{number}")
-        lake.insert_missing(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, [row]), key, f"observe/c/{number}")
+        assert append_once(root, SNAPSHOTS, [HEAD | row], "observe/c/noon") is (number == 1)
     later = marker(snapshot_id="20260301T120500000Z-00000003", slot=NOW + timedelta(minutes=5))
-    lake.insert_missing(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, [later]), key, "observe/c/3")
+    assert append_once(root, SNAPSHOTS, [HEAD | later], "observe/c/later")
     assert lake.find_snapshot("c", round(NOW.timestamp() * 1000)) == "20260301T120000000Z-00000001"
     assert lake.read(SNAPSHOTS).count() == 2
     assert lake.find_snapshot("other", round(NOW.timestamp() * 1000)) is None
@@ -80,7 +81,7 @@ def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
     assert LakeReader(lake.paths.root).read(newer, columns=["note"]).to_pylist() == [{"note": None}]
 
 
-def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> None:
+def test_a_plan_s_event_is_recorded_once_and_spark_reads_it(lake: Lake) -> None:
     event = PlanEventRow(
         cluster="c",
         day=DAY,
@@ -96,7 +97,7 @@ def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> No
     root = lake.paths.root
     assert append_plan_events(root, [event]) == 1
     assert append_plan_events(root, [event]) == 0
-    assert [row.sequence for row in lake.read_events().collect()] == [7]
+    assert [row.sequence for row in lake.read(PLAN_EVENTS).collect()] == [7]
     assert LakeReader(root).read_events()["event"].to_pylist() == ["PUBLISHED"]
     with pytest.raises(LakeError, match="not written by Spark"):
         lake.append(PLAN_EVENTS, lake.read(PLAN_EVENTS), "x")

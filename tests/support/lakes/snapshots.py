@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import PlanContext
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -53,6 +55,11 @@ def frame(spark: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) 
         [{name: row.get(name) for name in names} for row in full], arrow_schema(table)
     )
     return spark.createDataFrame(columns, table.ddl)
+
+
+def append_rows(root: Path | str, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows by the table's own writer; what a row lacks is of the snapshot, else null."""
+    write_rows(root, table, [{**HEAD, **row} for row in rows])
 
 
 def offset(
