@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from spark_jobs.transforms.outcomes import build_outcomes
 
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, SNAPSHOTS
-from spark_jobs.transforms.outcomes import build_outcomes
 from tests.support.lakes.snapshots import NOW, TOPIC_IDS, frame, marker, member
 
 if TYPE_CHECKING:
