@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.util
 import os
 import signal
 import subprocess
@@ -284,7 +285,7 @@ def test_a_remote_job_needs_no_java_but_the_client_of_spark_connect(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("evenlag.cli.job_runner.shutil.which", lambda _: None)
     require_spark(is_remote=True)
-    find = job_runner.find_spec
+    find = importlib.util.find_spec
     for hidden in ("pyspark", "grpc", "pandas", "pyarrow"):
         monkeypatch.setattr(
             job_runner, "find_spec", lambda name, hidden=hidden: None if name == hidden else find(name)
