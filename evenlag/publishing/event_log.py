@@ -67,7 +67,9 @@ class PlanEventRow:
 def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
     """Append the events that are not recorded yet. Idempotent.
 
-    (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once.
+    (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once. An event
+    has the day of its plan; only APPLIED, IGNORED and EXPIRED of a published plan have the day of the
+    snapshot that settled it, which is never earlier.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
         known = writer.rows(
             [
                 ("cluster", "in", {event.cluster for event in events}),
-                ("day", "in", {event.day for event in events}),
+                ("day", ">=", min(event.day for event in events)),
                 ("plan_id", "in", {event.plan_id for event in events}),
             ],
             columns=["plan_id", "event"],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -20,11 +19,12 @@ from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
 from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel
-from spark_jobs.runtime.quiet_session import quiet_log, quiet_session
-from spark_jobs.runtime.session import build_session, end_session
+from spark_jobs.runtime.job_identity import identify_job
+from spark_jobs.runtime.quiet_session import has_quiet_log, quiet_log, quiet_session
+from spark_jobs.runtime.session import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
@@ -162,9 +162,11 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
     try:
         set_up_logging(is_command=events.is_open)
         work = job.prepare(arguments)
-        spark_log = quiet_log(work.app_name) if arguments.quiet else None
+        spark_log = quiet_log(work.app_name) if arguments.quiet and has_quiet_log() else None
         events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
-        result = _work(work, events, is_quiet=arguments.quiet)
+        open_for_job = quiet_session if arguments.quiet else open_session
+        identity = identify_job(job.module, vars(arguments))
+        result = _work(work, events, partial(open_for_job, job_identity=identity))
     except JobError as error:
         message = redact(str(error))
         if isinstance(error, IncompleteJobError):
@@ -184,10 +186,14 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
     return 0
 
 
-def _work(work: JobWork | RepeatedWork, events: EventChannel, *, is_quiet: bool) -> Mapping[str, Any]:
+def _work(
+    work: JobWork | RepeatedWork,
+    events: EventChannel,
+    open_for_job: Callable[..., AbstractContextManager[SparkSession]],
+) -> Mapping[str, Any]:
     if isinstance(work, RepeatedWork):
-        return work.run(partial(_session, work.app_name, is_large=False, is_quiet=is_quiet), events)
-    with _session(work.app_name, is_large=work.is_large, is_quiet=is_quiet) as spark:
+        return work.run(partial(open_for_job, work.app_name), events)
+    with open_for_job(work.app_name, is_large=work.is_large) as spark:
         return work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
 
 
@@ -196,18 +202,6 @@ def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -
         events.send(JobResult(result))
     else:
         _LOG.info("%s: %s", step, json.dumps(result, default=str))
-
-
-@contextmanager
-def _session(app_name: str, *, is_large: bool, is_quiet: bool) -> Iterator[SparkSession]:
-    """Provide a session that ends, with its JVM, even when the job fails."""
-    if is_quiet:
-        with quiet_session(app_name, is_large=is_large) as spark:
-            yield spark
-        return
-    spark = build_session(app_name, is_large=is_large)
-    with end_session(spark):
-        yield spark
 
 
 def moment_argument(text: str) -> datetime:

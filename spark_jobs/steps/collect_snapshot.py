@@ -1,8 +1,8 @@
-"""Write one snapshot of a cluster into the bronze tables; it is visible only when it is complete.
+"""Write one snapshot of a cluster, with its lag; it is visible only when it is complete.
 
-The rows of ``offsets``, ``commits`` and ``members`` are written under a new snapshot id, then the marker in
-``snapshots``. The marker's transaction id is the slot's: of two attempts at one slot the first marker wins,
-and the other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
+The rows of ``offsets``, ``commits``, ``members`` and ``lag`` are written under a new snapshot id, then the
+marker in ``snapshots``. The marker's transaction id is the slot's: of two attempts at one slot the first
+marker wins, and the other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from evenlag.lake.writer import append_once
 from evenlag.policy.pseudonymize import Pseudonymizer
 from evenlag.publishing.hint_topic import read_max_bytes
 from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.progress import no_progress
+from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.distributed_read import read_distributed
 from spark_jobs.steps.read_tasks import ReadTaskSpec
 from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, find_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
-
-    import pyarrow as pa
 
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
     from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.tables import Table
-    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
+    from spark_jobs.runtime.progress import ReportProgress
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,12 +91,12 @@ class _Seen:
 
 def collect_snapshot(
     lake: Lake,
+    policy: Policy,
     name: str,
-    cluster: ClusterSettings,
     slot: datetime,
     *,
     run_id: str,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: ReportProgress | None = None,
 ) -> Collected:
     """Write a snapshot of a cluster for a slot; do nothing when the slot already has one.
 
@@ -104,8 +104,10 @@ def collect_snapshot(
     ----------
     lake
         Where to write.
-    name, cluster
-        The cluster's name in the policy, and its settings.
+    policy
+        The policy: the cluster's settings, and what lag depends on.
+    name
+        The cluster's name in the policy.
     slot
         The slot that the snapshot is for.
     run_id
@@ -127,7 +129,7 @@ def collect_snapshot(
     LakeError
         When a table cannot be written.
     """
-    slot = floor_to_ms(slot)
+    slot, cluster = floor_to_ms(slot), policy.clusters[name]
     reader = LakeReader(lake.paths.root)
     if found := find_marker(reader, name, slot):
         _LOG.info("slot %s of %s already has the snapshot %s", slot.isoformat(), name, found["snapshot_id"])
@@ -150,7 +152,6 @@ def collect_snapshot(
         reading = None if is_spread else cluster_reader.read(inventory=inventory, progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
     _check_cluster_id(reader, name, inventory.kafka_cluster_id)
-    written: dict[Table, pa.Table] = {}
     if reading is None:
         spread = read_distributed(
             lake,
@@ -161,20 +162,21 @@ def collect_snapshot(
         )
         seen = _Seen(spread.read_times, spread.num_unread_partitions, spread.problems)
     else:
-        written = _write_reading(lake, head, reading)
         seen = _Seen(reading.read_times, reading.num_unread_partitions, reading.problems)
-    attempt = _marker(head, slot, run_id, inventory, seen, max_bytes)
-    append_once(lake.paths.root, SNAPSHOTS, [attempt], f"observe/{name}/{slot_ms(slot)}")
+    attempt = SnapshotRows(lake, reader, _marker(head, slot, run_id, inventory, seen, max_bytes))
+    report = progress or no_progress
+    report("observe: computing lag", 0, 1)
+    if reading is None:
+        compute_lag(attempt, policy)
+    else:
+        _write_rows(attempt, reading, policy)
+    report("observe: computing lag", 1, 1)
+    append_once(lake.paths.root, SNAPSHOTS, [attempt.marker], f"observe/{name}/{slot_ms(slot)}")
     # The marker of the first attempt, whichever that was.
-    marker = find_marker(reader, name, slot) or attempt
-    rows = SnapshotRows(lake, reader, marker)
-    is_new = rows.snapshot_id == snapshot_id
-    if is_new:
-        for table, found_rows in written.items():
-            if found_rows.num_rows <= MAX_DRIVER_ROWS:
-                rows.keep(table, found_rows)
+    marker = find_marker(reader, name, slot) or attempt.marker
+    is_new = marker["snapshot_id"] == snapshot_id
     return Collected(
-        rows,
+        attempt if is_new else SnapshotRows(lake, reader, marker),
         is_new=is_new,
         num_groups=len(inventory.listed),
         num_partitions=len(inventory.partitions),
@@ -212,24 +214,25 @@ def _known_groups(reader: LakeReader, name: str) -> list[str]:
     return group_ids
 
 
-def _write_reading(lake: Lake, head: Mapping[str, Any], reading: ClusterSnapshot) -> dict[Table, pa.Table]:
-    """Write the rows and return them by table."""
-    rows = {
-        table: with_head(found, table, head)
-        for table, found in (
-            (OFFSETS, reading.offsets),
-            (COMMITS, reading.commits),
-            (MEMBERS, reading.members),
-        )
-    }
-    # The snapshot id belongs to this attempt, so these writes are never repeated.
-    run_in_parallel(
-        *(
-            partial(lake.append, table, lake.spark.createDataFrame(found, table.ddl), None)
-            for table, found in rows.items()
-        )
-    )
-    return rows
+def _write_rows(attempt: SnapshotRows, reading: ClusterSnapshot, policy: Policy) -> None:
+    """Write the rows of an attempt that the driver has read, and its lag.
+
+    The snapshot id belongs to this attempt, so these writes are never repeated and need no transaction id.
+    """
+    lake = attempt.lake
+    appends = []
+    parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
+    for table, found in parts:
+        rows = with_head(found, table, attempt.marker)
+        if rows.num_rows <= MAX_DRIVER_ROWS:
+            attempt.keep(table, rows)
+        appends.append(partial(lake.append, table, lake.spark.createDataFrame(rows, table.ddl), None))
+    if attempt.is_kept(*(table for table, _ in parts)):
+        # Lag is computed from the rows in memory.
+        run_in_parallel(partial(compute_lag, attempt, policy), *appends)
+    else:
+        run_in_parallel(*appends)
+        compute_lag(attempt, policy)
 
 
 def _marker(

@@ -1,4 +1,4 @@
-"""Compute the lag of a finished snapshot into the table ``lag``. Idempotent: a repeat writes no row twice."""
+"""Compute the lag of an attempt at a snapshot into the table ``lag``, before the snapshot's marker."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ _HISTORY_COLUMNS: Final = {
 def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     """Compute and write the lag of a snapshot.
 
-    The lag of a small snapshot is kept in memory for the following steps.
+    The lag of a small snapshot is kept in memory for the following steps. The snapshot id belongs to one
+    attempt, so the write is never repeated and needs no transaction id.
 
     Parameters
     ----------
     rows
-        The finished snapshot.
+        The attempt: its rows are in memory, or written already.
     policy
         The groups' reset policies and isolation levels, and the windows.
 
@@ -51,11 +52,7 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
         When the table cannot be written.
     """
     lake, marker = rows.lake, rows.marker
-    if not rows.is_kept(MEMBERS) and rows.reader.count(LAG, filters=rows.filters):
-        # An earlier attempt at the slot has written it: all rows in one commit.
-        return
     settings = policy.clusters[rows.cluster]
-    app_id = f"lag/{rows.cluster}/{rows.snapshot_id}"
     history = _earlier_snapshots(rows, settings.history_window_s)
     members = rows.frame(MEMBERS)
     lag = build_lag(
@@ -70,7 +67,7 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     )
     if rows.is_kept(OFFSETS, COMMITS, MEMBERS) and count_lag_rows(rows) <= MAX_DRIVER_ROWS:
         computed = to_contract(lag.toArrow(), LAG)
-        lake.append(LAG, lake.spark.createDataFrame(computed, LAG.ddl), app_id, sort_by=("group_id",))
+        lake.append(LAG, lake.spark.createDataFrame(computed, LAG.ddl), None, sort_by=("group_id",))
         rows.keep(LAG, computed)
         return
     # Upper bound: every group consumes every partition. Where that may be large, count the commits.
@@ -87,7 +84,7 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
             # memory.
             lag = cached.cache(lag, StorageLevel.DISK_ONLY)
             files = -(-lag.count() // _ROWS_PER_FILE) or 1
-        lake.append(LAG, lag, app_id, files=files, sort_by=("group_id",))
+        lake.append(LAG, lag, None, files=files, sort_by=("group_id",))
 
 
 def count_lag_rows(rows: SnapshotRows) -> int:

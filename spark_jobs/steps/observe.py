@@ -11,7 +11,6 @@ from evenlag.logging_setup import log_fields
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.run_records import record_run
 from spark_jobs.steps.score_plans import score_plans
 from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
@@ -56,14 +55,11 @@ def run_observe(
         A subclass; its message names the cause and the remedy.
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
-    settings = loaded.cluster_settings(cluster)
+    loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
-    collected = collect_snapshot(lake, cluster, settings, slot, run_id=run_id, progress=progress)
+    collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
     rows = collected.rows
     with log_fields(snapshot_id=rows.snapshot_id):
-        progress("observe: computing lag", 0, 1)
-        compute_lag(rows, loaded.policy)
-        progress("observe: computing lag", 1, 1)
         progress("observe: settling outcomes", 0, 1)
         published = read_published(rows.reader, cluster)
         outcomes = settle_outcomes(rows, published, run_id)

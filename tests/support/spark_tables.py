@@ -47,7 +47,7 @@ def use_session(session: SparkSession | None) -> None:
 @contextmanager
 def spark_writing() -> Iterator[None]:
     """Start a session for a process that has none, as benches have it, and stop it at the end."""
-    from spark_jobs.runtime.session import build_session
+    from spark_jobs.runtime.classic_session import build_session
 
     session = build_session("evenlag-fixtures", is_large=True)
     use_session(session)

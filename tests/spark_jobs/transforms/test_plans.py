@@ -9,7 +9,8 @@ import pytest
 
 from assignor_core.hint import HintPayload, plan_id
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
-from spark_jobs.runtime.session import LARGE_LOCAL_CONF, sized_session
+from spark_jobs.runtime.session import sized_session
+from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, frame, member, plan_context

@@ -1,0 +1,123 @@
+"""The address of a Spark Connect server, from the fields of Airflow's connection.
+
+The provider's ``SparkConnectHook.get_connection_url`` builds the same URL, with two faults that matter here:
+it leaves the ``/`` of a token as it is, and the client then refuses the URL with a message that contains the
+token; and it passes any text of ``use_ssl`` on, of which the client takes all but ``true`` for no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+CONNECT_TYPE: Final = "spark_connect"
+CONNECT_EXAMPLE: Final = (
+    """AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark_connect", "host": "localhost", "port": 15002}'"""
+)
+# Of the client, when an address has no port.
+_DEFAULT_PORT: Final = 15002
+
+
+class ConnectionFaultError(ValueError):
+    """Raised when a connection of type Spark Connect is not usable; the message has no secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectServer:
+    """A Spark Connect server.
+
+    Attributes
+    ----------
+    url
+        ``sc://host:port/;…``, with the token.
+    name
+        The same without parameters, for logs.
+    secrets
+        The token as it is and as it is quoted in the URL; empty without one.
+    """
+
+    url: str
+    name: str
+    secrets: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the name only: a traceback must not show the token."""
+        return f"ConnectServer({self.name!r})"
+
+    @property
+    def address(self) -> str:
+        """``host:port``, to which the client connects."""
+        parts = urlsplit(self.name)
+        return parts.netloc if parts.port else f"{parts.netloc}:{_DEFAULT_PORT}"
+
+
+def connect_server(
+    host: str | None,
+    port: int | None = None,
+    *,
+    user: str | None = None,
+    token: str | None = None,
+    use_ssl: object = None,
+) -> ConnectServer:
+    """Return the server of a connection.
+
+    Parameters
+    ----------
+    host, port
+        Its fields of these names; the host may have the scheme ``sc://``.
+    user
+        User id: the login.
+    token
+        The password.
+    use_ssl
+        Value of ``use_ssl`` in its extra: a boolean or its text.
+
+    Returns
+    -------
+    ConnectServer
+        The server.
+
+    Raises
+    ------
+    ConnectionFaultError
+        If it names no server, or if a part of it would be ignored.
+
+    Examples
+    --------
+    >>> connect_server("localhost", 15002, token="a/b").url
+    'sc://localhost:15002/;token=a%2Fb'
+    """
+    name = _server_name(host, port)
+    ssl = "" if use_ssl is None else str(use_ssl).lower()
+    if ssl not in {"", "true", "false"}:
+        raise ConnectionFaultError("its use_ssl is neither true nor false, and would mean no encryption")
+    parameters = {"user_id": user or "", "token": token or "", "use_ssl": ssl}
+    text = ";".join(f"{key}={quote(value, safe='')}" for key, value in parameters.items() if value)
+    secrets = (token, quote(token, safe="")) if token else ()
+    return ConnectServer(f"{name}/;{text}" if text else name, name, secrets)
+
+
+def _server_name(given: str | None, port: int | None) -> str:
+    host = (given or "").strip()
+    if not host:
+        raise ConnectionFaultError("it names no server: set its host")
+    scheme, separator, rest = host.rpartition("://")
+    if separator and scheme != "sc":
+        raise ConnectionFaultError(f"its host begins with {scheme}://: a Spark Connect server is sc://host")
+    # The provider's form of the URL ends with a slash.
+    rest = rest.removesuffix("/")
+    if set(rest) & set("/;?#@"):
+        # Not quoted: what follows may be a token.
+        raise ConnectionFaultError(
+            "its host is more than a host: the port, the token (password) and use_ssl (extra) are fields of "
+            "their own"
+        )
+    if rest.count(":") > 1 and not rest.startswith("["):
+        rest = f"[{rest}]"
+    name = f"sc://{rest}:{port}" if port else f"sc://{rest}"
+    try:
+        _ = urlsplit(name).port
+    except ValueError as error:
+        raise ConnectionFaultError(f"{name} is no address: the port is given once, as a number") from error
+    return name
