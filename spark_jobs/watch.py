@@ -209,7 +209,8 @@ class Watch:
 
     def _handle(self, error: Exception, session: WarmSession) -> dict[str, Any]:
         """Return what to report of an error that may pass; raise any other."""
-        is_lost = session.drop_if_lost(error)
+        lost = session.drop_if_lost(error)
+        error = lost or error
         if isinstance(error, JobError):
             if not (error.retriable or isinstance(error, FencedPublisherError)):
                 raise error
@@ -217,11 +218,11 @@ class Watch:
         else:
             message, exit_code = f"{type(error).__name__}: {error}", _UNEXPECTED_EXIT_CODE
             self._num_unexpected += 1
-            if not is_lost:
+            if lost is None:
                 _LOG.error("the cycle ended by an unexpected error", exc_info=error)
             if self._num_unexpected >= _MAX_UNEXPECTED:
                 raise JobError(f"{_MAX_UNEXPECTED} consecutive cycles ended by unexpected errors") from error
-        if is_lost:
+        if lost is not None:
             message = f"Spark's session was lost, the next cycle opens another: {message}"
         first_line = redact(message).strip().partition("\n")[0]
         return {"error": first_line, "exit_code": exit_code, "next_slot": self.clock.failed().isoformat()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, TypeAlias
+
+from evenlag.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +42,8 @@ class WarmSession:
             self._spark, self._opened = opened.__enter__(), opened
         return self._spark
 
-    def drop_if_lost(self, error: Exception) -> bool:
-        """Close the session if it does not answer any more.
+    def drop_if_lost(self, error: Exception) -> Exception | None:
+        """Close the session if it does not answer any more; the next :meth:`get` then opens another.
 
         Parameters
         ----------
@@ -51,19 +52,23 @@ class WarmSession:
 
         Returns
         -------
-        bool
-            Whether it was lost; the next :meth:`get` opens another.
+        Exception or None
+            The error as the session explains it, for example that its server is gone; None when the session
+            answers, or there is none.
         """
         if self._spark is None:
-            return False
+            return None
         try:
             self._spark.range(1).collect()
         except Exception:  # noqa: BLE001  # whatever the client raises without its server
-            # The failed close of a dead session changes nothing.
-            with contextlib.suppress(Exception):
+            try:
                 self.close(error)
-            return True
-        return False
+            except JobError as explained:
+                return explained
+            except Exception:  # noqa: BLE001  # a session that is gone may fail to close
+                return error
+            return error
+        return None
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the session, if there is one.

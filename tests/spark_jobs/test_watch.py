@@ -19,6 +19,7 @@ from evenlag.errors import (
     KafkaUnreachableError,
     LakeConflictError,
     PolicyError,
+    SparkUnreachableError,
 )
 from evenlag.job_events import CycleEnded, JobNotice
 from spark_jobs import watch as watch_job
@@ -215,6 +216,32 @@ def test_a_lost_session_is_replaced(policy: Path, monkeypatch: pytest.MonkeyPatc
         None,
     ]
     assert counts == [(2, 1)]
+
+
+def test_a_server_that_is_gone_is_an_error_that_may_pass(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session of a server converts the errors of its client when it ends."""
+    loop = Loop(policy, monkeypatch)
+
+    @contextmanager
+    def open_remote() -> Iterator[Any]:
+        try:
+            with loop.server.open() as spark:
+                yield spark
+        except RuntimeError as error:
+            raise SparkUnreachableError("the Spark Connect server does not answer") from error
+
+    def die() -> None:
+        loop.server.is_alive = False
+        raise RuntimeError("StatusCode.UNAVAILABLE")
+
+    loop._script = [die, die, die, die, None]
+    with pytest.raises(KeyboardInterrupt):
+        loop.watch.run(WarmSession(open_remote))
+    told = "Spark's session was lost, the next cycle opens another: the Spark Connect server does not answer"
+    assert [cycle.get("error") for cycle in loop.cycles] == [*[told] * 4, None]
+    assert {cycle["exit_code"] for cycle in loop.cycles[:4]} == {SparkUnreachableError.exit_code}
 
 
 def test_an_unexpected_error_that_stays_ends_the_job(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,8 +54,8 @@ NO_LAKE = [
         ((*words, "--remote", url), told)
         for words in (("run", "-b", "a:1"), ("audit", "build"), ("compare", "run"), ("lake", "maintain"))
         for url, told in (
-            ("sc://h/;token=s3cret", "set EVENLAG_SPARK_REMOTE instead"),
-            ("sc://u:s3cret@h:15002", "set EVENLAG_SPARK_REMOTE to sc://HOST:PORT/;token=TOKEN"),
+            ("sc://h/;token=s3cret", "or EVENLAG_SPARK_TOKEN to a token"),
+            ("sc://u:s3cret@h:15002", "set EVENLAG_SPARK_TOKEN to a token, and write sc://HOST:PORT"),
         )
     ),
     *(
@@ -71,7 +71,7 @@ NO_LAKE = [
             ("sc://h:1/path", "only parameters may follow the port"),
             ("sc://h/;use_ssl", "a parameter is not key=value"),
             ("sc://h/;use_sll=true", "did you mean 'use_ssl'?"),
-            ("sc://h/;authorization=s3cret", "may contain a secret"),
+            ("sc://h/;authorization=s3cret", "set EVENLAG_SPARK_REMOTE to a URL with 'authorization'"),
         )
     ),
     *(
