@@ -26,10 +26,10 @@ from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import find_policy_path, load_policy
 from evenlag.publishing.publish import publish_cycle
 from evenlag.redaction import redact
+from evenlag.slot_clock import SlotClock
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
 from spark_jobs.runtime.quiet_session import quiet_log
-from spark_jobs.runtime.slot_clock import SlotClock
-from spark_jobs.runtime.warm_session import WarmSession
+from spark_jobs.runtime.session import WarmSession
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from evenlag.job_events import JobEvent
     from evenlag.policy.loader import LoadedPolicy
     from spark_jobs.runtime.event_channel import EventChannel
-    from spark_jobs.runtime.warm_session import OpenSession
+    from spark_jobs.runtime.session import OpenSession
 
 _LOG = logging.getLogger(__name__)
 _STEPS: Final = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}

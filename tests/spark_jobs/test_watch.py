@@ -22,9 +22,9 @@ from evenlag.errors import (
     SparkUnreachableError,
 )
 from evenlag.job_events import CycleEnded, JobNotice
+from evenlag.slot_clock import SlotClock
 from spark_jobs import watch as watch_job
-from spark_jobs.runtime.slot_clock import SlotClock
-from spark_jobs.runtime.warm_session import WarmSession
+from spark_jobs.runtime.session import WarmSession
 from spark_jobs.watch import Watch, WatchedPolicy
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.runtime.slot_clock import SlotClock
+from evenlag.slot_clock import SlotClock
 
 START = datetime(2026, 3, 1, 12, 0, 20, 500_000, UTC)
 MINUTE = timedelta(minutes=1)
