@@ -1,24 +1,28 @@
 """Writes without a JVM: the tables of writer ``direct``, which only ``deltalake`` writes, never Spark.
 
-A write that may be repeated carries a Delta transaction id, as Spark's ``txnAppId`` does: the log knows each
-id once, and of two concurrent writers with one id only one commits. ``deltalake`` compares ids with the
-commits of others only, so the id is looked up before each write. Ids expire with
-:data:`~evenlag.lake.table_properties.TRANSACTION_DAYS`; for rows of older days the table's key decides.
+Each append carries a Delta transaction id, as Spark's ``txnAppId`` does: of two concurrent writers with one
+id only one commits. ``deltalake`` compares ids with concurrent commits only, so an id is looked up before
+each write. Ids expire after :data:`~evenlag.lake.table_properties.TRANSACTION_DAYS`, in the log and in its
+checkpoints; for rows of older days the table's key decides.
+
+``deltalake`` does not compare the ids of two writers that create a table, so a table is created by a commit
+of its own.
 """
 
 from __future__ import annotations
 
 import random
 import time
+import uuid
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.arrow_schema import arrow_schema
-from evenlag.lake.delta_log import one_line, open_log
+from evenlag.lake.delta_log import check_log_is_there, one_line, open_log
 from evenlag.lake.reader import LakeReader, log_types
-from evenlag.lake.schema_evolution import missing_columns
+from evenlag.lake.schema_evolution import missing_columns, refuse_unknown
 from evenlag.lake.table_properties import (
     DEFAULT_VACUUM_DAYS,
     TRANSACTION_DAYS,
@@ -102,76 +106,99 @@ class DeltaRsWriter:
         Raises
         ------
         SchemaError
-            If the table in the lake has a column of another type, or lacks a required column.
+            If the rows have a column that is not in the contract, or the table in the lake has a column of
+            another type, or lacks a required column.
         LakeConflictError
             If each attempt conflicts with another writer.
         LakeError
             If the table cannot be written.
         """
-        import pyarrow as pa
-
-        schema = arrow_schema(self._table)
-        if not isinstance(rows, pa.Table):
-            rows = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
-        data = rows.select(schema.names).cast(schema)
+        data = self._conform(rows)
+        # Without an id of its own, an attempt that committed but reported an error would be repeated.
+        name = uuid.uuid4().hex if app_id is None else f"{app_id}/{self._table.name}"
         for attempt in range(1, _ATTEMPTS + 1):
             if app_id is not None:
                 data = self._without_expired_repeats(data)
             if data.num_rows == 0:
                 return False
             try:
-                return self._append(data, app_id)
+                return self._append(data, name) or app_id is None
             except LakeConflictError:
                 if attempt == _ATTEMPTS:
                     raise
             # A random wait, or the same writers meet again.
-            time.sleep(_FIRST_WAIT_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
+            time.sleep(_FIRST_WAIT_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311  # not a secret
         raise AssertionError("unreachable")
 
-    def _append(self, data: pa.Table, app_id: str | None) -> bool:
+    def _conform(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
+        """Convert rows to the contract's columns and types."""
+        import pyarrow as pa
+
+        schema = arrow_schema(self._table)
+        if isinstance(rows, pa.Table):
+            refuse_unknown(self._table, rows.column_names)
+            return rows.select(schema.names).cast(schema)
+        refuse_unknown(self._table, {name for row in rows for name in row})
+        return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+    def _append(self, data: pa.Table, name: str) -> bool:
+        """Append rows in one commit; False if the transaction id is in the log."""
         from deltalake import CommitProperties, Transaction, write_deltalake
 
-        path = self.lake.paths.table(self._table)
-        properties = retention(DEFAULT_VACUUM_DAYS) | transaction_retention()
         with self._as_lake_error():
-            delta = open_log(self.lake.paths, self._table)
-            transactions = None
-            if app_id is not None:
-                name = f"{app_id}/{self._table.name}"
-                if delta is not None and delta.transaction_version(name) is not None:
-                    return False
-                # Without the time, the id would never expire.
-                now_ms = round(1000 * time.time())
-                transactions = [Transaction(name, _TRANSACTION_VERSION, last_updated=now_ms)]
+            delta = open_log(self.lake.paths, self._table) or self._create(data.schema)
+            if delta.transaction_version(name) is not None:
+                return False
             # New columns are added, columns of a later version stay null; other types are rejected before.
-            if delta is not None:
-                missing_columns(self._table, log_types(delta))
+            missing_columns(self._table, log_types(delta))
+            # Without the time, the id would never expire.
+            now_ms = round(1000 * time.time())
+            transaction = Transaction(name, _TRANSACTION_VERSION, last_updated=now_ms)
             write_deltalake(
-                path if delta is None else delta,
+                delta,
                 data,
                 mode="append",
-                partition_by=list(CLUSTER_AND_DAY),
-                schema_mode=None if delta is None else "merge",
-                configuration=properties if delta is None else None,
-                commit_properties=CommitProperties(app_transactions=transactions),
+                schema_mode="merge",
+                commit_properties=CommitProperties(app_transactions=[transaction]),
             )
         return True
 
+    def _create(self, schema: pa.Schema) -> Any:
+        """Create the table without rows, unless another writer does it first."""
+        from deltalake import CommitProperties, DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            DeltaTable.create(
+                self.lake.paths.table(self._table),
+                schema,
+                partition_by=list(CLUSTER_AND_DAY),
+                configuration=retention(DEFAULT_VACUUM_DAYS) | transaction_retention(),
+                # A retry would commit the same properties again, as a change of an existing table.
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except DeltaError:
+            if open_log(self.lake.paths, self._table) is None:
+                raise
+        return self._table_now()
+
     def _without_expired_repeats(self, data: pa.Table) -> pa.Table:
-        """Remove the rows that an earlier write has written, where its transaction id may have expired."""
+        """Remove the rows that an earlier write has written, where its transaction id may have expired.
+
+        No row is written before its day begins, so until ``TRANSACTION_DAYS`` later its id is in the log.
+        """
         import pyarrow.compute as pc
 
         days = pc.unique(data["day"]).to_pylist()
-        # A day more: a day's rows may be written after its end.
+        # A day earlier, as clocks of two machines differ.
         limit = datetime.now(UTC).date() - timedelta(days=TRANSACTION_DAYS - 1)
         if not days or min(days) > limit:
             return data
-        key = list(self._table.key)
-        found = self.lake.read(
-            self._table,
-            columns=key,
-            filters=[("cluster", "in", pc.unique(data["cluster"]).to_pylist()), ("day", "in", days)],
-        )
+        key = list(dict.fromkeys([*CLUSTER_AND_DAY, *self._table.key]))
+        # The first column of the key keeps the answer small; in some tables a day has millions of rows.
+        bounds = {*CLUSTER_AND_DAY, self._table.key[0]}
+        filters = [(name, "in", pc.unique(data[name]).to_pylist()) for name in key if name in bounds]
+        found = self.lake.read(self._table, columns=key, filters=filters)
         known = set(zip(*(found[name].to_pylist() for name in key), strict=True))
         keys = zip(*(data[name].to_pylist() for name in key), strict=True)
         return data.filter([one not in known for one in keys])
@@ -272,6 +299,8 @@ def delta_rs_writer(root: str, table: Table) -> Iterator[DeltaRsWriter]:
     if table.writer != "direct":
         raise LakeError(f"table {table.name} is written by Spark only")
     lake = LakeReader(root)
+    # Before the lock is acquired: its holder counts as the writer of a missing log.
+    check_log_is_there(lake.paths, table)
     with lake.paths.lock(table):
         yield DeltaRsWriter(lake, table)
 

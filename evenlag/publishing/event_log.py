@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import delta_rs_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date, datetime
 
 
@@ -30,6 +30,29 @@ class PlanEventRow:
     expires_at: datetime | None = None
     run_id: str | None = None
 
+    @classmethod
+    def of_plan(
+        cls, plan: Mapping[str, Any], event: str, *, reason: str | None, actor: str, at: datetime
+    ) -> Self:
+        """Build an event of a plan, from a row that has the plan's columns.
+
+        Parameters
+        ----------
+        plan
+            ``cluster, day, snapshot_id, plan_id, group_id, run_id``, e.g. a row of ``plans``.
+        event
+            Name of the event (:class:`~evenlag.enums.PlanEvent`).
+        reason
+            Explanation for users.
+        actor
+            User or component that decided.
+        at
+            Time of the event. A job derives it from the data, so that a repeat builds the same row; it is not
+            earlier than the end of the snapshot that the event is based on.
+        """
+        names = ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")
+        return cls(**{name: plan[name] for name in names}, event=event, reason=reason, actor=actor, at=at)
+
     def as_row(self) -> dict[str, Any]:
         """Return the event as a row.
 
@@ -44,7 +67,9 @@ class PlanEventRow:
 def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
     """Append the events that are not recorded yet. Idempotent.
 
-    (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once.
+    (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once. An event
+    has the day of its plan; only APPLIED, IGNORED and EXPIRED of a published plan have the day of the
+    snapshot that settled it, which is never earlier.
 
     Parameters
     ----------
@@ -69,7 +94,7 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
         known = writer.rows(
             [
                 ("cluster", "in", {event.cluster for event in events}),
-                ("day", "in", {event.day for event in events}),
+                ("day", ">=", min(event.day for event in events)),
                 ("plan_id", "in", {event.plan_id for event in events}),
             ],
             columns=["plan_id", "event"],

@@ -22,8 +22,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import HintPayload
-from evenlag.enums import GroupType, PlanEvent
+from evenlag.enums import CycleStep, GroupType, PlanEvent
 from evenlag.kafka.connection import admin_client
+from evenlag.logging_setup import log_fields
 from evenlag.publishing.await_target import await_target_assignment
 from evenlag.publishing.eligibility import PUBLISHING_MODES, read_publishable
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
@@ -96,6 +97,25 @@ class _Written:
     published: tuple[PublishedPlan, ...] = ()
     expired: tuple[ExpiredPlan, ...] = ()
     held: tuple[Plan, ...] = ()
+
+
+def publish_cycle(
+    loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str, *, actor: str
+) -> dict[str, int]:
+    """Publish as the last step of a cycle outside Airflow: publish, with the step in the log.
+
+    Parameters
+    ----------
+    loaded, cluster, slot, run_id, actor
+        As for :func:`publish_hints`.
+
+    Returns
+    -------
+    dict
+        Summary of the step: the counts of :meth:`PublishReport.summary`.
+    """
+    with log_fields(run_id=run_id, cluster=cluster, step=CycleStep.PUBLISH, slot=slot.isoformat()):
+        return publish_hints(loaded, cluster, slot, run_id, actor=actor).summary()
 
 
 def publish_hints(

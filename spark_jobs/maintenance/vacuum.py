@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
 from evenlag.lake.tables import TABLES
+from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.runtime.session import num_task_slots, temporary_conf
+from spark_jobs.runtime.sql_text import text_literal
 
 if TYPE_CHECKING:
     from evenlag.lake.tables import Table
@@ -45,20 +47,16 @@ def vacuum_tables(work: MaintenanceRun) -> None:
 
 def _set(work: MaintenanceRun, table: Table, wanted: dict[str, str]) -> None:
     if table.writer == "direct":
-        from evenlag.lake.writer import delta_rs_writer
-
         with delta_rs_writer(work.lake.paths.root, table) as writer:
             writer.set_properties(wanted)
         return
-    listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+    listed = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in wanted.items())
     statement = f"ALTER TABLE {work.lake.sql_name(table)} SET TBLPROPERTIES ({listed})"
-    work.lake.write(table, lambda: work.lake.spark.sql(statement))
+    work.lake.write(table, lambda: work.lake.spark.sql(statement).collect())
 
 
 def _vacuum(work: MaintenanceRun, table: Table, days: int) -> None:
     if table.writer == "direct":
-        from evenlag.lake.writer import delta_rs_writer
-
         with delta_rs_writer(work.lake.paths.root, table) as writer:
             writer.vacuum(days)
         return

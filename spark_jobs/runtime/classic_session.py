@@ -131,13 +131,20 @@ def end_session(spark: SparkSession) -> Iterator[None]:
 
 
 def _stop(spark: SparkSession, gateway: Any) -> None:
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
-    spark.stop()
+    try:
+        spark.stop()
+    except Py4JError:
+        # A JVM that died cannot stop its session.
+        if gateway.proc is None or gateway.proc.poll() is None:
+            raise
     if gateway.proc is None:
         return
     gateway.shutdown()
-    gateway.proc.stdin.close()
+    with contextlib.suppress(BrokenPipeError):
+        gateway.proc.stdin.close()
     _wait_for_jvm(gateway.proc)
     # A later session of this process starts its own JVM.
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark offers no call for it

@@ -23,17 +23,22 @@ from evenlag.lake.schema_evolution import (
 )
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
-from evenlag.lake.tables import CLUSTER_AND_DAY, SNAPSHOTS, Table
+from evenlag.lake.tables import CLUSTER_AND_DAY, Table
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.runtime.delta_errors import as_lake_error, retry_on_conflict
+from spark_jobs.runtime.sql_text import date_literal, identifier, text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import date
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TXN_VERSION: Final = 1
+# Conditions of Spark's error for a folder without a Delta log.
+_NO_TABLE: Final = frozenset(
+    {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"}
+)
 
 TABLE_PROPERTIES: Final = {
     "delta.minReaderVersion": str(PROTOCOL[0]),
@@ -70,11 +75,9 @@ class Lake:
         LakeError
             When it has data but no log: a new log would hide the data.
         """
-        from delta.tables import DeltaTable
-
         self._check()
         if table.name not in self._existing:
-            if DeltaTable.isDeltaTable(self.spark, self.paths.table(table)):
+            if self._open(table.name) is not None:
                 self._existing.add(table.name)
             else:
                 check_log_is_there(self.paths, table)
@@ -94,7 +97,7 @@ class Lake:
 
         if not self.exists(table):
             return self.spark.createDataFrame([], table.ddl)
-        frame = self.spark.read.format("delta").load(self.paths.table(table))
+        frame = self._load(table.name)
         present = dict(frame.dtypes)
         check_types(table, present)
         return frame.select(
@@ -162,22 +165,6 @@ class Lake:
             rows = rows.sortWithinPartitions(*sort_by)
         self.write(table, partial(self._append, table, rows, app_id))
 
-    def insert_missing(self, table: Table, frame: DataFrame, key: tuple[str, ...], app_id: str) -> None:
-        """Insert the rows whose ``key`` does not exist yet, atomically: one of two writers wins.
-
-        Parameters
-        ----------
-        table, frame
-            The contract, and the rows.
-        key
-            Columns that identify rows. Include the partition columns, so that the search stays small.
-        app_id
-            As in :meth:`append`, for the write that creates the table.
-        """
-        refuse_unknown(table, frame.columns)
-        rows = conform(frame, table).coalesce(1)
-        self.write(table, partial(self._insert_missing, table, rows, key, app_id))
-
     def replace_days(
         self,
         table: Table,
@@ -210,9 +197,8 @@ class Lake:
             return
         # One file per day: whole partitions are replaced, so there is nothing to compact.
         rows = conform(frame, table).repartition("day").sortWithinPartitions("day", *sort_by)
-        listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
-        name = cluster.replace("\\", "\\\\").replace("'", "\\'")
-        condition = f"cluster = '{name}' AND day IN ({listed})"
+        listed = ", ".join(map(date_literal, sorted(days)))
+        condition = f"cluster = {text_literal(cluster)} AND day IN ({listed})"
         self.write(table, partial(self._replace, table, rows, condition))
 
     def write(self, table: Table, work: Callable[[], object]) -> None:
@@ -252,26 +238,7 @@ class Lake:
 
     def sql_name(self, table: Table) -> str:
         """Return the table's name in Spark SQL."""
-        path = self.paths.table(table).replace("`", "``")
-        return f"delta.`{path}`"
-
-    def find_snapshot(self, cluster: str, slot_ms: int) -> str | None:
-        """Return the id of the finished snapshot of a slot; None if there is none.
-
-        Parameters
-        ----------
-        cluster, slot_ms
-            The cluster's name, and the slot in milliseconds since the epoch.
-        """
-        from pyspark.sql import functions as sf
-
-        rows = (
-            self.read(SNAPSHOTS)
-            .where((sf.col("cluster") == cluster) & (sf.col("slot") == timestamp_of_ms(slot_ms)))
-            .select("snapshot_id")
-            .take(1)
-        )
-        return str(rows[0].snapshot_id) if rows else None
+        return f"delta.{identifier(self.paths.table(table))}"
 
     def _check(self) -> None:
         """Refuse a lake that a development version wrote; checked once per instance."""
@@ -280,44 +247,41 @@ class Lake:
             self._is_checked = True
 
     def _find_columns(self, name: str) -> list[str] | None:
-        from delta.tables import DeltaTable
+        # A table that is damaged is reported when it is opened for its rows.
+        with suppress(LakeError), as_lake_error(self.paths.folder(name)):
+            frame = self._open(name)
+            return None if frame is None else frame.columns
+        return None
+
+    def _open(self, name: str) -> DataFrame | None:
+        """Return a table with the columns that it has; None if it does not exist yet."""
+        from pyspark.errors import AnalysisException
 
         if not self.paths.may_have_log(name):
             return None
-        folder = self.paths.folder(name)
-        # A table that is damaged is reported when it is opened for its rows.
-        with suppress(LakeError), as_lake_error(folder):
-            if DeltaTable.isDeltaTable(self.spark, folder):
-                return self.spark.read.format("delta").load(folder).columns
-        return None
+        frame = self._load(name)
+        try:
+            # On a server nothing has been asked before.
+            frame.schema  # noqa: B018  # the server analyses the query here
+        except AnalysisException as error:
+            if error.getCondition() in _NO_TABLE:
+                return None
+            raise
+        return frame
+
+    def _load(self, name: str) -> DataFrame:
+        return self.spark.read.format("delta").load(self.paths.folder(name))
 
     def _evolve(self, table: Table) -> None:
         """Add nullable columns of the contract that a table lacks; checked once per table and lake."""
         if table.name in self._checked or not self.exists(table):
             return
-        actual = dict(self.spark.read.format("delta").load(self.paths.table(table)).dtypes)
+        actual = dict(self._load(table.name).dtypes)
         added = missing_columns(table, actual)
         if added:
-            columns = ", ".join(f"`{column.name}` {column.type}" for column in added)
-            self.spark.sql(f"ALTER TABLE {self.sql_name(table)} ADD COLUMNS ({columns})")
+            columns = ", ".join(f"{identifier(column.name)} {column.type}" for column in added)
+            self.spark.sql(f"ALTER TABLE {self.sql_name(table)} ADD COLUMNS ({columns})").collect()
         self._checked.add(table.name)
-
-    def _insert_missing(self, table: Table, rows: DataFrame, key: tuple[str, ...], app_id: str) -> None:
-        from delta.tables import DeltaTable
-
-        if not self.exists(table):
-            self._append(table, rows, app_id)
-            return
-        match = " AND ".join(f"old.{name} <=> new.{name}" for name in key)
-        # By name: the table may have columns of a later version, which stay null.
-        values: dict[str, str | Column] = {f"`{name}`": f"new.`{name}`" for name in table.column_names}
-        (
-            DeltaTable.forPath(self.spark, self.paths.table(table))
-            .alias("old")
-            .merge(rows.alias("new"), match)
-            .whenNotMatchedInsert(values=values)
-            .execute()
-        )
 
     def _replace(self, table: Table, rows: DataFrame, condition: str) -> None:
         writer = rows.write.format("delta").mode("overwrite").partitionBy(*CLUSTER_AND_DAY)
@@ -334,10 +298,3 @@ class Lake:
         if not self.exists(table):
             writer = writer.options(**TABLE_PROPERTIES)
         writer.save(self.paths.table(table))
-
-
-def timestamp_of_ms(epoch_ms: int) -> Column:
-    """Return a time in milliseconds since the epoch as a column."""
-    from pyspark.sql import functions as sf
-
-    return sf.timestamp_millis(sf.lit(epoch_ms))

@@ -11,6 +11,7 @@ import json
 import logging
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evenlag.errors import JobError
@@ -24,6 +25,7 @@ from spark_jobs.runtime.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -53,6 +55,22 @@ class JobWork:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedWork:
+    """The work of a job that runs until it is stopped, and opens a session whenever it needs one.
+
+    Attributes
+    ----------
+    app_name
+        Name of the Spark application.
+    run
+        Called with a function that opens a session for a ``with`` block, and with the channel of the events.
+    """
+
+    app_name: str
+    run: Callable[[Callable[[], AbstractContextManager[SparkSession]], EventChannel], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job.
 
@@ -75,7 +93,7 @@ class Job:
     module: str
     description: str | None
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    prepare: Callable[[argparse.Namespace], JobWork]
+    prepare: Callable[[argparse.Namespace], JobWork | RepeatedWork]
     step: Callable[[argparse.Namespace], str]
     is_quiet: bool = False
 
@@ -148,8 +166,7 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
         events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
         open_for_job = quiet_session if arguments.quiet else open_session
         identity = identify_job(job.module, vars(arguments))
-        with open_for_job(work.app_name, is_large=work.is_large, job_identity=identity) as spark:
-            result = work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+        result = _work(work, events, partial(open_for_job, job_identity=identity))
     except JobError as error:
         message = redact(str(error))
         if isinstance(error, IncompleteJobError):
@@ -167,6 +184,17 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
         return 1
     _report_result(step, result, events)
     return 0
+
+
+def _work(
+    work: JobWork | RepeatedWork,
+    events: EventChannel,
+    open_for_job: Callable[..., AbstractContextManager[SparkSession]],
+) -> Mapping[str, Any]:
+    if isinstance(work, RepeatedWork):
+        return work.run(partial(open_for_job, work.app_name), events)
+    with open_for_job(work.app_name, is_large=work.is_large) as spark:
+        return work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
 
 
 def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -> None:

@@ -21,8 +21,8 @@ from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_EVENTS, SNAPSHO
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import PlanContext
-from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.classic_session import build_session
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.plan_groups import plan_assignments
 from spark_jobs.steps.validate_plans import validate_plans
 

@@ -22,8 +22,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import LAG, PLAN_ASSIGNMENTS
-from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.classic_session import build_session
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import sized_session
 from spark_jobs.steps.plan_groups import plan_assignments
 from tests.bench.support.planning_data import SNAPSHOT, Groups, plan_context, write_groups

@@ -19,8 +19,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sandbox.spark.cluster import SparkCluster
-from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.classic_session import build_session
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.plan_groups import plan_assignments
 from tests.bench.support.planning_data import Groups, plan_context, write_groups
 from tests.support.spark_cluster_runs import driver_environment

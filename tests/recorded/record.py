@@ -29,8 +29,8 @@ from evenlag.publishing.publish import publish_hints
 from sandbox.kafka.broker import Broker
 from sandbox.workload.journal import read_journal
 from sandbox.workload.workload import Workload
-from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.classic_session import build_session
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.decide import run_decide
