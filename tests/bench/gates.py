@@ -3,7 +3,8 @@
 ``python -m tests.bench.gates [groups]`` builds a snapshot of so many groups (10,000), of 100 partitions and
 10 members each, in a lake of its own, plans all of them with `lag-aware` (the quickest assignor that plans by
 lag, so the hardest to keep up with) and judges the plans, tables included, and writes
-``docs/bench/gates.json``. What the gates count is counted while the groups are planned. Starting a session, imports and a first small round are not timed.
+``docs/bench/gates.json``. What the gates count is counted while the groups are planned. Starting a session,
+imports and a first small round are not timed.
 """
 
 from __future__ import annotations
