@@ -44,6 +44,7 @@ class CycleWorld:
         self.config = folder / "evenlag.yaml"
         self.workloads: dict[str, Workload] = {}
         self._stack = ExitStack()
+        self._filled = dict.fromkeys(GROUPS, 0)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -74,10 +75,14 @@ class CycleWorld:
         for name in names:
             workload = self.workloads[name]
             heavy = max(sorted(held) for held in workload.owners().values() if len(held) > 1)
-            workload.fill(dict.fromkeys(heavy[:2], round(seconds * RECORDS_PER_S / 2)))
+            counts = dict.fromkeys(heavy[:2], round(seconds * RECORDS_PER_S / 2))
+            workload.fill(counts)
+            self._filled[name] += sum(counts.values())
 
-    def wait_until_settled(self) -> None:
-        """Wait until no partition has changed its owner for two seconds, and none is without one."""
+    def wait_until_idle(self) -> None:
+        """Wait until every record is processed, and no partition has changed its owner for two seconds."""
+        for name, workload in self.workloads.items():
+            workload.wait_until_processed(self._filled[name])
         deadline = time.monotonic() + _TIMEOUT_S
         for workload in self.workloads.values():
             seen, since = workload.owners(), time.monotonic()
