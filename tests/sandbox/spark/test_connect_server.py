@@ -37,11 +37,8 @@ def test_it_is_usable_when_it_is_ready_and_leaves_no_process(tmp_path: Path) -> 
 
 def test_a_server_that_does_not_start_tells_why(tmp_path: Path) -> None:
     server = ConnectServer(tmp_path / "spark")
-    with (
-        socket.create_server(("127.0.0.1", server.port)),
-        server,
-        pytest.raises(ConnectServerError, match=r"(?s)ended with status .*in use"),
-    ):
+    with socket.create_server(("127.0.0.1", server.port)), server:
         server.launch()
-        server.wait_until_ready()
+        with pytest.raises(ConnectServerError, match=r"(?s)ended with status .*in use"):
+            server.wait_until_ready()
     assert wait_until_gone(str(tmp_path)) == []
