@@ -189,7 +189,7 @@ def spoil(planned: Planned, rows: SnapshotRows, prefix: str) -> Planned:
         spoiled.append(row)
     counts = count_rows(pa.Table.from_pylist(spoiled, schema=good.schema), lag, members)
 
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "no-violations": {"violations": ["UNASSIGNED: t0-1 is with nobody"]},
         "group-stable": {"group_state": "PreparingRebalance"},
         "hint-protocol": {"group_type": "share"},
