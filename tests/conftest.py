@@ -14,5 +14,6 @@ pytest_plugins = [
     "tests.support.fixtures.browser",
     "tests.support.fixtures.command",
     "tests.support.fixtures.plugin",
+    "tests.support.fixtures.processes",
     "tests.support.fixtures.spark",
 ]
