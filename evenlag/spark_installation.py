@@ -12,6 +12,7 @@ from evenlag.errors import UsageError
 # The Spark Connect server that the jobs use; unset, a job starts a session of its own. The URL may contain a
 # token, so no command line has it.
 REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
+TOKEN_VARIABLE: Final = "EVENLAG_SPARK_TOKEN"  # noqa: S105  # a name, no token
 REMOTE_FORM: Final = "sc://HOST:PORT"
 JARS_VARIABLE: Final = "EVENLAG_JARS"
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -105,7 +106,7 @@ def check_remote(url: str) -> dict[str, str]:
     if parts.username is not None or parts.password is not None:
         raise ValueError(
             f"Spark Connect takes no user and password before the host: "
-            f"set {REMOTE_VARIABLE} to sc://HOST:PORT/;token=TOKEN"
+            f"set {TOKEN_VARIABLE} to a token, and write {REMOTE_FORM}"
         )
     if not host or port == 0 or any(sign.isspace() or not sign.isprintable() for sign in url):
         raise ValueError(f"no host, no port from 1 to 65,535, or a blank: write {REMOTE_FORM}")

@@ -6,9 +6,9 @@ import math
 import re
 
 import pytest
-from spark_jobs.transforms.gate_inputs import COMPUTED_INPUTS, METRIC_PREFIXES, gate_inputs
 
 from evenlag.lake.tables import PLANS
+from evenlag.planning.gate_inputs import COMPUTED_INPUTS, METRIC_PREFIXES, gate_inputs
 from evenlag.policy.gate_contract import (
     VARYING,
     Comparison,

@@ -12,15 +12,15 @@ import pytest
 from evenlag.errors import LakeError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_ids import slot_ms
 from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column, Table
 from evenlag.lake.writer import append_once
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from spark_jobs.steps.snapshot_rows import find_marker
 from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, commit, frame, marker
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import DataFrame
 
     from spark_jobs.runtime.delta_lake import Lake
 
@@ -37,18 +37,30 @@ def test_an_append_can_be_repeated(lake: Lake) -> None:
 
 
 def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
-    root = lake.paths.root
-    for number in (1, 2):
-        row = marker(snapshot_id=f"20260301T120000000Z-0000000{number}")
-        assert append_once(root, SNAPSHOTS, [HEAD | row], "observe/c/noon") is (number == 1)
-    later = marker(snapshot_id="20260301T120500000Z-00000003", slot=NOW + timedelta(minutes=5))
-    assert append_once(root, SNAPSHOTS, [HEAD | later], "observe/c/later")
-    found = {row.slot_ms: row.snapshot_id for row in _slots(lake).collect()}
-    assert list(found.values()) == ["20260301T120000000Z-00000001", "20260301T120500000Z-00000003"]
-
-
-def _slots(lake: Lake) -> DataFrame:
-    return lake.read(SNAPSHOTS).selectExpr("unix_millis(slot) AS slot_ms", "snapshot_id").orderBy("slot_ms")
+    root, reader = lake.paths.root, LakeReader(lake.paths.root)
+    later = NOW + timedelta(minutes=5)
+    attempts = [
+        ("20260301T120000000Z-00000001", NOW),
+        ("20260301T120000000Z-00000002", NOW),
+        ("20260301T120500000Z-00000003", later),
+    ]
+    wrote = [
+        append_once(
+            root,
+            SNAPSHOTS,
+            [HEAD | marker(snapshot_id=name, slot=slot)],
+            f"observe/c/{slot_ms(slot)}",
+        )
+        for name, slot in attempts
+    ]
+    assert wrote == [True, False, True]
+    for slot, name in ((NOW, attempts[0][0]), (later, attempts[2][0])):
+        found = find_marker(reader, "c", slot)
+        assert found is not None
+        assert found["snapshot_id"] == name
+    # Spark sees the same.
+    assert lake.read(SNAPSHOTS).count() == 2
+    assert find_marker(reader, "other", NOW) is None
 
 
 def test_a_table_not_written_yet_is_empty_for_both_readers(lake: Lake) -> None:
@@ -86,7 +98,7 @@ def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
     assert LakeReader(lake.paths.root).read(newer, columns=["note"]).to_pylist() == [{"note": None}]
 
 
-def test_a_plan_s_event_is_recorded_once_and_spark_reads_it(lake: Lake) -> None:
+def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> None:
     event = PlanEventRow(
         cluster="c",
         day=DAY,
