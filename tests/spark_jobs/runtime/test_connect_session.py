@@ -181,6 +181,7 @@ def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
     assert num_rows(lake) == 2
 
 
+@pytest.mark.jvm
 def test_a_server_that_dies_is_told_in_one_line_and_the_retry_succeeds(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     with ConnectServer.start(tmp_path / "server") as server:
