@@ -17,7 +17,7 @@ from evenlag.lake.tables import COMMITS
 from sandbox.processes import free_ports
 from sandbox.spark import jvm_class_archive
 from sandbox.spark.connect_server import ConnectServer
-from tests.support.connect_jobs import ROOT, job_environment, run_module, start_program
+from tests.support.connect_jobs import copy_code, job_environment, run_module, start_program
 from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
@@ -241,13 +241,7 @@ def test_the_check_passes_and_the_answer_is_of_this_code(connect_server: Connect
 
 
 def test_a_client_with_other_code_is_refused(connect_server: ConnectServer, tmp_path: Path) -> None:
-    copied = tmp_path / "other"
-    for package in ("assignor_core", "evenlag", "spark_jobs"):
-        source = ROOT / package
-        for file in source.rglob("*.py"):
-            target = copied / package / file.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
+    copied = copy_code(tmp_path / "other")
     with (copied / "evenlag" / "errors.py").open("a", encoding="utf-8") as file_:
         file_.write("# newer\n")
     done = subprocess.run(

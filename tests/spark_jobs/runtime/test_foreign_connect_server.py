@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,11 @@ from evenlag.lake.tables import OWNERSHIP
 from evenlag.spark_installation import delta_jars
 from sandbox.processes import free_ports, start_process, stop_process
 from spark_jobs.runtime.session_conf import EMBEDDED_CONF, LOCAL_CONF, SESSION_CONF
-from tests.support.connect_jobs import run_module
+from tests.support.connect_jobs import ROOT, copy_code, run_module
 from tests.support.lakes.audit_histories import make_readings
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
 # A server of its own, and a second one without Delta: half a minute each.
@@ -43,19 +43,12 @@ def stock_server(folder: Path, *, has_delta: bool) -> Iterator[str]:
     conf["spark.connect.grpc.binding.port"] = str(port)
     settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     delta = ["--jars", ",".join(delta_jars())] if has_delta else []
-    command = [
-        "spark-submit",
-        "--master",
-        "local[2]",
-        *delta,
-        *settings,
-        "--class",
-        SERVER,
-        f"local:{connect}",
-    ]
+    # In another folder: from that of the checkout, Python workers would import evenlag.
+    submit = ["env", "-C", str(folder), "spark-submit", "--master", "local[2]"]
+    command = [*submit, *delta, *settings, "--class", SERVER, f"local:{connect}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with (folder / "server.log").open("wb") as log:
-        process = start_process(command, log=log, env=environment, cwd=folder)
+        process = start_process(command, log=log, env=environment)
     try:
         _wait_for(port, process)
         yield f"sc://127.0.0.1:{port}"
@@ -86,7 +79,7 @@ from tests.support.lakes.audit_histories import make_readings
 from tests.support.lakes.snapshots import frame
 
 def double(batches):
-    import assignor_core
+    import evenlag.only_here
     from spark_jobs.planning import plan_output
     yield from batches
 
@@ -102,8 +95,10 @@ with open_session("test") as spark:
     script.parent.mkdir()
     script.write_text(text, encoding="utf-8")
     with stock_server(tmp_path / "server", has_delta=True) as url:
-        root = str(Path(__file__).resolve().parents[3])
-        path = os.pathsep.join([root, str(script.parent)])
+        # A module that no installation has: the client has sent it.
+        code = copy_code(tmp_path / "code")
+        (code / "evenlag" / "only_here.py").touch()
+        path = os.pathsep.join([str(code), str(ROOT), str(script.parent)])
         done = run_module(url, "write_history", PYTHONPATH=path)
         assert done.returncode == 0, done.stderr
         lake = str(tmp_path / "lake")
