@@ -166,6 +166,29 @@ def test_a_repeat_interrupts_what_a_killed_client_left_and_writes_once(
     assert num_rows(lake) == 2
 
 
+def test_what_a_killed_client_has_cached_is_uncached_and_what_a_live_one_has_stays(
+    connect_server: ConnectServer, tmp_path: Path
+) -> None:
+    log = connect_server.directory / "spark-connect.log"
+    offset = log.stat().st_size
+
+    def told() -> str:
+        return log.read_text(encoding="utf-8")[offset:]
+
+    process = work(connect_server.url, tmp_path / "lake", delay_s=120.0)
+    wait_for(process, "begins")
+    # The server has looked for orphans at least once.
+    time.sleep(7)
+    assert "uncached" not in told()
+    process.kill()
+    process.communicate(timeout=60)
+    assert finish(work(connect_server.url, tmp_path / "lake"))[0] == 0
+    deadline = time.monotonic() + 30
+    while "uncached 1 DataFrames of sessions that have ended" not in told():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.5)
+
+
 def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:
