@@ -20,7 +20,13 @@ from dags.dag_support.defaults import COMPARE_TIMEOUT, MAINTENANCE_TIMEOUT, SPAR
 from dags.dag_support.job_process import PYTHON_VARIABLE, JobProcess, spark_python
 from dags.dag_support.lineage import with_lineage
 from evenlag.redaction import remember_secret
-from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE, ConnectionFaultError, connect_server
+from evenlag.spark_connect import (
+    CONNECT_EXAMPLE,
+    CONNECT_TYPE,
+    REMOTE_VARIABLE,
+    ConnectionFaultError,
+    connect_server,
+)
 from evenlag.spark_installation import delta_jars
 
 if TYPE_CHECKING:
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
 SPARK_CONNECTION: Final = "spark_default"
 SUBMIT_TYPE: Final = "spark"
 # The address of a Spark Connect server, for a job: in its environment only, because it may contain a token.
-REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
 # A manual run has no data interval: use the time at which it became due. Both are the same in a retry, which
 # then finds what the first attempt wrote.
 SLOT: Final = "{{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from evenlag.cli import option_types
 from evenlag.formatting import did_you_mean
-from evenlag.spark_installation import REMOTE_VARIABLE, TOKEN_VARIABLE, check_remote
+from evenlag.spark_connect import REMOTE_VARIABLE, TOKEN_VARIABLE, check_remote
 
 # The subcommand that a command group runs when none is named.
 SHOW: Final = "show"

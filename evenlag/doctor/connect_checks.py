@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from evenlag.doctor.model import failed, ok, skipped
 from evenlag.doctor.network import why_unreachable
 from evenlag.redaction import redact, remember_secret
-from evenlag.spark_connect import CONNECT_TYPE, ConnectionFaultError, connect_server
+from evenlag.spark_connect import CONNECT_TYPE, REMOTE_VARIABLE, ConnectionFaultError, connect_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from evenlag.spark_connect import ConnectServer
 
 CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
-REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
 PYTHON_VARIABLE: Final = "EVENLAG_SPARK_PYTHON"
 # The client, its connection and one query; a server's first session takes longest.
 _CHECK_TIMEOUT_S: Final = 60.0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError, SparkServerError, UsageError
 from evenlag.redaction import remember_secret
+from evenlag.spark_connect import TOKEN_VARIABLE
 from spark_jobs.runtime.code_archive import build_archive, code_hash
 from spark_jobs.runtime.connect_errors import server_errors
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, LOCAL_CONF, SERVER_CODE_KEY, is_local
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-TOKEN_VARIABLE: Final = "EVENLAG_SPARK_TOKEN"  # noqa: S105  # a name, no token
 # By this variable PySpark's functions know that columns are not Java objects.
 _MODE_VARIABLE: Final = "SPARK_CONNECT_MODE_ENABLED"
 _USER: Final = "evenlag"

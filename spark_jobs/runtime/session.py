@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from evenlag.errors import JobError
+from evenlag.spark_connect import REMOTE_VARIABLE
 from spark_jobs.runtime.classic_session import build_session, default_parallelism, end_session
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, SERVER_PARALLELISM_KEY, is_local
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 OpenSession: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
 
-REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
 
 # Minimum number of rows for which compiling is worth its cost: below, starting a query costs more than its
 # rows. 100,000 rows of plans take as long to write uncompiled as a million compiled.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import COMMITS, MEMBERS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.snapshots import HEAD, commit, frame, marker, member
+from tests.support.lakes.snapshots import HEAD, NOW, commit, frame, marker, member
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,8 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     lake = Lake(spark, str(root))
     for number in range(3):
         name = f"20260301T120000000Z-0000000{number}"
-        append_once(str(root), SNAPSHOTS, [HEAD | marker(snapshot_id=name)], name)
+        row = marker(snapshot_id=name, slot=NOW + timedelta(minutes=number))
+        append_once(str(root), SNAPSHOTS, [HEAD | row], name)
         lake.append(MEMBERS, frame(spark, MEMBERS, [member(snapshot_id=name)]), None)
     lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]), None)
     return root
