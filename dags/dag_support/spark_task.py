@@ -203,7 +203,9 @@ def _without_remote() -> Iterator[None]:
             os.environ[REMOTE_VARIABLE] = remote
 
 
-def spark_step(*steps: str, config: Path, cluster: str) -> SparkJobOperator:
+def spark_step(
+    *steps: str, config: Path, cluster: str, timeout: timedelta = SPARK_TIMEOUT
+) -> SparkJobOperator:
     """Build the task of one step of the cycle, or of several in one session.
 
     Parameters
@@ -215,10 +217,13 @@ def spark_step(*steps: str, config: Path, cluster: str) -> SparkJobOperator:
         Airflow's UI shows operator arguments, and the list of processes shows command lines.
     cluster
         The cluster's name in the policy.
+    timeout
+        Of one attempt.
     """
     arguments = [*steps, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID]
     name = "_and_".join(steps)
-    made = _submit(name, f"evenlag-{name.replace('_', '-')}-{cluster}", "cycle.py", arguments)
+    app_name = f"evenlag-{name.replace('_', '-')}-{cluster}"
+    made = _submit(name, app_name, "cycle.py", arguments, timeout=timeout)
     with_lineage(made, steps, str(config), cluster)
     return made
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
+from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
 from evenlag.lake.tables import TABLES
 from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.runtime.session import num_task_slots, temporary_conf
@@ -34,11 +34,11 @@ def vacuum_tables(work: MaintenanceRun) -> None:
         If a table's log cannot be read. A failed write is recorded as a failure of the run.
     """
     days = work.settings.vacuum_days
-    wanted = retention(days or DEFAULT_VACUUM_DAYS)
     for table in TABLES.values():
         files = work.files(table)
         if files is None:
             continue
+        wanted = wanted_properties(table, days or DEFAULT_VACUUM_DAYS)
         if any(files.properties.get(name) != value for name, value in wanted.items()):
             work.run(f"set the retention of {table.name}", "retention", partial(_set, work, table, wanted))
         if days is not None:

@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import LakeError
-from evenlag.lake.delta_log import check_log_is_there
+from evenlag.lake.delta_log import open_log
 from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import log_types
 from evenlag.lake.schema_evolution import (
     PROTOCOL,
     check_types,
@@ -29,7 +30,7 @@ from spark_jobs.runtime.delta_errors import as_lake_error, retry_on_conflict
 from spark_jobs.runtime.sql_text import date_literal, identifier, text_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from datetime import date
 
     from pyspark.sql import DataFrame, SparkSession
@@ -75,13 +76,7 @@ class Lake:
         LakeError
             When it has data but no log: a new log would hide the data.
         """
-        self._check()
-        if table.name not in self._existing:
-            if self._open(table.name) is not None:
-                self._existing.add(table.name)
-            else:
-                check_log_is_there(self.paths, table)
-        return table.name in self._existing
+        return table.name in self._existing or self._types(table) is not None
 
     def read(self, table: Table) -> DataFrame:
         """Read a table by its contract; a missing table is empty, a missing nullable column is null.
@@ -95,12 +90,11 @@ class Lake:
         """
         from pyspark.sql import functions as sf
 
-        if not self.exists(table):
+        present = self._types(table)
+        if present is None:
             return self.spark.createDataFrame([], table.ddl)
-        frame = self._load(table.name)
-        present = dict(frame.dtypes)
         check_types(table, present)
-        return frame.select(
+        return self._load(table.name).select(
             *(
                 sf.col(column.name)
                 if column.name in present
@@ -224,15 +218,13 @@ class Lake:
         """
         if table.writer != "spark":
             raise LakeError(f"table {table.name} is not written by Spark")
-        self._check()
 
         def attempt() -> None:
             self._evolve(table)
             work()
 
-        if table.name not in self._existing:
-            # Before the lock is acquired: its holder counts as the writer of a missing log.
-            check_log_is_there(self.paths, table)
+        # Before the lock is acquired: its holder counts as the writer of a missing log.
+        self.exists(table)
         with self.paths.lock(table):
             retry_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
 
@@ -240,11 +232,26 @@ class Lake:
         """Return the table's name in Spark SQL."""
         return f"delta.{identifier(self.paths.table(table))}"
 
-    def _check(self) -> None:
-        """Refuse a lake that a development version wrote; checked once per instance."""
+    def _types(self, table: Table) -> Mapping[str, str] | None:
+        """Return the types of a table's columns, from its log; None if it does not exist yet."""
+        found: Mapping[str, str] | None
+        if self.paths.is_local:
+            # Some milliseconds; a query by Spark takes ten times as long.
+            delta = open_log(self.paths, table)
+            found = None if delta is None else log_types(delta)
+        else:
+            # With the credentials and the file systems of Hadoop.
+            found = self._types_by_spark(table)
+        if found is not None:
+            self._existing.add(table.name)
+        return found
+
+    def _types_by_spark(self, table: Table) -> Mapping[str, str] | None:
         if not self._is_checked:
             refuse_old_lake(self.paths.root, self._find_columns)
             self._is_checked = True
+        frame = self._open(table.name)
+        return None if frame is None else dict(frame.dtypes)
 
     def _find_columns(self, name: str) -> list[str] | None:
         # A table that is damaged is reported when it is opened for its rows.
@@ -257,12 +264,10 @@ class Lake:
         """Return a table with the columns that it has; None if it does not exist yet."""
         from pyspark.errors import AnalysisException
 
-        if not self.paths.may_have_log(name):
-            return None
-        frame = self._load(name)
         try:
-            # On a server nothing has been asked before.
-            frame.schema  # noqa: B018  # the server analyses the query here
+            frame = self._load(name)
+            # A server analyses the query only when it is asked.
+            _ = frame.schema
         except AnalysisException as error:
             if error.getCondition() in _NO_TABLE:
                 return None
@@ -274,9 +279,11 @@ class Lake:
 
     def _evolve(self, table: Table) -> None:
         """Add nullable columns of the contract that a table lacks; checked once per table and lake."""
-        if table.name in self._checked or not self.exists(table):
+        if table.name in self._checked:
             return
-        actual = dict(self._load(table.name).dtypes)
+        actual = self._types(table)
+        if actual is None:
+            return
         added = missing_columns(table, actual)
         if added:
             columns = ", ".join(f"{identifier(column.name)} {column.type}" for column in added)

@@ -54,7 +54,7 @@ def _twice(lake: LakeReader, snapshots: Rows) -> Iterator[str]:
     """No key twice: of what readers look at, which is what belongs to a finished snapshot."""
     visible = {row["snapshot_id"] for row in snapshots}
     tables = (OFFSETS, COMMITS, MEMBERS, LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS)
-    for table in (SNAPSHOTS, *tables, PLAN_EVENTS):
+    for table in (SNAPSHOTS, *tables):
         rows = [row for row in lake.read(table).to_pylist() if row["snapshot_id"] in visible]
         counts = Counter(tuple(row[name] for name in table.key) for row in rows)
         for key, count in counts.items():
