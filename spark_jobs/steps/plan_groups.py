@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from evenlag.lake.tables import Table
     from spark_jobs.planning.context import PlanContext
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
@@ -116,24 +117,27 @@ def _write_plans(
     rows: SnapshotRows, context: PlanContext, heads: pa.Table, partitions: DataFrame, app_id: str
 ) -> None:
     """Write the plans that are not on record: under another policy the same plan may be made again."""
-    import pyarrow as pa
     import pyarrow.compute as pc
     from pyspark.sql import functions as sf
 
     root = rows.lake.paths.root
-    known = rows.reader.read(PLANS, columns=["plan_id"], filters=rows.filters)["plan_id"].to_pylist()
-    new = heads.filter(pc.invert(pc.is_in(heads["plan_id"], value_set=pa.array(known, pa.string()))))
+    recorded = _plan_ids(rows, PLANS)
+    new = _without(heads, recorded)
     if new.num_rows:
+        # An attempt under another policy may have ended before it wrote the heads.
+        recorded |= _plan_ids(rows, PLAN_ASSIGNMENTS)
+        missing = _without(new, recorded)
         # A shadow plan is never followed, so its unmoved rows carry no information.
         changes = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
         condition = (sf.col("mode") != Mode.SHADOW.value) | changes
-        if known:
-            condition &= ~sf.col("plan_id").isin(known)
-        rows_to_write = select_assignments(partitions, context, condition)
-        files = -(-pc.sum(new["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
-        rows.lake.append(
-            PLAN_ASSIGNMENTS, rows_to_write, app_id, files=files, sort_by=("group_id", "plan_id")
-        )
+        if recorded:
+            condition &= ~sf.col("plan_id").isin(recorded)
+        if missing.num_rows:
+            files = -(-pc.sum(missing["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
+            rows_to_write = select_assignments(partitions, context, condition)
+            rows.lake.append(
+                PLAN_ASSIGNMENTS, rows_to_write, app_id, files=files, sort_by=("group_id", "plan_id")
+            )
         append_once(root, PLANS, new, app_id)
     append_plan_events(
         root,
@@ -148,6 +152,20 @@ def _write_plans(
             for head in heads.to_pylist()
         ],
     )
+
+
+def _plan_ids(rows: SnapshotRows, table: Table) -> set[str]:
+    """Ids of the snapshot's plans that a table has rows of."""
+    found = rows.reader.read(table, columns=["plan_id"], filters=rows.filters)
+    return set(found["plan_id"].unique().to_pylist())
+
+
+def _without(heads: pa.Table, plan_ids: set[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_known = pc.is_in(heads["plan_id"], value_set=pa.array(sorted(plan_ids), pa.string()))
+    return heads.filter(pc.invert(is_known))
 
 
 def _counts(planned: pa.Table) -> dict[str, dict[str, int]]:

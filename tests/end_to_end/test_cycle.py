@@ -101,8 +101,8 @@ class Setting:
     def kill_after(self, table: str, slot: datetime, nth: int = 1, *, step: str = "observe") -> None:
         """Run the cycle in a driver of its own, on the session's JVM, that is killed after the n-th write.
 
-        `step` is what it begins with: decide alone is enough when observe has come to its end. Publish is
-        killed between its hint and its event.
+        `step` is what it begins with: decide alone is enough when observe has come to its end. With
+        ``publish``, the publisher is killed before it writes its event.
         """
         status = self._killer.ask([str(self.config), CLUSTER, slot.isoformat(), step, table, nth])
         assert status == -9, self._killer.log.read_text(encoding="utf-8")[-3000:]
@@ -233,29 +233,35 @@ def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, 
     setting.skew()
     slot, lake = datetime.now(UTC).replace(microsecond=0), setting.lake
     known = set(lake.read(SNAPSHOTS)["snapshot_id"].to_pylist())
-    for table in ("offsets", "commits", "members"):
+    for table in ("offsets", "commits", "members", "lag"):
         setting.kill_after(table, slot)
         assert set(lake.read(SNAPSHOTS)["snapshot_id"].to_pylist()) == known, table
         latest = lake.latest_snapshot(CLUSTER)
         assert latest is None or latest["slot"] < slot
-    for table in (
-        "snapshots",
-        "lag",
-        "decisions",
-        "plan_assignments",
-        "plans",
-        "plan_events",
-        "gate_results",
+    # A policy that the lake does not have yet is written once more.
+    setting.config.write_text(setting.config.read_text(encoding="utf-8") + "# the same\n", encoding="utf-8")
+    # Every write from the marker on, in their order, with the number of plans that are there after it.
+    for table, nth, step, num_heads in (
+        ("snapshots", 1, "observe", 0),
+        ("runs", 1, "observe", 0),
+        ("policies", 1, "decide", 0),
+        ("decisions", 1, "decide", 0),
+        ("plan_assignments", 1, "decide", 0),
+        ("plans", 1, "decide", 1),
+        # PROPOSED, and then what the gates decided.
+        ("plan_events", 1, "decide", 1),
+        ("gate_results", 1, "decide", 1),
+        ("plan_events", 1, "decide", 1),
+        ("runs", 1, "decide", 1),
     ):
-        is_observed = table not in {"snapshots", "lag", "decisions"}
-        setting.kill_after(table, slot, step="decide" if is_observed else "observe")
+        setting.kill_after(table, slot, nth, step=step)
         (snapshot,) = set(lake.read(SNAPSHOTS)["snapshot_id"].to_pylist()) - known
         heads = [row for row in setting.rows(PLANS) if row["snapshot_id"] == snapshot]
         held = [row for row in setting.rows(PLAN_ASSIGNMENTS) if row["snapshot_id"] == snapshot]
-        # Decisions are written beside plans, of which some may be there before them; none without its rows.
-        is_early, is_late = table in {"snapshots", "lag"}, table in {"plans", "plan_events", "gate_results"}
-        assert len(heads) in ({0} if is_early else {1} if is_late else {0, 1}), table
-        assert len(held) == 6 or not heads, table
+        assert len(heads) == num_heads, table
+        # No head without its rows.
+        assert len(held) == (6 if num_heads or table == "plan_assignments" else 0), table
+        assert len([row for row in setting.rows(LAG) if row["snapshot_id"] == snapshot]) == 6, table
     loaded = setting.loaded
     assert run_observe(spark, loaded, CLUSTER, slot, "repeat")["is_new"] is False
     decided = run_decide(spark, loaded, CLUSTER, slot, "repeat")

@@ -2,7 +2,7 @@
 
 It reads a line of JSON for each, ``[policy file, cluster, slot, first step, table, n]``, runs it in a fork
 of its own, and answers with the fork's status: a driver's imports are loaded already, so a death costs
-seconds less. The publisher, of the first step ``publish``, is killed between its hint and its event. The
+seconds less. With the first step ``publish``, the publisher is killed between its hint and its event. The
 driver attaches to the JVM of the tests' session, whose gateway is in the environment. What another of its
 threads was writing may still be completed there, as in a driver that died a moment later.
 """
@@ -29,8 +29,6 @@ from spark_jobs.steps.observe import run_observe
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from evenlag.lake.tables import Table
-
 RUN_ID = "killed"
 
 
@@ -40,27 +38,29 @@ def die() -> None:
 
 
 def kill_after_write(table_name: str, nth: int) -> None:
-    """Make the lake's writes end this process after the n-th write of a table."""
+    """Make the lake's writes, by Spark and without it, end this process after the n-th write of a table."""
     written: Counter[str] = Counter()
 
-    def count(table: Table) -> None:
-        written[table.name] += 1
-        if table.name == table_name and written[table.name] == nth:
+    def count(name: str) -> None:
+        written[name] += 1
+        if name == table_name and written[name] == nth:
             die()
 
-    spark_append, direct_append = Lake.append, DeltaRsWriter.append
+    append_by_spark, append_directly = Lake.append, DeltaRsWriter.append
 
-    def append_by_spark(lake: Lake, table: Table, *rest: Any, **more: Any) -> None:
-        spark_append(lake, table, *rest, **more)
-        count(table)
+    def watched_spark(lake: Lake, table: Any, *rest: Any, **more: Any) -> None:
+        append_by_spark(lake, table, *rest, **more)
+        count(table.name)
 
-    def append_by_deltalake(writer: DeltaRsWriter, *rest: Any, **more: Any) -> bool:
-        is_written = direct_append(writer, *rest, **more)
-        count(writer.table)
+    def watched_direct(writer: DeltaRsWriter, *rest: Any, **more: Any) -> bool:
+        # Still under the table's lock, whose holder dies.
+        is_written = append_directly(writer, *rest, **more)
+        if is_written:
+            count(writer.table.name)
         return is_written
 
-    Lake.append = append_by_spark  # type: ignore[assignment, method-assign]  # the fault is the point of this program
-    DeltaRsWriter.append = append_by_deltalake  # type: ignore[assignment, method-assign]  # the same
+    Lake.append = watched_spark  # type: ignore[method-assign, assignment]  # the fault is the point of this program
+    DeltaRsWriter.append = watched_direct  # type: ignore[method-assign, assignment]  # the same
 
 
 def attach_session() -> SparkSession:

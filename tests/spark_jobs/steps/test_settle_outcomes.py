@@ -44,6 +44,7 @@ def test_an_outcome_happened_when_its_snapshot_had_been_read(lake: Lake) -> None
             "group_id": "g",
             "outcome": outcome,
             "reason": None,
+            "run_id": "r",
         }
         for name, outcome in ((SNAPSHOT, "APPLIED"), (LATER, "EXPIRED"))
     ]
