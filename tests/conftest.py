@@ -15,5 +15,6 @@ pytest_plugins = [
     "tests.support.fixtures.command",
     "tests.support.fixtures.connect",
     "tests.support.fixtures.plugin",
+    "tests.support.fixtures.processes",
     "tests.support.fixtures.spark",
 ]

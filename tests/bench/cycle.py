@@ -30,7 +30,8 @@ from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
-from spark_jobs.runtime.session import REMOTE_VARIABLE, open_session
+from evenlag.spark_connect import REMOTE_VARIABLE
+from spark_jobs.runtime.session import open_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from tests.bench.support.cycle_world import CLUSTER, CycleWorld

@@ -56,11 +56,11 @@ def kill_after_write(table_name: str, nth: int) -> None:
         # Still under the table's lock, whose holder dies.
         is_written = append_directly(writer, *rest, **more)
         if is_written:
-            count(writer._table.name)
+            count(writer.table.name)
         return is_written
 
-    Lake.append = watched_spark  # type: ignore[method-assign]  # the fault is the point of this program
-    DeltaRsWriter.append = watched_direct  # type: ignore[method-assign]  # the same
+    Lake.append = watched_spark  # type: ignore[method-assign, assignment]  # the fault is the point of this program
+    DeltaRsWriter.append = watched_direct  # type: ignore[method-assign, assignment]  # the same
 
 
 def attach_session() -> SparkSession:

@@ -10,7 +10,7 @@ from sandbox.kafka.broker import Broker
 from sandbox.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 CLUSTER: Final = "bench"
@@ -36,22 +36,25 @@ class CycleWorld:
     ----------
     folder
         An empty folder.
+    groups
+        Number of partitions and of consumers by group.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, groups: Mapping[str, tuple[int, int]] = GROUPS) -> None:
         self.folder = folder
         self.lake = folder / "lake"
         self.config = folder / "evenlag.yaml"
         self.workloads: dict[str, Workload] = {}
         self._stack = ExitStack()
-        self._filled = dict.fromkeys(GROUPS, 0)
+        self.groups = dict(groups)
+        self._filled = dict.fromkeys(groups, 0)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self.broker = stack.enter_context(Broker.start(self.folder / "node"))
             servers = self.broker.bootstrap_servers
             self.config.write_text(_POLICY.format(lake=self.lake, servers=servers), encoding="utf-8")
-            for name, (num_partitions, num_consumers) in GROUPS.items():
+            for name, (num_partitions, num_consumers) in self.groups.items():
                 workload = Workload(
                     {"bootstrap_servers": servers},
                     self.folder / name,
@@ -70,9 +73,9 @@ class CycleWorld:
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
-    def skew(self, seconds: float, names: Iterable[str] = tuple(GROUPS)) -> None:
+    def skew(self, seconds: float, names: Iterable[str] | None = None) -> None:
         """Give one member of each group a backlog on two partitions that takes so long to process."""
-        for name in names:
+        for name in names or self.groups:
             workload = self.workloads[name]
             heavy = max(sorted(held) for held in workload.owners().values() if len(held) > 1)
             counts = dict.fromkeys(heavy[:2], round(seconds * RECORDS_PER_S / 2))
