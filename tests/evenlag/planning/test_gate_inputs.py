@@ -208,7 +208,8 @@ def test_a_plan_in_two_rows_of_the_output_is_counted_once() -> None:
 def batches(draw: st.DrawFn) -> tuple[Batch, dict[str, tuple[int, ...]]]:
     """Draw groups with faulty plans, and count the faults with sets."""
     names = st.text("ab,'\" \\ü", min_size=1, max_size=3)
-    batch, expected = Batch(), {}
+    batch = Batch()
+    expected: dict[str, tuple[int, ...]] = {}
     for group in draw(st.lists(names, unique=True, min_size=1, max_size=4)):
         topics = st.lists(st.sampled_from("tuvw"), unique=True, max_size=3)
         people = draw(st.dictionaries(names, topics.map(tuple), min_size=1, max_size=3))
