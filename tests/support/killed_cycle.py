@@ -27,6 +27,8 @@ from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 RUN_ID = "killed"
