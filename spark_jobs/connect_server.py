@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from evenlag.errors import JobError, SparkUnreachableError, UsageError
 from evenlag.logging_setup import set_up_logging
 from evenlag.redaction import redact
+from evenlag.spark_connect import REMOTE_VARIABLE, TOKEN_VARIABLE
 from evenlag.spark_installation import delta_jars
 from spark_jobs.runtime.classic_session import (
     EXECUTOR_PYTHON_VARIABLE,
@@ -31,8 +32,8 @@ from spark_jobs.runtime.classic_session import (
 )
 from spark_jobs.runtime.code_archive import code_hash
 from spark_jobs.runtime.connect_service import ConnectService
-from spark_jobs.runtime.connect_session import TOKEN_VARIABLE, check_server
-from spark_jobs.runtime.session import REMOTE_VARIABLE, remote_url
+from spark_jobs.runtime.connect_session import check_server
+from spark_jobs.runtime.session import remote_url
 from spark_jobs.runtime.session_conf import (
     EMBEDDED_CONF,
     LOCAL_CONF,

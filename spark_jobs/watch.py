@@ -26,10 +26,10 @@ from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import find_policy_path, load_policy
 from evenlag.publishing.publish import publish_cycle
 from evenlag.redaction import redact
+from evenlag.slot_clock import SlotClock
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
 from spark_jobs.runtime.quiet_session import quiet_log
-from spark_jobs.runtime.slot_clock import SlotClock
-from spark_jobs.runtime.warm_session import WarmSession
+from spark_jobs.runtime.session import WarmSession
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from evenlag.job_events import JobEvent
     from evenlag.policy.loader import LoadedPolicy
     from spark_jobs.runtime.event_channel import EventChannel
-    from spark_jobs.runtime.warm_session import OpenSession
+    from spark_jobs.runtime.session import OpenSession
 
 _LOG = logging.getLogger(__name__)
 _STEPS: Final = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}
@@ -209,7 +209,8 @@ class Watch:
 
     def _handle(self, error: Exception, session: WarmSession) -> dict[str, Any]:
         """Return what to report of an error that may pass; raise any other."""
-        is_lost = session.drop_if_lost(error)
+        lost = session.drop_if_lost(error)
+        error = lost or error
         if isinstance(error, JobError):
             if not (error.retriable or isinstance(error, FencedPublisherError)):
                 raise error
@@ -217,11 +218,11 @@ class Watch:
         else:
             message, exit_code = f"{type(error).__name__}: {error}", _UNEXPECTED_EXIT_CODE
             self._num_unexpected += 1
-            if not is_lost:
+            if lost is None:
                 _LOG.error("the cycle ended by an unexpected error", exc_info=error)
             if self._num_unexpected >= _MAX_UNEXPECTED:
                 raise JobError(f"{_MAX_UNEXPECTED} consecutive cycles ended by unexpected errors") from error
-        if is_lost:
+        if lost is not None:
             message = f"Spark's session was lost, the next cycle opens another: {message}"
         first_line = redact(message).strip().partition("\n")[0]
         return {"error": first_line, "exit_code": exit_code, "next_slot": self.clock.failed().isoformat()}

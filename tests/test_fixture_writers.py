@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 HELPER = ROOT / "tests" / "support" / "spark_tables.py"
-# It replaces functions of deltalake, to cause faults of the product's own writer.
-WRITER_TEST = ROOT / "tests" / "evenlag" / "lake" / "test_writer.py"
+# They use the product's own writer, and replace functions of deltalake to cause its faults.
+WRITER_TESTS = {ROOT / "tests" / "evenlag" / "lake" / f"test_writer{part}.py" for part in ("", "_races")}
 # What deltalake writes a table with, and the methods of its DeltaTable that change one. To read is allowed.
 FUNCTIONS = {"write_deltalake", "convert_to_deltalake"}
 METHODS = {"create", "update", "delete", "merge", "restore", "repair", "optimize", "vacuum", "alter"}
@@ -61,7 +61,7 @@ def test_nothing_but_the_helper_writes_tables_of_the_lake(folder: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{write}"
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if path not in {HELPER, WRITER_TEST}
+        if path not in {HELPER, *WRITER_TESTS}
         for write in direct_writes(path.read_text(encoding="utf-8"))
     ]
     assert found == []

@@ -20,7 +20,13 @@ from dags.dag_support.defaults import COMPARE_TIMEOUT, MAINTENANCE_TIMEOUT, SPAR
 from dags.dag_support.job_process import PYTHON_VARIABLE, JobProcess, spark_python
 from dags.dag_support.lineage import with_lineage
 from evenlag.redaction import remember_secret
-from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE, ConnectionFaultError, connect_server
+from evenlag.spark_connect import (
+    CONNECT_EXAMPLE,
+    CONNECT_TYPE,
+    REMOTE_VARIABLE,
+    ConnectionFaultError,
+    connect_server,
+)
 from evenlag.spark_installation import delta_jars
 
 if TYPE_CHECKING:
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
 SPARK_CONNECTION: Final = "spark_default"
 SUBMIT_TYPE: Final = "spark"
 # The address of a Spark Connect server, for a job: in its environment only, because it may contain a token.
-REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
 # A manual run has no data interval: use the time at which it became due. Both are the same in a retry, which
 # then finds what the first attempt wrote.
 SLOT: Final = "{{ (dag_run.data_interval_end or dag_run.run_after).isoformat() }}"
@@ -198,7 +203,9 @@ def _without_remote() -> Iterator[None]:
             os.environ[REMOTE_VARIABLE] = remote
 
 
-def spark_step(*steps: str, config: Path, cluster: str) -> SparkJobOperator:
+def spark_step(
+    *steps: str, config: Path, cluster: str, timeout: timedelta = SPARK_TIMEOUT
+) -> SparkJobOperator:
     """Build the task of one step of the cycle, or of several in one session.
 
     Parameters
@@ -210,10 +217,13 @@ def spark_step(*steps: str, config: Path, cluster: str) -> SparkJobOperator:
         Airflow's UI shows operator arguments, and the list of processes shows command lines.
     cluster
         The cluster's name in the policy.
+    timeout
+        Of one attempt.
     """
     arguments = [*steps, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID]
     name = "_and_".join(steps)
-    made = _submit(name, f"evenlag-{name.replace('_', '-')}-{cluster}", "cycle.py", arguments)
+    app_name = f"evenlag-{name.replace('_', '-')}-{cluster}"
+    made = _submit(name, app_name, "cycle.py", arguments, timeout=timeout)
     with_lineage(made, steps, str(config), cluster)
     return made
 

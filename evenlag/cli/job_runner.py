@@ -34,7 +34,7 @@ from evenlag.job_events import (
     decode_event,
 )
 from evenlag.redaction import redact
-from evenlag.spark_installation import REMOTE_VARIABLE, find_remote
+from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

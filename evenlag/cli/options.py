@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from evenlag.cli import option_types
 from evenlag.formatting import did_you_mean
-from evenlag.spark_installation import REMOTE_VARIABLE, check_remote
+from evenlag.spark_connect import REMOTE_VARIABLE, TOKEN_VARIABLE, check_remote
 
 # The subcommand that a command group runs when none is named.
 SHOW: Final = "show"
@@ -38,8 +38,8 @@ def _remote(text: str) -> str:
     if hidden := sorted(set(parameters) - _PUBLIC_PARAMETERS):
         meant = "" if "token" in hidden else did_you_mean(hidden[0], _PUBLIC_PARAMETERS)
         raise typer.BadParameter(
-            f"a URL with {option_types.shown(hidden[0])} may contain a secret, and other users can read "
-            f"command lines: set {REMOTE_VARIABLE} instead{meant}"
+            f"other users can read command lines: set {REMOTE_VARIABLE} to a URL with "
+            f"{option_types.shown(hidden[0])}, or {TOKEN_VARIABLE} to a token{meant}"
         )
     return text
 
@@ -79,7 +79,7 @@ RemoteOption = Annotated[
         parser=_remote,
         metavar="URL",
         help=f"Run the job on the Spark Connect server sc://HOST:PORT, without Java on this machine; else "
-        f"${REMOTE_VARIABLE}, else a Spark session of its own. A URL with a token goes into the variable.",
+        f"${REMOTE_VARIABLE}, else a Spark session of its own. A token goes into ${TOKEN_VARIABLE}.",
     ),
 ]
 LimitOption = Annotated[

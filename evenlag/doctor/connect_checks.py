@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from evenlag.doctor.model import failed, ok, skipped
 from evenlag.doctor.network import why_unreachable
 from evenlag.redaction import redact, remember_secret
-from evenlag.spark_connect import CONNECT_TYPE, ConnectionFaultError, connect_server
+from evenlag.spark_connect import CONNECT_TYPE, REMOTE_VARIABLE, ConnectionFaultError, connect_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from evenlag.spark_connect import ConnectServer
 
 CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
-REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
 PYTHON_VARIABLE: Final = "EVENLAG_SPARK_PYTHON"
 # The client, its connection and one query; a server's first session takes longest.
 _CHECK_TIMEOUT_S: Final = 60.0
+_MODULE: Final = "spark_jobs.connect_server"
 _URI_SCHEME: Final = CONNECT_TYPE.replace("_", "-")
 
 
@@ -161,7 +161,7 @@ def _ask(server: ConnectServer, environ: Mapping[str, str]) -> list[Finding]:
     python = environ.get(PYTHON_VARIABLE) or sys.executable
     try:
         done = subprocess.run(
-            [python, "-m", "spark_jobs.connect_server", "--check"],
+            [python, "-m", _MODULE, "--check"],
             # Not on the command line: the address may contain a token.
             env={**os.environ, **environ, REMOTE_VARIABLE: server.url},
             stdin=subprocess.DEVNULL,
@@ -188,7 +188,7 @@ def judge_check(name: str, exit_code: int, output: str) -> list[Finding]:
     exit_code
         Exit code of ``python -m spark_jobs.connect_server --check``.
     output
-        What it wrote; its last line is the reason.
+        What it wrote; its last line has the verdict.
 
     Returns
     -------
@@ -196,8 +196,10 @@ def judge_check(name: str, exit_code: int, output: str) -> list[Finding]:
         One finding.
     """
     last = output.strip().rpartition("\n")[2].strip()
+    # Without the moment and the level of a log record.
+    last = last.partition(f"{_MODULE}: ")[2] or last
     if exit_code == 0:
-        return [ok(last or f"{name} answers")]
+        return [ok(f"{name}: {last or 'it answers'}")]
     if "No module named" in last:
         return [skipped(f"{name} takes connections; {last} here, so its version and code are not checked")]
     return [failed(f"{name}: {last}", "restart the server with the version of evenlag that runs the jobs")]

@@ -15,19 +15,17 @@ import random
 import time
 import uuid
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.delta_log import check_log_is_there, one_line, open_log
+from evenlag.lake.expired_repeats import without_expired_repeats
 from evenlag.lake.reader import LakeReader, log_types
 from evenlag.lake.schema_evolution import missing_columns, refuse_unknown
 from evenlag.lake.table_properties import (
     DEFAULT_VACUUM_DAYS,
-    TRANSACTION_DAYS,
-    retention,
-    transaction_retention,
+    wanted_properties,
 )
 from evenlag.lake.tables import CLUSTER_AND_DAY
 
@@ -61,11 +59,13 @@ class DeltaRsWriter:
     ----------
     lake : LakeReader
         A reader of the same lake.
+    table : Table
+        The table.
     """
 
     def __init__(self, lake: LakeReader, table: Table) -> None:
         self.lake = lake
-        self._table = table
+        self.table = table
 
     def rows(self, filters: Sequence[Filter], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Read rows; no other process writes the table at the same time.
@@ -82,9 +82,7 @@ class DeltaRsWriter:
         list of dict
             The rows.
         """
-        found: list[dict[str, Any]] = self.lake.read(
-            self._table, columns=columns, filters=filters
-        ).to_pylist()
+        found: list[dict[str, Any]] = self.lake.read(self.table, columns=columns, filters=filters).to_pylist()
         return found
 
     def append(self, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None = None) -> bool:
@@ -115,10 +113,10 @@ class DeltaRsWriter:
         """
         data = self._conform(rows)
         # Without an id of its own, an attempt that committed but reported an error would be repeated.
-        name = uuid.uuid4().hex if app_id is None else f"{app_id}/{self._table.name}"
+        name = uuid.uuid4().hex if app_id is None else f"{app_id}/{self.table.name}"
         for attempt in range(1, _ATTEMPTS + 1):
             if app_id is not None:
-                data = self._without_expired_repeats(data)
+                data = without_expired_repeats(self.lake, self.table, data)
             if data.num_rows == 0:
                 return False
             try:
@@ -134,11 +132,11 @@ class DeltaRsWriter:
         """Convert rows to the contract's columns and types."""
         import pyarrow as pa
 
-        schema = arrow_schema(self._table)
+        schema = arrow_schema(self.table)
         if isinstance(rows, pa.Table):
-            refuse_unknown(self._table, rows.column_names)
+            refuse_unknown(self.table, rows.column_names)
             return rows.select(schema.names).cast(schema)
-        refuse_unknown(self._table, {name for row in rows for name in row})
+        refuse_unknown(self.table, {name for row in rows for name in row})
         return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
     def _append(self, data: pa.Table, name: str) -> bool:
@@ -146,11 +144,11 @@ class DeltaRsWriter:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         with self._as_lake_error():
-            delta = open_log(self.lake.paths, self._table) or self._create(data.schema)
+            delta = open_log(self.lake.paths, self.table) or self._create(data.schema)
             if delta.transaction_version(name) is not None:
                 return False
             # New columns are added, columns of a later version stay null; other types are rejected before.
-            missing_columns(self._table, log_types(delta))
+            missing_columns(self.table, log_types(delta))
             # Without the time, the id would never expire.
             now_ms = round(1000 * time.time())
             transaction = Transaction(name, _TRANSACTION_VERSION, last_updated=now_ms)
@@ -170,38 +168,17 @@ class DeltaRsWriter:
 
         try:
             DeltaTable.create(
-                self.lake.paths.table(self._table),
+                self.lake.paths.table(self.table),
                 schema,
                 partition_by=list(CLUSTER_AND_DAY),
-                configuration=retention(DEFAULT_VACUUM_DAYS) | transaction_retention(),
+                configuration=wanted_properties(self.table, DEFAULT_VACUUM_DAYS),
                 # A retry would commit the same properties again, as a change of an existing table.
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except DeltaError:
-            if open_log(self.lake.paths, self._table) is None:
+            if open_log(self.lake.paths, self.table) is None:
                 raise
         return self._table_now()
-
-    def _without_expired_repeats(self, data: pa.Table) -> pa.Table:
-        """Remove the rows that an earlier write has written, where its transaction id may have expired.
-
-        No row is written before its day begins, so until ``TRANSACTION_DAYS`` later its id is in the log.
-        """
-        import pyarrow.compute as pc
-
-        days = pc.unique(data["day"]).to_pylist()
-        # A day earlier, as clocks of two machines differ.
-        limit = datetime.now(UTC).date() - timedelta(days=TRANSACTION_DAYS - 1)
-        if not days or min(days) > limit:
-            return data
-        key = list(dict.fromkeys([*CLUSTER_AND_DAY, *self._table.key]))
-        # The first column of the key keeps the answer small; in some tables a day has millions of rows.
-        bounds = {*CLUSTER_AND_DAY, self._table.key[0]}
-        filters = [(name, "in", pc.unique(data[name]).to_pylist()) for name in key if name in bounds]
-        found = self.lake.read(self._table, columns=key, filters=filters)
-        known = set(zip(*(found[name].to_pylist() for name in key), strict=True))
-        keys = zip(*(data[name].to_pylist() for name in key), strict=True)
-        return data.filter([one not in known for one in keys])
 
     def compact(self, cluster: str, day: date, target_bytes: int) -> None:
         """Compact the files of a (cluster, day); a cycle that writes the table waits.
@@ -221,6 +198,29 @@ class DeltaRsWriter:
         with self._as_lake_error():
             filters = [("cluster", "=", cluster), ("day", "=", day.isoformat())]
             self._table_now().optimize.compact(partition_filters=filters, target_size=target_bytes)
+
+    def delete_snapshots(self, cluster: str, day: date, except_ids: Sequence[str]) -> None:
+        """Delete the rows of all but some snapshots of a (cluster, day).
+
+        Parameters
+        ----------
+        cluster, day
+            The partition.
+        except_ids
+            Ids of the snapshots whose rows stay.
+
+        Raises
+        ------
+        LakeConflictError
+            If another writer changed the partition at the same time; nothing was deleted.
+        LakeError
+            If the table cannot be written.
+        """
+        condition = f"cluster = {_literal(cluster)} AND day = DATE '{day.isoformat()}'"
+        if except_ids:
+            condition += f" AND snapshot_id NOT IN ({', '.join(map(_literal, except_ids))})"
+        with self._as_lake_error():
+            self._table_now().delete(condition)
 
     def vacuum(self, days: int) -> None:
         """Delete replaced files, write a checkpoint, and delete the log before it.
@@ -260,19 +260,25 @@ class DeltaRsWriter:
     def _table_now(self) -> Any:
         from deltalake import DeltaTable
 
-        return DeltaTable(self.lake.paths.table(self._table))
+        return DeltaTable(self.lake.paths.table(self.table))
 
     @contextmanager
     def _as_lake_error(self) -> Iterator[None]:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        message = f"table {self._table.name} of {self.lake.paths.root} cannot be written"
+        message = f"table {self.table.name} of {self.lake.paths.root} cannot be written"
         try:
             yield
         except CommitFailedError as error:
             raise LakeConflictError(f"{message}: {one_line(error)}") from error
         except (DeltaError, OSError) as error:
             raise LakeError(f"{message}: {one_line(error)}") from error
+
+
+def _literal(text: str) -> str:
+    """Return a string literal in DataFusion's SQL, which has no escape but the doubled quote."""
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
 
 
 @contextmanager
@@ -308,7 +314,27 @@ def delta_rs_writer(root: str, table: Table) -> Iterator[DeltaRsWriter]:
 def append_once(
     root: str, table: Table, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None
 ) -> bool:
-    """Append rows to a table; parameters, result and errors as for :meth:`DeltaRsWriter.append`."""
+    """Append rows to a table in one commit. Idempotent: a repeat with the same ``app_id`` does nothing.
+
+    Parameters
+    ----------
+    root
+        Root folder of the lake, as in the policy.
+    table
+        The table; its writer must be ``direct``.
+    rows, app_id
+        As for :meth:`DeltaRsWriter.append`.
+
+    Returns
+    -------
+    bool
+        False if there are no rows to write, or an earlier write with this ``app_id`` has written them.
+
+    Raises
+    ------
+    LakeError
+        As for :meth:`DeltaRsWriter.append`, or if the table belongs to Spark.
+    """
     if not len(rows):
         return False
     with delta_rs_writer(root, table) as writer:

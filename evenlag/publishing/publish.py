@@ -1,6 +1,6 @@
 """Publish approved plans as hints, once each, to groups that have not changed since they were planned.
 
-No JVM: ``deltalake`` reads the lake and events are appended to ``control_events``. The stages and their order
+No JVM: ``deltalake`` reads the lake and events are appended to ``plan_events``. The stages and their order
 make a repeat safe:
 
 1. Load the candidates, fence other publishers, and load the candidates again.

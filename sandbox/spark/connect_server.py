@@ -76,8 +76,7 @@ class ConnectServer:
             The starting server.
         """
         server = cls(Path(directory))
-        settings = environment or jvm_class_archive.environment(server.directory, kind="connect")
-        server._launch(settings)
+        server.launch(environment)
         return server
 
     def __enter__(self) -> Self:
@@ -125,7 +124,9 @@ class ConnectServer:
             stop_process(self._process, timeout_s=_END_TIMEOUT_S)
             self._process = None
 
-    def _launch(self, settings: Mapping[str, str]) -> None:
+    def launch(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start the server's process, as :meth:`start` does."""
+        settings = environment or jvm_class_archive.environment(self.directory, kind="connect")
         self._ready, writing = os.pipe()
         program = [sys.executable, "-m", "spark_jobs.connect_server", "--host", _HOST]
         options = ["--port", str(self.port), "--memory", _MEMORY, "--ready-fd", str(writing)]

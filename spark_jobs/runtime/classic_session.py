@@ -136,10 +136,12 @@ def _stop(spark: SparkSession, gateway: Any) -> None:
 
     try:
         spark.stop()
-    except Py4JError:
-        # A JVM that died cannot stop its session.
+    except (Py4JError, OSError):
         if gateway.proc is None or gateway.proc.poll() is None:
             raise
+        # The JVM died. The first attempt has removed the connection to it; this one removes the rest of the
+        # context, so that the next session does not find it.
+        spark.sparkContext.stop()
     if gateway.proc is None:
         return
     gateway.shutdown()

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError, SparkServerError, UsageError
+from evenlag.redaction import remember_secret
+from evenlag.spark_connect import TOKEN_VARIABLE
 from spark_jobs.runtime.code_archive import build_archive, code_hash
 from spark_jobs.runtime.connect_errors import server_errors
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, LOCAL_CONF, SERVER_CODE_KEY, is_local
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-TOKEN_VARIABLE: Final = "EVENLAG_SPARK_TOKEN"  # noqa: S105  # a name, no token
 # By this variable PySpark's functions know that columns are not Java objects.
 _MODE_VARIABLE: Final = "SPARK_CONNECT_MODE_ENABLED"
 _USER: Final = "evenlag"
@@ -238,6 +239,8 @@ def _channel_builder(url: str) -> Any:
         builder = DefaultChannelBuilder(url)
         if token and builder.token is None:
             builder.set(builder.PARAM_TOKEN, token)
+        if builder.token is not None:
+            remember_secret(builder.token)
         if builder.token is not None and not builder.use_ssl and builder.host == "127.0.0.1":
             # PySpark sends a token without TLS to this name only.
             more = dict(builder._params)  # noqa: SLF001  # no public method lists the parameters

@@ -192,7 +192,8 @@ def _work(
     open_for_job: Callable[..., AbstractContextManager[SparkSession]],
 ) -> Mapping[str, Any]:
     if isinstance(work, RepeatedWork):
-        return work.run(partial(open_for_job, work.app_name), events)
+        # Not the repeat of a task: two of them must not end each other's sessions in turn.
+        return work.run(partial(open_for_job, work.app_name, job_identity=None), events)
     with open_for_job(work.app_name, is_large=work.is_large) as spark:
         return work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
+from evenlag.errors import JobError
+from evenlag.spark_connect import REMOTE_VARIABLE
 from spark_jobs.runtime.classic_session import build_session, default_parallelism, end_session
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, SERVER_PARALLELISM_KEY, is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
-REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
+OpenSession: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
+
 
 # Minimum number of rows for which compiling is worth its cost: below, starting a query costs more than its
 # rows. 100,000 rows of plans take as long to write uncompiled as a million compiled.
@@ -65,6 +69,74 @@ def open_session(
     spark = build_session(app_name, is_large=is_large)
     with end_session(spark):
         yield spark
+
+
+class WarmSession:
+    """A session that is kept over the cycles, and replaced when it is lost.
+
+    Parameters
+    ----------
+    open_session
+        Opens a session for a ``with`` block.
+    """
+
+    def __init__(self, open_session: OpenSession) -> None:
+        self._open_session = open_session
+        self._opened: AbstractContextManager[SparkSession] | None = None
+        self._spark: SparkSession | None = None
+
+    def get(self) -> SparkSession:
+        """Return the session; open one if there is none.
+
+        Returns
+        -------
+        SparkSession
+            The session.
+        """
+        if self._spark is None:
+            opened = self._open_session()
+            self._spark, self._opened = opened.__enter__(), opened
+        return self._spark
+
+    def drop_if_lost(self, error: Exception) -> Exception | None:
+        """Close the session if it does not answer any more; the next :meth:`get` then opens another.
+
+        Parameters
+        ----------
+        error
+            The error after which it is asked.
+
+        Returns
+        -------
+        Exception or None
+            The error as the session explains it, for example that its server is gone; None when the session
+            answers, or there is none.
+        """
+        if self._spark is None:
+            return None
+        try:
+            self._spark.range(1).collect()
+        except Exception:  # noqa: BLE001  # whatever the client raises without its server
+            try:
+                self.close(error)
+            except JobError as explained:
+                return explained
+            except Exception:  # noqa: BLE001  # a session that is gone may fail to close
+                return error
+            return error
+        return None
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close the session, if there is one.
+
+        Parameters
+        ----------
+        error
+            The error that ends it; None at a normal end.
+        """
+        opened, self._opened, self._spark = self._opened, None, None
+        if opened is not None:
+            opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
 
 def remote_url() -> str | None:

@@ -47,6 +47,7 @@ OF_OTHERS = {
 OPTIONS_OF_OTHERS = {
     "--events-fd": "python -m spark_jobs.cycle",
     "--jars": "spark-submit",
+    "--memory": "python -m spark_jobs.connect_server",
     "--operation": "kafka-acls.sh",
     "--profile": "docker compose",
     "--py-files": "spark-submit",

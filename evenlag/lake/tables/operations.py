@@ -25,7 +25,7 @@ APPROVAL_REQUESTS: Final = Table(
 
 CONTROL_ACTIONS: Final = Table(
     name="control_actions",
-    doc="a manual action on a cluster's hints; its effect on a plan is in control_events too",
+    doc="a manual action on a cluster's hints; its effect on a plan is in plan_events too",
     key=("action_id",),
     columns=(
         *partition_columns(),

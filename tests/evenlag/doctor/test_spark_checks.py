@@ -108,7 +108,9 @@ def test_an_interpreter_of_the_jobs_that_is_not_there_is_told() -> None:
 
 
 def test_the_server_s_own_check_decides() -> None:
-    assert worst(judge_check("sc://h", 0, "sc://h: Spark 4.1.3, the same code\n")) == "ok"
+    line = "2026-11-23 02:11:16.465Z INFO spark_jobs.connect_server: the server answers\n"
+    [found] = judge_check("sc://h", 0, line)
+    assert (worst([found]), found.told) == ("ok", "sc://h: the server answers")
     [found] = judge_check("sc://h", 2, "Traceback\nthe server runs other code\n")
     assert (worst([found]), found.told) == ("failed", "sc://h: the server runs other code")
     assert worst(judge_check("sc://h", 1, "python: No module named spark_jobs")) == "skipped"

@@ -2,106 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
 import shutil
-import signal
 import time
-from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.errors import LakeConflictError, LakeError, SchemaError
+from evenlag.errors import LakeError, SchemaError
 from evenlag.lake.arrow_schema import arrow_schema
-from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.table_properties import TRANSACTION_DAYS
-from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS
+from evenlag.lake.table_properties import wanted_properties
+from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
 from evenlag.lake.writer import append_once, delta_rs_writer
+from evenlag.monitoring.table_health import check_lake, check_table
+from evenlag.policy.settings import MaintenanceSettings
 from spark_jobs.runtime.delta_lake import Lake
+from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, expire_ids, run, run_ids, set_property
+from tests.support.lakes.snapshots import frame
 from tests.support.spark_tables import write_foreign_table, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.synchronize import Barrier
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-TODAY = datetime.now(UTC).date()
-# Ids of this day's writes may have expired.
-OLD = TODAY - timedelta(days=TRANSACTION_DAYS)
-NUM_RACES = 25
-NUM_WRITERS = 3
-# Child processes start with this module, not as a copy of a process that runs deltalake's threads.
-SPAWN = multiprocessing.get_context("spawn")
-
-
-def run(run_id: str, day: date = TODAY, **more: Any) -> dict[str, Any]:
-    """Return a row of ``runs``."""
-    times = dict.fromkeys(("slot", "started_at", "finished_at"), NOW)
-    return {"cluster": "c", "day": day, "run_id": run_id, "step": "observe", **times, **more}
-
-
-def run_ids(root: Path) -> list[str]:
-    """Return the ids of the runs in a lake, sorted."""
-    return sorted(LakeReader(str(root)).read(RUNS)["run_id"].to_pylist())
-
-
-def actions(root: Path) -> list[list[str]]:
-    """Return the names of the actions of each commit, as the log has them."""
-    files = sorted((root / RUNS.name / "_delta_log").glob("*.json"))
-    return [
-        [name for line in file.read_text(encoding="utf-8").splitlines() for name in json.loads(line)]
-        for file in files
-    ]
-
-
-def set_property(root: Path, name: str, value: str) -> None:
-    """Set a property of ``runs``."""
-    with delta_rs_writer(str(root), RUNS) as writer:
-        writer.set_properties({name: value})
-
-
-def expire_ids(root: Path) -> None:
-    """Let all transaction ids of ``runs`` expire."""
-    set_property(root, "delta.setTransactionRetentionDuration", "interval 0 seconds")
-    time.sleep(0.01)
-
-
-@pytest.fixture
-def unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A local lake without evenlag's lock, as a lake in an object store is."""
-    monkeypatch.setattr(LakePaths, "lock", lambda *_: nullcontext())
-
 
 # A repeat ---------------------------------------------------------------------------------------------------
-
-
-def append_in_child(root: str, run_id: str, app_id: str, answers: Any) -> None:
-    """Append a run, as the main function of a process."""
-    answers.put(append_once(root, RUNS, [run(run_id)], app_id))
-
-
-def test_a_repeat_is_skipped_also_from_another_process(tmp_path: Path) -> None:
-    root = str(tmp_path)
-    assert append_once(root, RUNS, [run("first")], "run/c/1")
-    assert not append_once(root, RUNS, [run("repeat")], "run/c/1")
-    answers = SPAWN.SimpleQueue()
-    child = SPAWN.Process(target=append_in_child, args=(root, "from a child", "run/c/1", answers))
-    child.start()
-    child.join()
-    assert (child.exitcode, answers.get()) == (0, False)
-    assert append_once(root, RUNS, [run("second")], "run/c/2")
-    assert run_ids(tmp_path) == ["first", "second"]
-    # Nothing changes the table but its creation: a change of metadata conflicts with each other writer.
-    assert actions(tmp_path)[1:] == [["commitInfo", "add", "txn"]] * 2
 
 
 def test_an_id_belongs_to_one_table(tmp_path: Path) -> None:
@@ -125,99 +54,6 @@ def test_writes_without_an_id_are_all_written(tmp_path: Path) -> None:
     for _ in range(2):
         assert append_once(str(tmp_path), RUNS, [run("r")], None)
     assert run_ids(tmp_path) == ["r", "r"]
-
-
-# Races ------------------------------------------------------------------------------------------------------
-
-
-def race(roots: list[str], number: int, start: Barrier, answers: Any) -> None:
-    """Write into each lake at the same time as the other writers: its first row, then a second one."""
-    LakePaths.lock = lambda *_: nullcontext()  # type: ignore[assignment, method-assign]
-    for root in roots:
-        for app_id in ("created", "there"):
-            start.wait()
-            answers.put((root, app_id, append_once(root, RUNS, [run(f"{app_id} by {number}")], app_id)))
-
-
-def test_of_three_writers_with_one_id_and_no_lock_one_wins(tmp_path: Path) -> None:
-    roots = [str(tmp_path / str(number)) for number in range(NUM_RACES)]
-    start, answers = SPAWN.Barrier(NUM_WRITERS), SPAWN.Queue()
-    writers = [
-        SPAWN.Process(target=race, args=(roots, number, start, answers)) for number in range(NUM_WRITERS)
-    ]
-    for writer in writers:
-        writer.start()
-    told = [answers.get(timeout=120) for _ in range(NUM_RACES * 2 * NUM_WRITERS)]
-    for writer in writers:
-        writer.join()
-    for root in roots:
-        for app_id in ("created", "there"):
-            assert sorted(won for where, what, won in told if (where, what) == (root, app_id)) == [
-                False,
-                False,
-                True,
-            ]
-        rows = run_ids(tmp_path / root)
-        assert [row.split(" by ")[0] for row in rows] == ["created", "there"]
-        created = [names for names in actions(tmp_path / root) if "metaData" in names]
-        assert len(created) == 1, "one writer creates the table"
-
-
-@pytest.mark.usefixtures("unlocked")
-def test_a_writer_that_finds_the_table_just_created_by_another_uses_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from deltalake import DeltaTable
-
-    create = DeltaTable.create
-
-    def create_too_late(*args: Any, **options: Any) -> Any:
-        create(*args, **options)
-        return create(*args, **options)
-
-    monkeypatch.setattr(DeltaTable, "create", create_too_late)
-    assert append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
-    assert run_ids(tmp_path) == ["r"]
-    assert [names for names in actions(tmp_path) if "metaData" in names] == actions(tmp_path)[:1]
-
-
-@pytest.mark.parametrize("app_id", ["run/c/1", None])
-def test_an_attempt_that_committed_but_reported_a_conflict_is_not_repeated(
-    app_id: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import deltalake
-    from deltalake.exceptions import CommitFailedError
-
-    write, errors = deltalake.write_deltalake, [CommitFailedError("the answer was lost")]
-
-    def write_and_fail_once(*args: Any, **options: Any) -> None:
-        write(*args, **options)
-        if errors:
-            raise errors.pop()
-
-    monkeypatch.setattr("deltalake.write_deltalake", write_and_fail_once)
-    append_once(str(tmp_path), RUNS, [run("r")], app_id)
-    assert errors == []
-    assert run_ids(tmp_path) == ["r"]
-
-
-def test_a_writer_that_always_conflicts_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from deltalake.exceptions import CommitFailedError
-
-    pauses: list[float] = []
-
-    def conflict(*_: Any, **__: Any) -> None:
-        raise CommitFailedError("another writer\nwas faster")
-
-    monkeypatch.setattr("deltalake.write_deltalake", conflict)
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    with pytest.raises(
-        LakeConflictError, match=r"table runs of .* cannot be written: another writer: was fas"
-    ):
-        append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
-    assert len(pauses) == 5
-    assert 1.5 < sum(pauses) < 5
-    assert run_ids(tmp_path) == []
 
 
 # After the expiry of the ids --------------------------------------------------------------------------------
@@ -263,7 +99,7 @@ def test_a_key_of_several_columns_is_compared_as_a_whole(tmp_path: Path) -> None
 
 
 def test_expired_ids_are_not_in_checkpoints(tmp_path: Path) -> None:
-    """Ids end with delta.setTransactionRetentionDuration: else each log would keep all of them for ever."""
+    """Ids end with delta.setTransactionRetentionDuration: else each log would keep all of them."""
     for number in range(3):
         append_once(str(tmp_path), RUNS, [run(str(number))], f"run/c/{number}")
     assert checkpoint_ids(tmp_path) == [f"run/c/{number}/runs" for number in range(3)]
@@ -296,46 +132,23 @@ def test_maintenance_removes_the_log_before_its_checkpoint_and_keeps_ids(tmp_pat
     assert not append_once(str(tmp_path), RUNS, [run("1")], "run/c/1")
 
 
-# Killed writers ---------------------------------------------------------------------------------------------
-
-
-def die(*_: Any, **__: Any) -> None:
-    """End the process at once, as the kernel ends one without memory."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed_before_the_commit(root: str) -> None:
-    """Create the table, and die before its first row is written."""
-    import deltalake
-
-    deltalake.write_deltalake = die
-    append_once(root, RUNS, [run("killed")], "run/c/1")
-
-
-def killed_after_the_commit(root: str) -> None:
-    """Die when the commit is written, before the caller knows."""
-    import deltalake
-
-    write = deltalake.write_deltalake
-    deltalake.write_deltalake = lambda *args, **options: die(write(*args, **options))
-    append_once(root, RUNS, [run("killed")], "run/c/1")
-
-
-@pytest.mark.parametrize(
-    ("killed", "rows"), [(killed_before_the_commit, ["repeat"]), (killed_after_the_commit, ["killed"])]
-)
-def test_the_repeat_of_a_killed_writer_adds_what_is_missing(
-    killed: Callable[[str], None], rows: list[str], tmp_path: Path
-) -> None:
-    child = SPAWN.Process(target=killed, args=(str(tmp_path),))
-    child.start()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
-    # A created table without rows is read as an empty one.
-    assert run_ids(tmp_path) == [row for row in rows if row == "killed"]
-    # Its lock is free, and its id decides.
-    assert append_once(str(tmp_path), RUNS, [run("repeat")], "run/c/1") == (rows == ["repeat"])
-    assert run_ids(tmp_path) == rows
+def test_maintenance_deletes_the_snapshots_of_one_day_of_one_cluster(tmp_path: Path) -> None:
+    odd, ids = "o'd\\x \U0001f600", ("s-1", "it's", "back\\slash")
+    rows = [
+        {"cluster": cluster, "day": day, "snapshot_id": name, "slot": NOW + timedelta(minutes=number)}
+        for cluster in ("c", odd)
+        for day in (OLD, TODAY)
+        for number, name in enumerate(ids)
+    ]
+    append_once(str(tmp_path), SNAPSHOTS, rows, None)
+    with delta_rs_writer(str(tmp_path), SNAPSHOTS) as writer:
+        writer.delete_snapshots(odd, OLD, ids[1:])
+        writer.delete_snapshots("c", TODAY, ())
+        writer.delete_snapshots("nobody", TODAY, ids)
+    left = [(row["cluster"], row["day"], row["snapshot_id"]) for row in rows]
+    left = [row for row in left if row != (odd, OLD, "s-1") and row[:2] != ("c", TODAY)]
+    found = LakeReader(str(tmp_path)).read(SNAPSHOTS).to_pylist()
+    assert sorted((row["cluster"], row["day"], row["snapshot_id"]) for row in found) == sorted(left)
 
 
 # What is refused --------------------------------------------------------------------------------------------
@@ -381,9 +194,9 @@ def test_spark_and_deltalake_read_each_other_s_tables(spark: SparkSession, tmp_p
     head = {"cluster": "c", "day": TODAY, "plan_id": "p"}
     verdicts = [head | {"gate": "gain", "passed": True}, head | {"gate": "cooldown", "passed": False}]
     # An older evenlag made the table; this one adds a column.
-    older = replace(GATE_RESULTS, columns=tuple(c for c in GATE_RESULTS.columns if c.name != "message"))
+    older = replace(GATE_RESULTS, columns=tuple(c for c in GATE_RESULTS.columns if c.name != "observed"))
     append_once(root, older, verdicts[:1], "validate/c/1")
-    append_once(root, GATE_RESULTS, [verdicts[1] | {"message": "too soon"}], "validate/c/2")
+    append_once(root, GATE_RESULTS, [verdicts[1] | {"observed": "300"}], "validate/c/2")
     for number in range(3):
         append_once(root, RUNS, [run(str(number), summary="{}")], f"run/c/{number}")
     # A checkpoint of deltalake, without the log before it.
@@ -397,8 +210,8 @@ def test_spark_and_deltalake_read_each_other_s_tables(spark: SparkSession, tmp_p
         (str(number), TODAY, NOW.timestamp(), "{}") for number in range(3)
     ]
     seen = lake.read(GATE_RESULTS).where(f"cluster = 'c' AND day = DATE '{TODAY}' AND NOT passed").collect()
-    assert [(row.gate, row.message) for row in seen] == [("cooldown", "too soon")]
-    assert {row.message for row in lake.read(GATE_RESULTS).collect()} == {None, "too soon"}
+    assert [(row.gate, row.observed) for row in seen] == [("cooldown", "300")]
+    assert {row.observed for row in lake.read(GATE_RESULTS).collect()} == {None, "300"}
     lag_row = {
         "cluster": "c",
         "day": TODAY,
@@ -414,3 +227,29 @@ def test_spark_and_deltalake_read_each_other_s_tables(spark: SparkSession, tmp_p
         files = read_table_files(LakeReader(root), table)
         assert files is not None
         assert files.protocol == (1, 2)
+
+
+def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, before = str(tmp_path), replace(RUNS, writer="spark")
+    for number in range(2):
+        Lake(spark, root).append(before, frame(spark, before, [run(f"spark {number}")]), f"run/{number}")
+    for _ in range(2):
+        append_once(root, RUNS, [run("deltalake")], "run/c/1")
+    expected = ["deltalake", "spark 0", "spark 1"]
+    assert run_ids(tmp_path) == expected
+    assert sorted(row.run_id for row in Lake(spark, root).read(RUNS).collect()) == expected
+    checks = {
+        check.check_name: check
+        for check in check_lake(LakeReader(root), MaintenanceSettings(), "c", None, NOW)
+        if check.table_name == RUNS.name
+    }
+    assert [name for name, check in checks.items() if not check.is_ok] == ["PROPERTIES"]
+    assert "setTransactionRetentionDuration: not set" in checks["PROPERTIES"].observed
+    with delta_rs_writer(root, RUNS) as writer:
+        writer.set_properties(wanted_properties(RUNS, 7))
+    files = read_table_files(LakeReader(root), RUNS)
+    assert files is not None
+    policy = MaintenanceSettings(vacuum_days=7)
+    assert all(check.is_ok for check in check_table(RUNS, files, policy, "c", NOW))

@@ -1,4 +1,4 @@
-"""A lake over midnight, as Spark writes it, for the moments that a report shows."""
+"""A lake over midnight, as its writers write it, for the moments that a report shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from tests.support.lakes.snapshots import TOPIC_IDS, frame, marker, member, offset
+from tests.support.lakes.snapshots import TOPIC_IDS, append_rows, marker, member, offset
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
@@ -63,7 +63,7 @@ def head(slot: datetime) -> dict[str, Any]:
 
 
 def write(lake: Lake, table: Table, rows: list[dict[str, Any]]) -> None:
-    lake.append(table, frame(lake.spark, table, rows), table.name)
+    append_rows(lake.paths.root, table, rows)
 
 
 def write_seen(lake: Lake) -> None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import PlanContext
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +58,11 @@ def arrow(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def frame(spark: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """The same rows for Spark."""
     return spark.createDataFrame(arrow(table, rows), table.ddl)
+
+
+def append_rows(root: Path | str, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows by the table's own writer; what a row lacks is of the snapshot, else null."""
+    write_rows(root, table, [{**HEAD, **row} for row in rows])
 
 
 def offset(
