@@ -80,7 +80,7 @@ def write_snapshot(
     """Write what was read for a snapshot, and its lag and marker as the step does."""
     at = NOW if snapshot_id == FIRST else LATER
     end = 1_000 if snapshot_id == FIRST else 1_400
-    of_snapshot = {"snapshot_id": snapshot_id}
+    of_snapshot: dict[str, Any] = {"snapshot_id": snapshot_id}
     offsets = [offset(number, end, end_read_at=at, **of_snapshot) for number in range(4)]
     offsets.append(offset(0, end, topic="u", error="LeaderNotAvailableError", end_read_at=at, **of_snapshot))
     commits, members = [], []
