@@ -13,39 +13,23 @@ import pytest
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
-    COMMITS,
     DECISIONS,
     GATE_RESULTS,
     LAG,
-    MEMBERS,
-    OFFSETS,
     OUTCOMES,
     PLAN_ASSIGNMENTS,
     PLAN_EVALUATIONS,
     PLAN_EVENTS,
     PLANS,
-    SNAPSHOTS,
 )
-from evenlag.policy.loader import parse_policy
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import collect_snapshot, compute_lag, plan_groups, snapshot_rows
 from spark_jobs.steps.score_plans import score_plans
 from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
-from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.steps.validate_plans import validate_plans
-from tests.support.lakes.snapshots import (
-    HEAD,
-    NOW,
-    SNAPSHOT,
-    arrow,
-    commit,
-    marker,
-    member,
-    offset,
-    plan_context,
-)
-from tests.support.spark_tables import write_rows
+from tests.support.lakes.cycle_lake import FIRST, GROUPS, HELD, POLICY, SECOND, Owners, write_snapshot
+from tests.support.lakes.snapshots import NOW, plan_context
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,63 +40,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-POLICY = """
-lake: /nowhere
-clusters: {c: {bootstrap_servers: "localhost:9092"}}
-groups:
-  - {match: "shadow-*", mode: shadow, assignor: lag-aware}
-  - {match: "watched", mode: observe}
-  - {match: "*", mode: auto, assignor: lag-aware, min_gain: 0.1, reset_policy: earliest,
-     back_off: {horizon_s: 60}, gates: {cooldown_s: 0}}
-"""
-# Names that a filter or a file name might take apart.
-GROUPS = ("billing", 'o\'brien \\ "x", ü', "shadow-1", "watched", "even", "unread")
-BEHIND = {"even": (5, 5, 5, 5)}
-FIRST, SECOND = SNAPSHOT, "20260301T120500000Z-00000002"
-LATER = NOW + timedelta(minutes=5)
-HELD = {"m-1": [0, 1], "m-2": [2, 3]}
 RESULTS = (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS, OUTCOMES, PLAN_EVALUATIONS)
-
-
-def write_snapshot(
-    lake: Lake, snapshot_id: str, owners: dict[str, dict[str, list[int]]], *, is_kept: bool
-) -> SnapshotRows:
-    """Write what was read for a snapshot, and its lag and marker as the step does."""
-    at = NOW if snapshot_id == FIRST else LATER
-    end = 1_000 if snapshot_id == FIRST else 1_400
-    of_snapshot: dict[str, Any] = {"snapshot_id": snapshot_id}
-    offsets = [offset(number, end, end_read_at=at, **of_snapshot) for number in range(4)]
-    offsets.append(offset(0, end, topic="u", error="LeaderNotAvailableError", end_read_at=at, **of_snapshot))
-    commits, members = [], []
-    for group in GROUPS:
-        behind = BEHIND.get(group, (900, 800, 10, 10))
-        commits += [
-            commit(number, end - behind[number], group=group, read_at=at, **of_snapshot)
-            for number in range(4)
-        ]
-        topics = ("t", "u") if group == "unread" else ("t",)
-        members += [
-            member(name, group=group, topics=topics, held={"t": numbers}, read_at=at, **of_snapshot)
-            for name, numbers in owners.get(group, HELD).items()
-        ]
-    times = dict.fromkeys(("commits_read_at", "end_read_at", "finished_at"), at)
-    ended = HEAD | marker(
-        slot=at,
-        started_at=at - timedelta(seconds=1),
-        num_groups=len(GROUPS),
-        num_partitions=5,
-        hint_topic_max_bytes=100_000,
-        **times,
-        **of_snapshot,
-    )
-    rows = SnapshotRows(lake, LakeReader(lake.paths.root), ended)
-    for table, values in ((OFFSETS, offsets), (COMMITS, commits), (MEMBERS, members)):
-        write_rows(lake.paths.root, table, arrow(table, values))
-        if is_kept:
-            rows.keep(table, arrow(table, values))
-    compute_lag.compute_lag(rows, parse_policy(POLICY, environ={}).policy)
-    write_rows(lake.paths.root, SNAPSHOTS, [ended])
-    return rows
 
 
 def run_cycles(spark: SparkSession, root: Path, *, is_kept: bool) -> dict[str, list[dict[str, Any]]]:
@@ -124,7 +52,7 @@ def run_cycles(spark: SparkSession, root: Path, *, is_kept: bool) -> dict[str, l
     planned = plan_groups.plan_groups(rows, context)
     counts = validate_plans(reader, planned, context, rows.marker, NOW + timedelta(seconds=9))
     assert counts == {"approved": 2, "rejected": 1, "waiting": 1}
-    owners: dict[str, dict[str, list[int]]] = {}
+    owners: Owners = {}
     for number, plan in enumerate(sorted(planned.heads, key=lambda head: str(head["group_id"]))):
         # The first group follows its hint, the others do not.
         if not owners:
