@@ -1,4 +1,4 @@
-"""What the gates count: faults made by hand with their counts, and any rows beside a plain Python count."""
+"""What the gates count: faults with the counts that they have, and any rows beside a plain Python count."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def changed(number: int, owner: str | None) -> tuple[tuple[Place, str | None], .
     return (*RIGHT[:number], (RIGHT[number][0], owner), *RIGHT[number + 1 :])
 
 
-# A plan's rows; then, counted by hand: rows, duplicates, missing partitions, invalid owners.
+# A plan's rows; then, counted manually: rows, duplicates, missing partitions, invalid owners.
 FAULTS: dict[str, tuple[Sequence[tuple[Place, str | None]], tuple[int, ...]]] = {
     "right": (RIGHT, (6, 0, 0, 0)),
     "in any order": (RIGHT[::-1], (6, 0, 0, 0)),

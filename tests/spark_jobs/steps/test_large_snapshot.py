@@ -96,7 +96,7 @@ def test_a_snapshot_that_is_not_kept_gives_the_same_rows(
     for table in RESULTS:
         assert large[table.name] == kept[table.name], table.name
 
-    # Counted by hand: six groups on four partitions, one of them also on an unread one, twice.
+    # Counted manually: six groups on four partitions, one of them also on an unread one, twice.
     assert len(kept["lag"]) == 2 * (6 * 4 + 1)
     # A rate needs the history of the first snapshot: 400 records in 300 s.
     rates = {row["arrival_rate_records_per_s"] for row in kept["lag"] if row["snapshot_id"] == SECOND}
