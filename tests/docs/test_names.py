@@ -45,8 +45,10 @@ OF_OTHERS = {
     "validate_only": "a field of Kafka's CreateTopics",
 }
 OPTIONS_OF_OTHERS = {
+    "--durations": "pytest",
     "--events-fd": "python -m spark_jobs.cycle",
     "--jars": "spark-submit",
+    "--lf": "pytest",
     "--operation": "kafka-acls.sh",
     "--profile": "docker compose",
     "--py-files": "spark-submit",
