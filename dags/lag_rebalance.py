@@ -13,12 +13,14 @@ backend.
 
 **Running it again.** Clear a failed task: all tasks are idempotent. A slot has one snapshot, the same
 snapshot gives the same plans, and a repeated publish writes the same sequence number. A manual run is a new
-slot. There is no backfill: Kafka keeps no history of lag.
+slot. There is no backfill: Kafka keeps no history of lag. A slot that becomes due during a run is started
+late or skipped; runs never queue up.
 
 **First things to check when it fails.**
 
 1. `observe` ends with exit code 3: the brokers do not answer or refuse the credentials; its log names which.
-2. Any Spark task fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH.
+2. Any Spark task fails within a second: the connection `spark_default`, or no `spark-submit` on the PATH. By
+   Spark Connect, it fails with exit code 3 after some 20 s: the server does not answer.
 3. `decide` succeeds but nothing is published: `evenlag plans --group GROUP` shows which gate rejected the
    plan.
 4. `publish` reports *another publisher has taken over*: Airflow retries it, and it reads the current state.
@@ -35,7 +37,14 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, TriggerRule, get_current
 
 from dags.dag_support.alerting import emit_metrics, load_notifier, notify
 from dags.dag_support.approval import approval_run_id
-from dags.dag_support.defaults import DEFAULT_ARGS, MAX_NEW_APPROVALS, PUBLISH_TIMEOUT, RUN_TIMEOUT, Tag
+from dags.dag_support.defaults import (
+    DEFAULT_ARGS,
+    MAX_NEW_APPROVALS,
+    PUBLISH_TIMEOUT,
+    RUN_TIMEOUT_FACTOR,
+    Tag,
+    cycle_timeout,
+)
 from dags.dag_support.job_errors import fail_or_try_again
 from dags.dag_support.lineage import with_lineage
 from dags.dag_support.policy import read_dag_policy
@@ -120,6 +129,7 @@ def _run_and_slot() -> tuple[str, datetime]:
 def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: bool) -> DAG:
     """Build the DAG of one cluster; `asks`: whether a rule of the policy needs manual approval there."""
     schedule = settings.schedule
+    timeout = cycle_timeout(schedule)
     with DAG(
         dag_id=f"lag_rebalance__{cluster}",
         description=f"Observe, decide and publish for the cluster {cluster}",
@@ -130,13 +140,13 @@ def make_dag(cluster: str, settings: ClusterSettings, config: Path, *, asks: boo
         max_active_runs=1,
         # A backfill would write the current state of Kafka into past slots.
         allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the SDK converts them to its enum
-        dagrun_timeout=RUN_TIMEOUT,
+        dagrun_timeout=RUN_TIMEOUT_FACTOR * timeout,
         default_args=DEFAULT_ARGS,
         doc_md=__doc__,
         tags=[Tag.EVENLAG, Tag.KAFKA, Tag.REBALANCE],
     ) as made:
-        observe = spark_step("observe", config=config, cluster=cluster)
-        decide = spark_step("decide", config=config, cluster=cluster)
+        observe = spark_step("observe", config=config, cluster=cluster, timeout=timeout)
+        decide = spark_step("decide", config=config, cluster=cluster, timeout=timeout)
         # publish and report are both leaf tasks: a failed run stays failed even if report succeeds.
         published = publish(str(config), cluster)
         with_lineage(published, "publish", str(config), cluster)

@@ -122,7 +122,7 @@ HINTABLE_TYPES: Final = (GroupType.CLASSIC, GroupType.CONSUMER)
 
 
 class PlanEvent(StrEnum):
-    """Events in the life of a plan, as ``plan_events`` and ``control_events`` record them."""
+    """Events in the life of a plan, as ``plan_events`` records them."""
 
     PROPOSED = "PROPOSED"
     REJECTED = "REJECTED"

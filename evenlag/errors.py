@@ -60,6 +60,25 @@ class ClusterMismatchError(JobError):
     exit_code = 2
 
 
+class SparkUnreachableError(JobError):
+    """Raised when a Spark Connect server does not answer, or ends the session of a job."""
+
+    retriable = True
+    exit_code = 3
+
+
+class SparkAuthenticationError(JobError):
+    """Raised when a Spark Connect server refuses the token, or needs one."""
+
+    exit_code = 3
+
+
+class SparkServerError(JobError):
+    """Raised when a Spark Connect server cannot run a job: it lacks Delta, or runs other code of evenlag."""
+
+    exit_code = 2
+
+
 class LakeError(JobError):
     """Raised when a table cannot be read or written. Retriable: most storage faults are temporary."""
 

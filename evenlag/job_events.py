@@ -82,9 +82,38 @@ class JobFailed:
     exit_code: int
 
 
-JobEvent: TypeAlias = JobStarted | JobProgress | JobResult | JobFailed
+@dataclass(frozen=True, slots=True)
+class CycleEnded:
+    """One cycle of a job that runs cycles until it is stopped has ended, well or not.
+
+    Attributes
+    ----------
+    cycle
+        ``cluster, lake, slot, run_id, started_at, duration_s, next_slot``, the summary of each step that has
+        ended, and after a failure ``error`` and ``exit_code``.
+    """
+
+    event: ClassVar[str] = "cycle"
+    cycle: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobNotice:
+    """Something that the user should know, although the job continues.
+
+    Attributes
+    ----------
+    message
+        One line.
+    """
+
+    event: ClassVar[str] = "notice"
+    message: str
+
+
+JobEvent: TypeAlias = JobStarted | JobProgress | JobResult | JobFailed | CycleEnded | JobNotice
 _KINDS: dict[str, type[JobEvent]] = {
-    kind.event: kind for kind in (JobStarted, JobProgress, JobResult, JobFailed)
+    kind.event: kind for kind in (JobStarted, JobProgress, JobResult, JobFailed, CycleEnded, JobNotice)
 }
 
 

@@ -19,7 +19,11 @@ _GUARD = str(Path(__file__).with_name("die_with_parent.py"))
 
 
 def start_process(
-    command: Sequence[str], *, log: IO[bytes], env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    log: IO[bytes],
+    env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a command in its own process group; it dies when this process dies.
 
@@ -33,6 +37,8 @@ def start_process(
         File for its output.
     env
         Its environment; None: that of this process.
+    pass_fds
+        File descriptors that it inherits.
 
     Returns
     -------
@@ -46,6 +52,7 @@ def start_process(
         stderr=subprocess.STDOUT,
         env=None if env is None else dict(env),
         start_new_session=True,
+        pass_fds=pass_fds,
     )
 
 

@@ -36,7 +36,8 @@ def main(command: list[str]) -> int:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # Replaces the SIGKILL of die_with_parent.py: from now on the descendants must be ended first.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    process = subprocess.Popen(command, start_new_session=True)
+    # The command inherits what this process has inherited on purpose.
+    process = subprocess.Popen(command, start_new_session=True, close_fds=False)
     while (status := process.poll()) is None:
         if asked_to_stop:
             status = 128 + signal.SIGTERM

@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.support.fixtures.broker",
     "tests.support.fixtures.browser",
     "tests.support.fixtures.command",
+    "tests.support.fixtures.connect",
     "tests.support.fixtures.plugin",
     "tests.support.fixtures.processes",
     "tests.support.fixtures.spark",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
+
+from evenlag.policy.cron import last_due
 
 OWNER: Final = "evenlag"
 
@@ -22,6 +24,13 @@ class Tag(StrEnum):
 
 # A cycle of 2,000 groups takes minutes.
 SPARK_TIMEOUT: Final = timedelta(minutes=20)
+# A cycle that starts more often than every four minutes is short: a task that hangs must not cost 20 slots.
+SHORTEST_SPARK_TIMEOUT: Final = timedelta(minutes=5)
+_SLOTS_PER_TIMEOUT: Final = 5
+# Of the run to that of one Spark task.
+RUN_TIMEOUT_FACTOR: Final = 3
+# The same result at each parse, whatever the time: another timeout would be another version of the DAG.
+_REFERENCE: Final = datetime(2026, 1, 1, tzinfo=UTC)
 # A day of 2,000 groups under four policies.
 COMPARE_TIMEOUT: Final = timedelta(hours=2)
 COMPARE_RUN_TIMEOUT: Final = timedelta(hours=12)
@@ -29,7 +38,7 @@ COMPARE_RUN_TIMEOUT: Final = timedelta(hours=12)
 MAINTENANCE_TIMEOUT: Final = timedelta(hours=6)
 MAINTENANCE_RUN_TIMEOUT: Final = timedelta(hours=8)
 PUBLISH_TIMEOUT: Final = timedelta(minutes=3)
-RUN_TIMEOUT: Final = timedelta(hours=1)
+RUN_TIMEOUT: Final = RUN_TIMEOUT_FACTOR * SPARK_TIMEOUT
 # Longer than the largest approval_timeout_s: the limit of the plan must end the waiting.
 APPROVAL_RUN_TIMEOUT: Final = timedelta(days=8)
 # Runs that wait for an answer occupy no worker. A cycle opens at most MAX_NEW_APPROVALS requests.
@@ -44,3 +53,32 @@ DEFAULT_ARGS: Final[dict[str, Any]] = {
     "retry_exponential_backoff": True,
     "max_retry_delay": timedelta(minutes=5),
 }
+
+
+def cycle_timeout(schedule: str | None) -> timedelta:
+    """Return the timeout of a Spark task of a cluster's cycle.
+
+    Parameters
+    ----------
+    schedule
+        Cron expression of the cluster; None: manual runs.
+
+    Returns
+    -------
+    timedelta
+        20 minutes; with a faster schedule than every four minutes, five times its interval, but at least
+        five minutes.
+
+    Examples
+    --------
+    >>> cycle_timeout("*/5 * * * *"), cycle_timeout("* * * * *")
+    (datetime.timedelta(seconds=1200), datetime.timedelta(seconds=300))
+    """
+    if schedule is None:
+        return SPARK_TIMEOUT
+    try:
+        newest, before = last_due(schedule, _REFERENCE, 2)
+    except ValueError:
+        # Only Airflow can parse it.
+        return SPARK_TIMEOUT
+    return min(SPARK_TIMEOUT, max(SHORTEST_SPARK_TIMEOUT, _SLOTS_PER_TIMEOUT * (newest - before)))

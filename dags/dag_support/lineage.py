@@ -14,7 +14,7 @@ from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import load_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from evenlag.lake.tables import Table
     from evenlag.policy.cluster_settings import ClusterSettings
@@ -35,30 +35,28 @@ class Reads:
 
 
 _BRONZE: Final = ("snapshots", "offsets", "commits", "members")
-_EVENTS: Final = ("plan_events", "control_events")
-_OF_SPARK: Final = tuple(name for name, table in TABLES.items() if table.writer == "spark")
+_EVENTS: Final = "plan_events"
+_MAINTAINED: Final = tuple(name for name in TABLES if name != "table_health")
 
 STEPS: Final = {
     "observe": Reads(
-        (_COMMITS, "snapshots", "lag", "plans", "plan_assignments", *_EVENTS, "outcomes"),
-        (*_BRONZE, "lag", "outcomes", "plan_evaluations", "plan_events", "runs"),
+        (_COMMITS, "snapshots", "lag", "plans", "plan_assignments", _EVENTS, "outcomes"),
+        (*_BRONZE, "lag", "outcomes", "plan_evaluations", _EVENTS, "runs"),
     ),
     "decide": Reads(
-        ("snapshots", "members", "lag", "decisions", "plan_evaluations", *_EVENTS),
-        ("plan_assignments", "plans", "decisions", "gate_results", "plan_events", "policies", "runs"),
+        ("snapshots", "members", "lag", "decisions", "plan_evaluations", _EVENTS),
+        ("plan_assignments", "plans", "decisions", "gate_results", _EVENTS, "policies", "runs"),
     ),
-    "publish": Reads(
-        (_HINTS, "plans", "plan_assignments", *_EVENTS, "gate_results"), (_HINTS, "control_events")
-    ),
+    "publish": Reads((_HINTS, "plans", "plan_assignments", _EVENTS, "gate_results"), (_HINTS, _EVENTS)),
     "ask": Reads(
-        ("plans", "plan_assignments", "gate_results", *_EVENTS, "approval_requests"), ("approval_requests",)
+        ("plans", "plan_assignments", "gate_results", _EVENTS, "approval_requests"), ("approval_requests",)
     ),
-    "answer": Reads(("plans", "gate_results", *_EVENTS, "approval_requests"), ("control_events",)),
+    "answer": Reads(("plans", "gate_results", _EVENTS, "approval_requests"), (_EVENTS,)),
     "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
     "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
     "data_docs": Reads(("gate_results", "plans", "runs"), ()),
-    # For all clusters together: the tables that Spark writes.
-    "maintain": Reads(_OF_SPARK, (*_OF_SPARK, "table_health")),
+    # For all clusters together, whichever program writes a table.
+    "maintain": Reads(_MAINTAINED, (*_MAINTAINED, "table_health")),
 }
 
 
@@ -115,13 +113,15 @@ def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
     return Dataset(f"kafka://{server}", topic)
 
 
-def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dataset], list[Dataset]]:
-    """Return the inputs and outputs of a step.
+def step_datasets(
+    step: str | Sequence[str], config: str, cluster: str | None
+) -> tuple[list[Dataset], list[Dataset]]:
+    """Return the inputs and outputs of a step, or of the steps of one task.
 
     Parameters
     ----------
     step
-        A key of :data:`STEPS`.
+        One or several keys of :data:`STEPS`.
     config
         Path of the policy file. The result contains its lake, brokers and hint topic only.
     cluster
@@ -140,11 +140,13 @@ def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dat
         settings = policy.clusters[cluster]
         return topic_dataset(settings, {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}[name])
 
-    reads = STEPS[step]
-    return [named(name) for name in reads.inputs], [named(name) for name in reads.outputs]
+    all_reads = [STEPS[name] for name in ([step] if isinstance(step, str) else step)]
+    inputs = dict.fromkeys(name for reads in all_reads for name in reads.inputs)
+    outputs = dict.fromkeys(name for reads in all_reads for name in reads.outputs)
+    return [named(name) for name in inputs], [named(name) for name in outputs]
 
 
-def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
+def operator_lineage(step: str | Sequence[str], config: str, cluster: str | None) -> Any:
     """Return the inputs and outputs of a step as the provider's ``OperatorLineage``, with the columns.
 
     Parameters
@@ -158,7 +160,7 @@ def operator_lineage(step: str, config: str, cluster: str | None) -> Any:
     return OperatorLineage(inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs)))
 
 
-def with_lineage(task: Any, step: str, config: str, cluster: str | None) -> None:
+def with_lineage(task: Any, step: str | Sequence[str], config: str, cluster: str | None) -> None:
     """Add lineage to a task.
 
     Parameters

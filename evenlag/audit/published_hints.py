@@ -52,7 +52,7 @@ def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
     Parameters
     ----------
     reader
-        Reader of the lake. Uses ``plan_events``, ``control_events`` and ``plan_assignments``.
+        Reader of the lake. Uses ``plan_events`` and ``plan_assignments``.
     period
         Period, cluster and, optionally, group to read.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_json
+from evenlag.cli.console import console, print_json, shown_progress
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.options import (
     AnyGroupArgument,
@@ -18,6 +18,7 @@ from evenlag.cli.options import (
     JsonOption,
     LakeOption,
     LimitOption,
+    RemoteOption,
 )
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError
@@ -305,13 +306,14 @@ def build(
     context: typer.Context,
     *,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Audit every day again.")] = False,
+    remote: RemoteOption = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     lake: LakeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Audit the newest snapshots, as the DAG assignment_audit does hourly; starts Spark."""
-    from evenlag.cli.job_runner import job_runner, required_result, shown_progress
+    from evenlag.cli.job_runner import job_runner, required_result
 
     name = find_cluster(find_lake(lake, config), cluster)
     arguments = [f"--cluster={name}"]
@@ -319,7 +321,7 @@ def build(
     arguments += [f"--config={config}"] if config is not None else []
     arguments += ["--rebuild"] if rebuild else []
     with shown_progress() as report:
-        audited = required_result("audit", job_runner(context)("audit", arguments, report))
+        audited = required_result("audit", job_runner(context, remote)("audit", arguments, report))
     if as_json:
         print_json({"cluster": name} | audited)
         return

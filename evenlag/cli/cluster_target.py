@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +18,7 @@ from evenlag.errors import UsageError
 from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
@@ -99,6 +101,31 @@ class Target:
             update={"clusters": {**self.loaded.policy.clusters, self.name: settings}}
         )
         return replace(self, loaded=replace(self.loaded, policy=policy))
+
+    @contextmanager
+    def policy_file(self, config: Path | None) -> Iterator[Path | None]:
+        """Provide the policy file for the process of a job.
+
+        Without a policy file, the policy that the options are equivalent to is written to a temporary file.
+        It refers to secrets by the names of variables, and contains none.
+
+        Parameters
+        ----------
+        config
+            The option ``--config``.
+
+        Yields
+        ------
+        Path or None
+            The file; None when the job finds it as this process did.
+        """
+        if self.written_policy is None:
+            yield config
+            return
+        with tempfile.TemporaryDirectory(prefix="evenlag-") as folder:
+            file = Path(folder) / "evenlag.yaml"
+            file.write_text(self.written_policy, encoding="utf-8")
+            yield file
 
 
 def find_target(

@@ -9,7 +9,7 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.compare_table import notes, policies_table
-from evenlag.cli.console import console, print_json, table
+from evenlag.cli.console import console, print_json, shown_progress, table
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.options import (
     SHOW,
@@ -18,6 +18,7 @@ from evenlag.cli.options import (
     ConfigOption,
     JsonOption,
     LakeOption,
+    RemoteOption,
     ShowByDefault,
 )
 from evenlag.context import find_cluster, find_lake, find_policy, only_cluster
@@ -191,12 +192,13 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Compare days again that were compared before.")
     ] = False,
+    remote: RemoteOption = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate policies on past days with Spark on this machine; contacts no broker."""
-    from evenlag.cli.job_runner import job_runner, required_result, shown_progress
+    """Simulate policies on past days with Spark; contacts no broker."""
+    from evenlag.cli.job_runner import job_runner, required_result
     from evenlag.policy.candidates import parse_candidate
 
     loaded = find_policy(config)
@@ -215,7 +217,7 @@ def run(
     arguments += ["--continuous"] if continuous else []
     arguments += ["--force"] if force else []
     with shown_progress() as report:
-        done = required_result("compare", job_runner(context)("compare", arguments, report))
+        done = required_result("compare", job_runner(context, remote)("compare", arguments, report))
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)
         return

@@ -21,9 +21,11 @@ from evenlag.enums import LagStatus, PlanEvent
 from evenlag.formatting import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.table import Column
+
+    ReportProgress = Callable[[str, int, int], None]
 
 # Width of output that does not go to a terminal.
 _PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)
@@ -132,20 +134,25 @@ def print_error(message: str, *more: str) -> None:
     sys.stderr.write(f"error: {lines}\n")
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, *, is_line: bool = False) -> None:
     """Print JSON on standard output.
 
     Parameters
     ----------
     value
         JSON types, and times: they are printed as ISO 8601 in UTC. Numbers that are not finite are null.
+    is_line
+        Print it on one line, at once: one of several values.
 
     Raises
     ------
     TypeError
         When a value has no JSON form.
     """
-    sys.stdout.write(json.dumps(_finite(value), default=_plain, indent=2, allow_nan=False) + "\n")
+    indent = None if is_line else 2
+    sys.stdout.write(json.dumps(_finite(value), default=_plain, indent=indent, allow_nan=False) + "\n")
+    if is_line:
+        sys.stdout.flush()
 
 
 def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), caption: str = "") -> RichTable:
@@ -230,6 +237,57 @@ def status_text(status: str | None) -> Text:
         The status, unchanged, with its color; a dash for None.
     """
     return Text(status or NOTHING, style=_STYLE_BY_STATUS.get(status or "", ""))
+
+
+@contextmanager
+def shown_progress(*, is_repeated: bool = False) -> Iterator[ReportProgress]:
+    """Show each step as a progress bar on a terminal, or as a line on standard error without one.
+
+    Parameters
+    ----------
+    is_repeated
+        Whether the steps are repeated: a terminal then shows the current step only.
+
+    Yields
+    ------
+    callable
+        Takes (step, done, total).
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    out = console(stderr=True)
+    if not out.is_terminal:
+        seen: set[str] = set()
+
+        def print_step(step: str, _done: int, _total: int) -> None:
+            if step not in seen:
+                seen.add(step)
+                out.print(step)
+
+        yield print_step
+        return
+    columns: list[ProgressColumn] = [SpinnerColumn(finished_text="+"), TextColumn("{task.description}")]
+    columns += [] if is_repeated else [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    # Lines on a terminal go above the bars; a pipe gets its lines itself.
+    redirected = sys.stdout.isatty()
+    with Progress(*columns, console=out, transient=is_repeated, redirect_stdout=redirected) as progress:
+        tasks: dict[str, Any] = {}
+
+        def report(step: str, done: int, total: int) -> None:
+            bar, shown = ("", 0) if is_repeated else (step, done)
+            if bar not in tasks:
+                tasks[bar] = progress.add_task(step, total=total)
+            progress.update(tasks[bar], description=step, completed=shown, total=total)
+
+        yield report
 
 
 def _finite(value: Any) -> Any:

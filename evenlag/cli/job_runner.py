@@ -3,6 +3,7 @@
 The job writes progress, result and error as JSON lines to a pipe (:mod:`evenlag.job_events`). Its standard
 output and standard error are copied to this process's standard error; the JVM's output goes to a file. The
 job and its JVM never outlive the command: Ctrl-C ends them, and a job whose command was killed ends itself.
+With a Spark Connect server no JVM is started; the job finds its URL in the environment, not in its arguments.
 """
 
 from __future__ import annotations
@@ -16,26 +17,36 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from evenlag.cli.console import console
 from evenlag.errors import JobError
-from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted, decode_event
+from evenlag.job_events import (
+    CycleEnded,
+    JobFailed,
+    JobNotice,
+    JobProgress,
+    JobResult,
+    JobStarted,
+    decode_event,
+)
 from evenlag.redaction import redact
+from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
     from typing import IO
 
     import typer
 
+    from evenlag.cli.console import ReportProgress
     from evenlag.job_events import JobEvent
 
-    ReportProgress = Callable[[str, int, int], None]
+    Receive = Callable[[CycleEnded | JobNotice], None]
 
 # How long an interrupted job may take to end its JVM, and then the remaining processes of its group to end.
 _PATIENCE_S: Final = 12.0
@@ -43,13 +54,24 @@ _GROUP_PATIENCE_S: Final = 3.0
 _POLL_S: Final = 0.05
 _TAIL_LINES: Final = 8
 _TAIL_BYTES: Final = 20_000
+_STARTING: Final = "starting Spark"
+_NEEDED: Final = ("spark_jobs", "pyspark")
+# What PySpark's client of Spark Connect imports.
+_NEEDED_BY_CLIENT: Final = ("grpc", "grpc_status", "zstandard", "pandas", "pyarrow")
 
 
 class JobRunner(Protocol):
     """Runs one job. Commands take it from the context's ``obj``, so that tests can replace it."""
 
     def __call__(
-        self, job: str, arguments: Sequence[str], report: ReportProgress, /
+        self,
+        job: str,
+        arguments: Sequence[str],
+        report: ReportProgress,
+        /,
+        *,
+        remote: str | None = None,
+        receive: Receive | None = None,
     ) -> dict[str, Any] | None:
         """Run a job, as :func:`run_job` does."""
 
@@ -73,13 +95,15 @@ class SparkMissingError(JobError):
     """Raised when PySpark, the jobs or Java are not installed."""
 
 
-def job_runner(context: typer.Context) -> JobRunner:
+def job_runner(context: typer.Context, remote: str | None = None) -> JobRunner:
     """Return the runner of the context: :func:`run_job`, unless a test replaced it.
 
     Parameters
     ----------
     context
         The command's context.
+    remote
+        URL of the Spark Connect server, as the option ``--remote`` has it.
 
     Returns
     -------
@@ -87,10 +111,18 @@ def job_runner(context: typer.Context) -> JobRunner:
         The runner.
     """
     runner: JobRunner = context.obj or run_job
-    return runner
+    return runner if remote is None else partial(runner, remote=remote)
 
 
-def run_job(job: str, arguments: Sequence[str], report: ReportProgress, /) -> dict[str, Any] | None:
+def run_job(
+    job: str,
+    arguments: Sequence[str],
+    report: ReportProgress,
+    /,
+    *,
+    remote: str | None = None,
+    receive: Receive | None = None,
+) -> dict[str, Any] | None:
     """Run a job as ``python -m spark_jobs.<job>`` and wait for it.
 
     Parameters
@@ -101,6 +133,11 @@ def run_job(job: str, arguments: Sequence[str], report: ReportProgress, /) -> di
         Its arguments. Only names and paths, no secrets: other users can read the command line.
     report
         Called with (step, done, total) as the job progresses.
+    remote
+        URL of the Spark Connect server that the job uses; default: that of ``EVENLAG_SPARK_REMOTE``, if any.
+    receive
+        Called with each cycle and each notice of a job that runs cycles until it is stopped. What it raises
+        ends the job.
 
     Returns
     -------
@@ -111,13 +148,16 @@ def run_job(job: str, arguments: Sequence[str], report: ReportProgress, /) -> di
     ------
     SparkMissingError
         When PySpark, the jobs or Java are not installed.
+    UsageError
+        When ``EVENLAG_SPARK_REMOTE`` has no URL of a Spark Connect server.
     JobFailedError
         When the job failed or was killed.
     KeyboardInterrupt
         After Ctrl-C, when the job and its JVM have ended.
     """
-    require_spark()
-    report("starting Spark", 0, 1)
+    remote = remote or find_remote()
+    require_spark(is_remote=remote is not None)
+    report(_STARTING, 0, 1)
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="utf-8") as events:
         command = [sys.executable, *_safe_path(), "-m", f"spark_jobs.{job}", *arguments]
@@ -129,6 +169,7 @@ def run_job(job: str, arguments: Sequence[str], report: ReportProgress, /) -> di
                 stderr=subprocess.STDOUT,
                 pass_fds=(writing,),
                 process_group=0,
+                env=os.environ | ({} if remote is None else {REMOTE_VARIABLE: remote}),
                 encoding="utf-8",
                 errors="replace",
             )
@@ -141,7 +182,7 @@ def run_job(job: str, arguments: Sequence[str], report: ReportProgress, /) -> di
             for line in events:
                 event = decode_event(line)
                 if event is not None:
-                    _receive(event, outcome, report)
+                    _receive(event, outcome, report, receive)
             process.wait()
         except BaseException:
             outcome.is_stopped = True
@@ -177,66 +218,40 @@ def required_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:
     return result
 
 
-@contextmanager
-def shown_progress() -> Iterator[ReportProgress]:
-    """Show each step as a progress bar on a terminal, or as a line on standard error without one.
-
-    Yields
-    ------
-    callable
-        Takes (step, done, total).
-    """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    out = console(stderr=True)
-    if not out.is_terminal:
-        seen: set[str] = set()
-
-        def print_step(step: str, _done: int, _total: int) -> None:
-            if step not in seen:
-                seen.add(step)
-                out.print(step)
-
-        yield print_step
-        return
-    columns = (SpinnerColumn(finished_text="+"), TextColumn("{task.description}"), BarColumn(),
-               MofNCompleteColumn(), TimeElapsedColumn())  # fmt: skip
-    with Progress(*columns, console=out) as progress:
-        tasks: dict[str, Any] = {}
-
-        def report(step: str, done: int, total: int) -> None:
-            if step not in tasks:
-                tasks[step] = progress.add_task(step, total=total)
-            progress.update(tasks[step], completed=done, total=total)
-
-        yield report
-
-
-def require_spark() -> None:
+def require_spark(*, is_remote: bool = False) -> None:
     """Check that the jobs, PySpark and Java can be found, without starting any of them.
+
+    Parameters
+    ----------
+    is_remote
+        Whether the job uses a Spark Connect server: it needs PySpark's client for it, and no Java.
 
     Raises
     ------
     SparkMissingError
         When one is missing; the message says what to install.
     """
-    for module in ("spark_jobs", "pyspark"):
-        if find_spec(module) is None:
-            raise SparkMissingError(
-                f"this needs {module}, which is not installed: pip install 'evenlag[spark]'; "
-                "it also needs Java 17 or newer"
-            )
+    found = {module: find_spec(module) for module in _NEEDED + (_NEEDED_BY_CLIENT if is_remote else ())}
+    missing = [module for module, spec in found.items() if spec is None]
+    if not missing and is_remote and not _has_connect(found["pyspark"]):
+        missing = ["pyspark.sql.connect"]
+    if missing:
+        java = "" if is_remote else "; it also needs Java 17 or newer"
+        raise SparkMissingError(
+            f"this needs {missing[0]}, which is not installed: pip install 'evenlag[spark]'{java}"
+        )
+    if is_remote:
+        return
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise SparkMissingError(
             "this needs Java, which is not on the PATH: install Java 17 or newer, or set JAVA_HOME"
         )
+
+
+def _has_connect(pyspark: ModuleSpec | None) -> bool:
+    """Whether PySpark has its client for Spark Connect; looking for the module would import PySpark."""
+    folders = (pyspark.submodule_search_locations if pyspark else None) or ()
+    return any(Path(folder, "sql", "connect").is_dir() for folder in folders)
 
 
 @dataclass(slots=True)
@@ -250,17 +265,19 @@ class _Outcome:
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
 
 
-def _receive(event: JobEvent, outcome: _Outcome, report: ReportProgress) -> None:
+def _receive(event: JobEvent, outcome: _Outcome, report: ReportProgress, receive: Receive | None) -> None:
     match event:
         case JobStarted():
             outcome.spark_log = event.spark_log
         case JobProgress():
-            report("starting Spark", 1, 1)
+            report(_STARTING, 1, 1)
             report(event.step, event.done, event.total)
         case JobResult():
             outcome.result = dict(event.result)
         case JobFailed():
             outcome.failure = event
+        case CycleEnded() | JobNotice() if receive is not None:
+            receive(event)
 
 
 def _conclude(job: str, returncode: int, outcome: _Outcome) -> dict[str, Any] | None:

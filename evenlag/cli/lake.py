@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenlag.cli.console import console, print_json, status_text, table
-from evenlag.cli.job_runner import JobFailedError, job_runner, required_result, shown_progress
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
+from evenlag.cli.console import console, print_json, shown_progress, status_text, table
+from evenlag.cli.job_runner import JobFailedError, job_runner, required_result
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, RemoteOption
 from evenlag.context import find_cluster, find_lake, find_policy
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import UsageError
@@ -87,6 +87,7 @@ def maintain(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
     ] = False,
+    remote: RemoteOption = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
@@ -104,7 +105,7 @@ def maintain(
     arguments += ["--dry-run"] if dry_run else []
     try:
         with shown_progress() as report:
-            done = required_result("maintain", job_runner(context)("maintain", arguments, report))
+            done = required_result("maintain", job_runner(context, remote)("maintain", arguments, report))
     except JobFailedError as error:
         # Other steps succeeded: show them before the error.
         if error.result is not None:

@@ -1,11 +1,18 @@
-"""`evenlag run`: one cycle of a cluster, started manually."""
+"""`evenlag run`: one cycle of a cluster, started manually, or cycles until Ctrl-C with `--watch`."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import secrets
-import tempfile
-from contextlib import contextmanager
+import select
+import signal
+import stat
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,19 +21,32 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
-from evenlag.cli.console import console, print_json
-from evenlag.cli.job_runner import job_runner, shown_progress
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption  # Typer reads them
+from evenlag.cli.console import console, print_json, shown_progress
+from evenlag.cli.job_runner import job_runner
+from evenlag.cli.options import (  # Typer reads them
+    ClusterOption,
+    ConfigOption,
+    EveryOption,
+    JsonOption,
+    RemoteOption,
+)
 from evenlag.cli.plans import plan_table
 from evenlag.enums import CycleStep, ResetPolicy
-from evenlag.errors import JobError
-from evenlag.lake.snapshot_ids import floor_to_ms
+from evenlag.errors import JobError, LakeError, UsageError
+from evenlag.formatting import at_least, moment, number
+from evenlag.job_events import CycleEnded, JobNotice
+from evenlag.lake.snapshot_ids import floor_to_ms, slot_day
 from evenlag.queries.plans import plan_rows
+
+_DEFAULT_INTERVAL_S = 60.0
+_HEADINGS = ("groups", "lag", "change", "plans", "passed", "published", "took")
+_WIDTHS = (6, 13, 10, 5, 6, 9, 7)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evenlag.cli.job_runner import JobRunner, ReportProgress
+    from evenlag.cli.console import ReportProgress
+    from evenlag.cli.job_runner import JobRunner
 
 
 def run(
@@ -70,12 +90,21 @@ def run(
             "groups named by --group.",
         ),
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Run cycles in one Spark session, until Ctrl-C.")
+    ] = False,
+    every: EveryOption = None,
+    remote: RemoteOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one cycle: observe the cluster, plan every group, put the plans through the gates.
 
-    Nothing is published unless --publish is given. Needs Spark (the extra named spark) and Java 17 or newer.
+    Nothing is published unless --publish is given. --watch runs cycles until Ctrl-C.
+
+    Needs Spark (the extra named spark). Without --remote it needs Java 17 or newer.
     """
+    if every is not None and not watch:
+        raise UsageError("--every goes with --watch: one cycle has no interval")
     target = find_target(
         bootstrap_servers,
         config,
@@ -85,14 +114,27 @@ def run(
         publish=publish,
         reset_policy=reset_policy.value if reset_policy else None,
     )
+    if watch:
+        with target.policy_file(config) as policy_file:
+            arguments = [f"--cluster={target.name}", f"--every={every or _DEFAULT_INTERVAL_S:g}"]
+            arguments += [f"--config={policy_file}"] if policy_file is not None else []
+            arguments += ["--publish"] if publish else []
+            _watch(job_runner(context, remote), arguments, as_json=as_json)
+        return
     slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-    with shown_progress() as report, _policy_file(target, config) as policy_file:
-        answer = _cycle(job_runner(context), target, policy_file, slot, run_id, report)
+    with shown_progress() as report, target.policy_file(config) as policy_file:
+        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, report)
         if publish:
-            answer[CycleStep.PUBLISH] = _publish(target, slot, run_id, report)
+            from evenlag.publishing.publish import publish_cycle
+
+            report("publishing", 0, 1)
+            answer[CycleStep.PUBLISH] = publish_cycle(
+                target.loaded, target.name, slot, run_id, actor="command"
+            )
+            report("publishing", 1, 1)
     answer |= {"cluster": target.name, "lake": target.loaded.policy.lake, "slot": slot, "run_id": run_id}
-    rows = _plans(target, answer["observe"].get("snapshot_id"))
+    rows = _plans(target.loaded.policy.lake, target.name, answer["observe"].get("snapshot_id"))
     if as_json:
         print_json(answer | {"plans": rows})
         return
@@ -131,39 +173,155 @@ def _recorded_summaries(target: Target, run_id: str) -> dict[str, Any]:
     return found
 
 
-def _publish(target: Target, slot: datetime, run_id: str, report: ReportProgress) -> dict[str, Any]:
-    from evenlag.logging_setup import log_fields
-    from evenlag.publishing.publish import publish_hints
-
-    report("publishing", 0, 1)
-    with log_fields(run_id=run_id, cluster=target.name, step=CycleStep.PUBLISH, slot=slot.isoformat()):
-        done = publish_hints(target.loaded, target.name, slot, run_id, actor="command")
-    report("publishing", 1, 1)
-    return done.summary()
-
-
-@contextmanager
-def _policy_file(target: Target, config: Path | None) -> Iterator[Path | None]:
-    """Provide the policy file for the job's process; None when the job finds the file as this process did.
-
-    Without a policy file, the policy that the options are equivalent to is written to a temporary file. It
-    refers to secrets by the names of variables, and contains none.
-    """
-    if target.written_policy is None:
-        yield config
-        return
-    with tempfile.TemporaryDirectory(prefix="evenlag-") as folder:
-        file = Path(folder) / "evenlag.yaml"
-        file.write_text(target.written_policy, encoding="utf-8")
-        yield file
-
-
-def _plans(target: Target, snapshot_id: str | None) -> list[dict[str, Any]]:
+def _plans(lake: str, cluster: str, snapshot_id: str | None) -> list[dict[str, Any]]:
     from evenlag.lake.reader import LakeReader
 
     if snapshot_id is None:
         return []
-    return plan_rows(LakeReader(target.loaded.policy.lake), target.name, snapshot_id=snapshot_id)
+    return plan_rows(LakeReader(lake), cluster, snapshot_id=snapshot_id)
+
+
+def _watch(run_job: JobRunner, arguments: list[str], *, as_json: bool) -> None:
+    """Run cycles until Ctrl-C, SIGTERM or the end of what reads the output."""
+    cycles = _Cycles(as_json=as_json)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with _end_with_reader(), shown_progress(is_repeated=True) as report:
+            run_job("watch", arguments, report, receive=cycles.receive)
+    except KeyboardInterrupt:
+        told = f"{number(cycles.num_cycles)} cycles, {number(cycles.num_failed)} failed"
+        console(stderr=True).print(f"stopped after {told}")
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _end_with_reader() -> Iterator[None]:
+    """End a block when the process that reads standard output ends, as in ``… | head -2``.
+
+    The next write would notice it too, but may be far away.
+
+    Yields
+    ------
+    None
+        The block runs.
+
+    Raises
+    ------
+    BrokenPipeError
+        When the reader has ended.
+    """
+    over, gone = threading.Event(), threading.Event()
+
+    def wait_for_end(descriptor: int) -> None:
+        watch = select.poll()
+        # No event is requested: an error is always reported.
+        watch.register(descriptor, 0)
+        watch.poll()
+        if not over.is_set():
+            gone.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with suppress(OSError):
+        number = sys.stdout.fileno()
+        if stat.S_ISFIFO(os.fstat(number).st_mode):
+            threading.Thread(target=wait_for_end, args=(number,), daemon=True).start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not gone.is_set():
+            raise
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
+    finally:
+        over.set()
+
+
+@dataclass(slots=True)
+class _Cycles:
+    """Shows the cycles of a watch as they end; keeps nothing of them but counts and the last lag."""
+
+    as_json: bool
+    num_cycles: int = 0
+    num_failed: int = 0
+    last_lag: int | None = None
+
+    def receive(self, event: CycleEnded | JobNotice) -> None:
+        """Show a cycle on standard output; a notice or a failed cycle on standard error."""
+        if isinstance(event, JobNotice):
+            console(stderr=True).print(event.message, soft_wrap=True)
+            return
+        cycle = dict(event.cycle)
+        self.num_cycles += 1
+        self.num_failed += "error" in cycle
+        if self.as_json:
+            rows = _plans_of(cycle)
+            print_json(cycle | _total_lag(cycle) | {"plans": rows}, is_line=True)
+        elif "error" in cycle:
+            told = f"{_time(cycle['slot'])}  {cycle['error']}; next try: {_time(cycle['next_slot'])}"
+            console(stderr=True).print(told, soft_wrap=True)
+        else:
+            self._print(cycle)
+
+    def _print(self, cycle: dict[str, Any]) -> None:
+        lag = _total_lag(cycle)
+        now, before = lag["lag_records"], self.last_lag
+        self.last_lag = now
+        decided, published = cycle["decide"], cycle.get("publish", {})
+        passed = decided.get("approved", 0) + decided.get("waiting", 0)
+        cells = (
+            number(cycle["observe"].get("num_groups")),
+            at_least(now, lag["num_unknown_partitions"]),
+            f"{now - before:+,}" if now is not None and before is not None else "",
+            number(decided.get("plans")),
+            number(passed),
+            number(published.get("published")),
+            f"{cycle['duration_s']:.1f} s",
+        )
+        out = console()
+        time = _time(cycle["slot"])
+        if self.num_cycles - self.num_failed == 1:
+            out.print(_row("slot".ljust(len(time)), _HEADINGS), soft_wrap=True)
+        out.print(_row(time, cells), soft_wrap=True)
+        out.file.flush()
+
+
+def _row(first: str, cells: tuple[str, ...]) -> str:
+    return "  ".join((first, *(cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))))
+
+
+def _time(text: str) -> str:
+    """Return a slot as text: on a terminal without its day."""
+    slot = moment(datetime.fromisoformat(text))
+    return slot.partition(" ")[2] if sys.stdout.isatty() else slot
+
+
+def _total_lag(cycle: dict[str, Any]) -> dict[str, Any]:
+    """Sum the lag of a cycle's snapshot: None when it cannot be read, or no partition's is known."""
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import LAG
+
+    snapshot_id = cycle.get("observe", {}).get("snapshot_id")
+    if snapshot_id is None:
+        return {"lag_records": None, "num_unknown_partitions": None}
+    filters = [("cluster", "=", cycle["cluster"]), ("day", "=", slot_day(snapshot_id))]
+    filters.append(("snapshot_id", "=", snapshot_id))
+    try:
+        lags = LakeReader(cycle["lake"]).read(LAG, columns=["lag_records"], filters=filters)["lag_records"]
+    except LakeError:
+        return {"lag_records": None, "num_unknown_partitions": None}
+    known = lags.drop_null().to_pylist()
+    return {"lag_records": sum(known) if known else None, "num_unknown_partitions": lags.null_count}
+
+
+def _plans_of(cycle: dict[str, Any]) -> list[dict[str, Any]]:
+    """Read the plans of a cycle that made any."""
+    if not cycle.get("decide", {}).get("plans"):
+        return []
+    try:
+        return _plans(cycle["lake"], cycle["cluster"], cycle["observe"].get("snapshot_id"))
+    except LakeError:
+        return []
 
 
 def _show(answer: dict[str, Any], rows: list[dict[str, Any]], *, publish: bool) -> None:

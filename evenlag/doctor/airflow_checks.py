@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from evenlag.doctor.connect_checks import CONNECTION_VARIABLE, find_remote, read_connection
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
-from evenlag.doctor.spark_checks import CONNECTION_VARIABLE
 from evenlag.policy.cron import last_due
+from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,27 +60,27 @@ def airflow_checks(
 
 
 def check_connection(environ: Mapping[str, str]) -> list[Finding]:
-    """Check that the Spark connection in the environment is JSON.
+    """Check that the Spark connection in the environment names a Connect server or, as JSON, a master.
 
-    With a connection URI the provider silently submits to YARN.
+    With a connection URI to a master the provider silently submits to YARN.
     """
-    value = environ.get(CONNECTION_VARIABLE)
-    example = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
-    todo = f"set {CONNECTION_VARIABLE} to JSON: {example}"
-    if not value:
+    if not environ.get(CONNECTION_VARIABLE):
         return [
             skipped(f"{CONNECTION_VARIABLE} is not set here: the connection may be in Airflow's database")
         ]
-    try:
-        connection = json.loads(value)
-    except ValueError:
+    connection = read_connection(environ)
+    example = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
+    todo = f"set {CONNECTION_VARIABLE} to JSON: {example}, or {CONNECT_EXAMPLE}"
+    if connection is None:
         return [failed("the connection spark_default is no JSON: the provider would submit to YARN", todo)]
-    if (
-        not isinstance(connection, dict)
-        or connection.get("conn_type") != "spark"
-        or not connection.get("host")
-    ):
-        return [failed("the connection spark_default has no conn_type spark, or names no master", todo)]
+    if connection.get("conn_type") == CONNECT_TYPE:
+        remote = find_remote(environ)
+        if remote is None or remote.server is None:
+            return [failed(f"the connection spark_default: {remote.fault if remote else 'no server'}", todo)]
+        return [ok(f"spark_default: {remote.server.name}")]
+    if connection.get("conn_type") != "spark" or not connection.get("host"):
+        told = "the connection spark_default is of neither type Spark nor Spark Connect, or names no host"
+        return [failed(told, todo)]
     return [ok(f"spark_default: {connection['host']}")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,7 +11,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.connect_checks import (
+    CONNECTION_VARIABLE,
+    check_connect,
+    find_remote,
+    read_connection,
+)
+from evenlag.doctor.model import Check, Verdict, failed, ok, skipped, warning
 from evenlag.doctor.network import why_unreachable
 
 if TYPE_CHECKING:
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
 
 _OLDEST_JAVA: Final = 17
 _PROCESS_TIMEOUT_S: Final = 15.0
-CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
 # As Maven names them, or with an organisation prefix as in `sandbox.jars` and Spark's Ivy cache.
 _JAR: Final = re.compile(r"(?:^|_)delta-spark(?:_\d+\.\d+)?_\d+\.\d+-(?P<version>[0-9.]+)\.jar$")
 _STORAGE_JAR: Final = re.compile(r"(?:^|_)delta-storage-[0-9.]+\.jar$")
@@ -32,13 +36,22 @@ def spark_checks(environ: Mapping[str, str] | None = None) -> list[Check]:
     """Return the checks of this machine; `environ` defaults to the environment of this process."""
     given = os.environ if environ is None else environ
     return [
-        Check("spark", "java", lambda: _check_java(given)),
-        Check("spark", "submit", lambda: check_submit(given)),
+        Check("spark", "connect", lambda: check_connect(given)),
+        Check("spark", "java", lambda: _unless_remote(given, _check_java(given))),
+        Check("spark", "submit", lambda: _unless_remote(given, check_submit(given))),
         Check("spark", "packages", lambda: check_packages(_versions())),
-        Check("spark", "jars", _check_jars),
+        Check("spark", "jars", lambda: _unless_remote(given, _check_jars())),
         Check("spark", "python", lambda: _check_python(given)),
         Check("spark", "master", lambda: check_master(given)),
     ]
+
+
+def _unless_remote(environ: Mapping[str, str], found: list[Finding]) -> list[Finding]:
+    """Report what a driver lacks here as skipped if jobs are clients of a Spark Connect server."""
+    remote = find_remote(environ)
+    if remote is None or all(one.verdict is Verdict.OK for one in found):
+        return found
+    return [skipped(f"{one.told}: jobs need it on the machine of the Connect server only") for one in found]
 
 
 def _check_java(environ: Mapping[str, str]) -> list[Finding]:
@@ -202,12 +215,8 @@ def judge_python(executor: str, executor_version: str, driver_version: str) -> l
 
 def find_master(environ: Mapping[str, str]) -> str | None:
     """Return the configured Spark master: from Airflow's connection, else ``EVENLAG_SPARK_MASTER``."""
-    try:
-        connection = json.loads(environ.get(CONNECTION_VARIABLE) or "{}")
-    except ValueError:
-        connection = {}
-    host = connection.get("host") if isinstance(connection, dict) else None
-    if host:
+    connection = read_connection(environ) or {}
+    if host := connection.get("host"):
         port = connection.get("port")
         return f"{host}:{port}" if port else str(host)
     return environ.get("EVENLAG_SPARK_MASTER") or None
@@ -215,6 +224,8 @@ def find_master(environ: Mapping[str, str]) -> str | None:
 
 def check_master(environ: Mapping[str, str]) -> list[Finding]:
     """Check that a standalone master accepts connections; one of several is sufficient."""
+    if (remote := find_remote(environ)) is not None:
+        return [skipped(f"{remote.source} names a Spark Connect server: see spark.connect")]
     master = find_master(environ)
     if master is None:
         return [skipped(f"neither {CONNECTION_VARIABLE} nor EVENLAG_SPARK_MASTER is set here")]

@@ -281,9 +281,25 @@ def _check_complete(log: Path, version: int, num_files: int) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         # deltalake writes no checksum file, and Spark does not require one.
         _check_beginning(log)
+        _check_counts(log / f"{version:020d}.json")
         return
     if noted != num_files:
         raise ValueError(f"it lists {num_files} data files where {note.name} counts {noted}")
+
+
+def _check_counts(commit: Path) -> None:
+    """Compare a commit of deltalake to the count in its first line."""
+    try:
+        actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        # A checkpoint has replaced it.
+        return
+    found = sum("add" in action for action in actions)
+    for action in actions:
+        metrics = action.get("commitInfo", {}).get("operationMetrics") or {}
+        counted = metrics.get("num_added_files", found)
+        if counted != found:
+            raise ValueError(f"{commit.name} lists {found} new data files where it counts {counted}")
 
 
 def _check_beginning(log: Path) -> None:

@@ -6,6 +6,7 @@ Tables that are written without a JVM are written by :mod:`evenlag.lake.writer`.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -14,10 +15,10 @@ from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_a
 from evenlag.lake.file_pruning import compare, may_match
 from evenlag.lake.location import LakePaths
 from evenlag.lake.schema_evolution import check_types, type_of_log
-from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
+from evenlag.lake.tables import CLUSTER_AND_DAY, PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -86,19 +87,54 @@ class LakeReader:
         """
         schema = arrow_schema(table)
         names = list(columns or schema.names)
+        with self._selected(table, filters or ()) as found:
+            if found is None:
+                return schema.empty_table().select(names)
+            dataset, condition = found
+            return dataset.to_table(columns=names, filter=condition)
+
+    def count(self, table: Table, *, filters: Sequence[Filter]) -> int:
+        """Count rows of a table.
+
+        Parameters
+        ----------
+        table, filters
+            As for :meth:`read`.
+
+        Returns
+        -------
+        int
+            Number of rows; 0 if the table does not exist.
+
+        Raises
+        ------
+        LakeError
+            As :meth:`read`.
+        """
+        with self._selected(table, filters) as found:
+            if found is None:
+                return 0
+            dataset, condition = found
+            counted: int = dataset.count_rows(filter=condition)
+            return counted
+
+    @contextmanager
+    def _selected(self, table: Table, filters: Sequence[Filter]) -> Iterator[tuple[Any, Any] | None]:
+        """Provide a dataset of the files that may match, and the condition on their rows."""
         delta = open_log(self.paths, table)
         if delta is None:
-            return schema.empty_table().select(names)
+            yield None
+            return
+        schema = arrow_schema(table)
         check_protocol(delta, table)
         actions = read_actions(delta, self.paths, table)
         with lake_errors(self.paths, table.name, "its data files"):
             check_types(table, log_types(delta))
             condition = None
-            for column, operator, value in filters or ():
+            for column, operator, value in filters:
                 part = compare(_field(column), operator, value, schema.field(column).type)
                 condition = part if condition is None else condition & part
-            files = may_match(actions, schema, filters or ())
-            return self._dataset(table, files, schema).to_table(columns=names, filter=condition)
+            yield self._dataset(table, may_match(actions, schema, filters), schema), condition
 
     def _dataset(self, table: Table, files: pa.Table, schema: pa.Schema) -> Any:
         """Return a dataset of some files.
@@ -162,7 +198,7 @@ class LakeReader:
         return newest
 
     def read_events(self, *, filters: Sequence[Filter] | None = None) -> pa.Table:
-        """Read the events of plans from both tables that contain them, oldest first.
+        """Read the events of plans, oldest first.
 
         Parameters
         ----------
@@ -172,14 +208,9 @@ class LakeReader:
         Returns
         -------
         pyarrow.Table
-            Events with the columns of ``plan_events``.
+            Rows of ``plan_events``.
         """
-        import pyarrow as pa
-
-        events = pa.concat_tables(
-            [self.read(table, filters=filters) for table in (PLAN_EVENTS, CONTROL_EVENTS)]
-        )
-        return events.sort_by([("at", "ascending")])
+        return self.read(PLAN_EVENTS, filters=filters).sort_by([("at", "ascending")])
 
 
 def _field(name: str) -> Any:

@@ -27,7 +27,6 @@ compares them.
 - `Kept` is the retention, by the policy's `maintenance`:
   [maintenance of the lake](operations.md#maintenance-of-the-lake).
 - New versions of evenlag only add nullable columns: [upgrade](upgrade.md).
-- The events of a plan are the union of `plan_events` and `control_events`, which have the same columns.
 """
 
 _KEPT: Final = {
@@ -35,8 +34,8 @@ _KEPT: Final = {
     **dict.fromkeys(("snapshots", "lag"), "`raw_days`, then the first snapshot of each hour"),
 }
 _WRITERS: Final = {
-    "spark": "Spark jobs",
-    "direct": "processes without a JVM, by `deltalake`",
+    "spark": "Spark",
+    "direct": "`deltalake`, without Spark",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import SNAPSHOTS
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # The newest run may still be active; the run before it must have left its snapshot.
 _DUE_RUNS: Final = 2
+# With a schedule of a minute, a repeated task is no fault yet: it takes its delay and its time.
+_SHORTEST_LIMIT: Final = timedelta(minutes=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ def read_freshness(
     """Check the age of the newest snapshot of clusters.
 
     Without `max_age_s` the schedule decides: the last run may still be active, the run before it must have
-    left a snapshot. A cluster without a schedule is run manually, and any snapshot is fresh.
+    left a snapshot. A snapshot of the last three minutes is always fresh. A cluster without a schedule is run
+    manually, and any snapshot is fresh.
 
     Parameters
     ----------
@@ -133,6 +137,6 @@ def _judge(
 
 def _due(cluster: str, schedule: str, now: datetime) -> datetime:
     try:
-        return last_due(schedule, now, _DUE_RUNS)[-1]
+        return min(last_due(schedule, now, _DUE_RUNS)[-1], now - _SHORTEST_LIMIT)
     except (ValueError, IndexError) as error:
         raise ValueError(f"the schedule {schedule!r} of {cluster} cannot be judged here: {error}") from error

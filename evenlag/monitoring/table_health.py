@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.errors import SchemaError
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.table_metadata import TableFiles, read_table_files
-from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
+from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
 from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES
 from evenlag.lake.writer import delta_rs_writer
 from evenlag.monitoring.freshness import read_freshness
@@ -135,7 +135,7 @@ def check_table(
         f"reader {PROTOCOL[0]}, writer {PROTOCOL[1]}",
         "somebody switched on a feature of Delta that other readers lack: make the table anew without it",
     )
-    wanted = retention(settings.vacuum_days or DEFAULT_VACUUM_DAYS)
+    wanted = wanted_properties(table, settings.vacuum_days or DEFAULT_VACUUM_DAYS)
     found = {name: files.properties.get(name, "not set") for name in wanted}
     yield _make(
         table,

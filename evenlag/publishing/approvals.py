@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
-from evenlag.lake.tables import CONTROL_EVENTS
+from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import delta_rs_writer
 from evenlag.publishing.approval_requests import check_deadline
 from evenlag.publishing.eligibility import JOB_ACTORS
-from evenlag.publishing.event_log import ControlEvent
+from evenlag.publishing.event_log import PlanEventRow
 from evenlag.publishing.waiting_plans import AlreadyDecidedError, check_waiting, read_head
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def decide(
         When a table cannot be read or written.
     """
     event = PlanEvent.APPROVED if approve else PlanEvent.REJECTED
-    with delta_rs_writer(loaded.policy.lake, CONTROL_EVENTS) as writer:
+    with delta_rs_writer(loaded.policy.lake, PLAN_EVENTS) as writer:
         try:
             head = check_waiting(loaded, cluster, plan_id)
         except AlreadyDecidedError as error:
@@ -91,7 +91,7 @@ def decide(
             check_deadline(loaded, head, writer.lake, now)
         writer.append(
             [
-                ControlEvent(
+                PlanEventRow(
                     cluster=cluster,
                     day=head["day"],
                     snapshot_id=head["snapshot_id"],

@@ -1,21 +1,21 @@
-"""Append plan events without a JVM: from the publisher, manual approvals and the command line."""
+"""Append plan events: from the publisher, manual approvals and the command line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from evenlag.lake.tables import CONTROL_EVENTS
+from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import delta_rs_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date, datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEvent:
-    """One row of ``control_events``; the fields are the table's columns."""
+class PlanEventRow:
+    """One row of ``plan_events``; the fields are the table's columns."""
 
     cluster: str
     day: date
@@ -30,6 +30,29 @@ class ControlEvent:
     expires_at: datetime | None = None
     run_id: str | None = None
 
+    @classmethod
+    def of_plan(
+        cls, plan: Mapping[str, Any], event: str, *, reason: str | None, actor: str, at: datetime
+    ) -> Self:
+        """Build an event of a plan, from a row that has the plan's columns.
+
+        Parameters
+        ----------
+        plan
+            ``cluster, day, snapshot_id, plan_id, group_id, run_id``, e.g. a row of ``plans``.
+        event
+            Name of the event (:class:`~evenlag.enums.PlanEvent`).
+        reason
+            Explanation for users.
+        actor
+            User or component that decided.
+        at
+            Time of the event. A job derives it from the data, so that a repeat builds the same row; it is not
+            earlier than the end of the snapshot that the event is based on.
+        """
+        names = ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")
+        return cls(**{name: plan[name] for name in names}, event=event, reason=reason, actor=actor, at=at)
+
     def as_row(self) -> dict[str, Any]:
         """Return the event as a row.
 
@@ -41,10 +64,12 @@ class ControlEvent:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def append_control_events(root: str, events: Sequence[ControlEvent]) -> int:
+def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
     """Append the events that are not recorded yet. Idempotent.
 
-    (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once.
+    (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once. An event
+    has the day of its plan; only APPLIED, IGNORED and EXPIRED of a published plan have the day of the
+    snapshot that settled it, which is never earlier.
 
     Parameters
     ----------
@@ -65,10 +90,11 @@ def append_control_events(root: str, events: Sequence[ControlEvent]) -> int:
     """
     if not events:
         return 0
-    with delta_rs_writer(root, CONTROL_EVENTS) as writer:
+    with delta_rs_writer(root, PLAN_EVENTS) as writer:
         known = writer.rows(
             [
                 ("cluster", "in", {event.cluster for event in events}),
+                ("day", ">=", min(event.day for event in events)),
                 ("plan_id", "in", {event.plan_id for event in events}),
             ],
             columns=["plan_id", "event"],

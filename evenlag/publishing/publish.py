@@ -1,6 +1,6 @@
 """Publish approved plans as hints, once each, to groups that have not changed since they were planned.
 
-No JVM: ``deltalake`` reads the lake and events are appended to ``control_events``. The stages and their order
+No JVM: ``deltalake`` reads the lake and events are appended to ``plan_events``. The stages and their order
 make a repeat safe:
 
 1. Load the candidates, fence other publishers, and load the candidates again.
@@ -22,11 +22,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import HintPayload
-from evenlag.enums import GroupType, PlanEvent
+from evenlag.enums import CycleStep, GroupType, PlanEvent
 from evenlag.kafka.connection import admin_client
+from evenlag.logging_setup import log_fields
 from evenlag.publishing.await_target import await_target_assignment
 from evenlag.publishing.eligibility import PUBLISHING_MODES, read_publishable
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import (
     ensure_hint_topic,
     hint_publisher,
@@ -98,6 +99,25 @@ class _Written:
     held: tuple[Plan, ...] = ()
 
 
+def publish_cycle(
+    loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str, *, actor: str
+) -> dict[str, int]:
+    """Publish as the last step of a cycle outside Airflow: publish, with the step in the log.
+
+    Parameters
+    ----------
+    loaded, cluster, slot, run_id, actor
+        As for :func:`publish_hints`.
+
+    Returns
+    -------
+    dict
+        Summary of the step: the counts of :meth:`PublishReport.summary`.
+    """
+    with log_fields(run_id=run_id, cluster=cluster, step=CycleStep.PUBLISH, slot=slot.isoformat()):
+        return publish_hints(loaded, cluster, slot, run_id, actor=actor).summary()
+
+
 def publish_hints(
     loaded: LoadedPolicy,
     cluster: str,
@@ -151,7 +171,7 @@ def publish_hints(
             written = _write_hints(loaded, cluster, plans, client, publisher)
         # Before the events: when killed here, the repeat finds the hints on the topic and waits again.
         reasons = await_target_assignment(client, settings, _coordinator_payloads(written.published))
-    append_control_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor))
+    append_plan_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor))
     return _build_report(written, reasons)
 
 
@@ -193,9 +213,9 @@ def _coordinator_payloads(published: Sequence[PublishedPlan]) -> dict[str, HintP
     }
 
 
-def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[ControlEvent]:
-    def event(plan: Plan, kind: PlanEvent, at: datetime, **details: Any) -> ControlEvent:
-        return ControlEvent(
+def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[PlanEventRow]:
+    def event(plan: Plan, kind: PlanEvent, at: datetime, **details: Any) -> PlanEventRow:
+        return PlanEventRow(
             cluster=cluster,
             day=plan["day"],
             snapshot_id=plan["snapshot_id"],

@@ -22,7 +22,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS
 from evenlag.lake.writer import delta_rs_writer
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import TopicState, ensure_hint_topic, hint_publisher, read_hint_topic
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def _record_withdrawal(
     about = {"group_id": done.group_id, "plan_id": done.plan_id, "sequence": done.sequence}
     _record(loaded, cluster, ControlAction.WITHDRAW, actor, reason, at, **about)
     events = [
-        ControlEvent(
+        PlanEventRow(
             cluster=cluster,
             day=slot_day(plan["snapshot_id"]),
             snapshot_id=plan["snapshot_id"],
@@ -316,7 +316,7 @@ def _record_withdrawal(
         )
         for plan in plans
     ]
-    append_control_events(loaded.policy.lake, events)
+    append_plan_events(loaded.policy.lake, events)
 
 
 def _record(

@@ -30,7 +30,7 @@ def read_group_events(
     Returns
     -------
     list of dict
-        Rows of ``plan_events`` and ``control_events``.
+        Rows of ``plan_events``.
 
     Raises
     ------

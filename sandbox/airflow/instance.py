@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from evenlag.policy.loader import POLICY_VARIABLE
 from sandbox.airflow.rest import AirflowError, AirflowRest
 from sandbox.processes import free_ports, start_process, stop_process
-from sandbox.spark.jvm_class_archive import submit_environment
+from sandbox.spark import jvm_class_archive
 
 if TYPE_CHECKING:
     import subprocess
@@ -174,7 +174,7 @@ class Airflow:
             "PATH": os.pathsep.join([bin_folder, os.environ.get("PATH", os.defpath)]),
             # The DAG files' helper package is imported as dags.dag_support.
             "PYTHONPATH": str(_REPOSITORY),
-            **submit_environment(self.directory / "spark"),
+            **jvm_class_archive.environment(self.directory / "spark", kind="submit"),
         }
 
     def _write_files(self) -> None:

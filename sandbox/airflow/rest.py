@@ -239,6 +239,10 @@ class AirflowRest:
         """
         return self._call("PATCH", path, body)
 
+    def delete(self, path: str) -> None:
+        """Send a DELETE request, whose response has no content."""
+        self._call("DELETE", path)
+
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         try:
             if self._token is None and not path.endswith("/health"):
@@ -257,7 +261,8 @@ class AirflowRest:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # our own http address
         with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  # the same
-            answer: dict[str, Any] = json.load(response)
+            content = response.read()
+        answer: dict[str, Any] = json.loads(content) if content else {}
         return answer
 
 

@@ -1,4 +1,4 @@
-"""``make airflow``: a broker, a skewed workload and the Airflow UI, until Ctrl-C."""
+"""``make airflow``: a broker, a skewed workload, a Spark Connect server and Airflow, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sandbox.airflow.instance import Airflow
 from sandbox.demo.console import Story
 from sandbox.demo.run import (
+    CLUSTER,
     DAG_ID,
     EXPECTED_ERRORS,
     GROUP,
@@ -20,9 +20,9 @@ from sandbox.demo.run import (
     interruptible,
     make_workload,
     prepare_folder,
-    prepare_spark,
     write_policy,
 )
+from sandbox.demo.services import prepare_spark, start_airflow
 from sandbox.kafka.broker import Broker
 
 if TYPE_CHECKING:
@@ -60,11 +60,8 @@ def _start(stack: ExitStack, folder: Path, story: Story) -> None:
         workload.start_consumers(NUM_CONSUMERS)
         workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)
         workload.wait_until_owned()
-    prepare_spark(policy, folder, story)
-    with story.step("Airflow: page, scheduler, DAG processor") as tell:
-        airflow = stack.enter_context(Airflow.start(folder / "home", policy=policy, on_step=tell))
-        airflow.rest.wait_for_dag(DAG_ID)
-        tell("ready")
+    prepare_spark(policy, CLUSTER, folder, story)
+    airflow = start_airflow(stack, folder, policy, DAG_ID, story)
     story.say(f"\n  {airflow.url}/dags/{DAG_ID}", style="bold")
     story.say(f"  user      {airflow.username}\n  password  {airflow.password}")
     story.say(f"\nTrigger {DAG_ID} there, and look at what it did with:")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evenlag.logging_setup import set_up_logging
-from sandbox.airflow.instance import Airflow
 from sandbox.airflow.rest import AirflowError
 from sandbox.command_in_process import run_in_process
 from sandbox.demo.answers import compare_answers
@@ -24,15 +23,17 @@ from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
 from sandbox.demo.result import DemoError, DemoLake, Promise, check_promises
 from sandbox.demo.sampler import LagSampler
+from sandbox.demo.services import prepare_spark, start_airflow
 from sandbox.jars import JarsError
 from sandbox.kafka.broker import BrokerError
-from sandbox.spark import jvm_class_archive
+from sandbox.spark.connect_server import ConnectServerError
 from sandbox.workload.workload import Workload, WorkloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
+    from sandbox.airflow.instance import Airflow
     from sandbox.demo.result import DemoResult, PublishedPlan
     from sandbox.kafka.broker import Broker
     from sandbox.truth.checks import Runner
@@ -53,7 +54,15 @@ RUN_TIMEOUT_S: Final = 420.0
 PAGE: Final = "index.html"
 _TWO_PHASES: Final = "The consumers follow the hint, in two phases"
 _MARKER: Final = ".evenlag-demo"
-EXPECTED_ERRORS: Final = (AirflowError, BrokerError, DemoError, JarsError, WorkloadError, OSError)
+EXPECTED_ERRORS: Final = (
+    AirflowError,
+    BrokerError,
+    ConnectServerError,
+    DemoError,
+    JarsError,
+    WorkloadError,
+    OSError,
+)
 
 POLICY: Final = """\
 # Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.
@@ -170,15 +179,12 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stag
         share = NUM_PARTITIONS // NUM_CONSUMERS
         owners = workload.wait_until_owned(condition=lambda held: all(len(held[n]) == share for n in held))
         tell(f"{share} partitions each: even by count")
-    prepare_spark(policy, folder, story)
+    prepare_spark(policy, CLUSTER, folder, story)
     backlog = skewed_backlog(owners)
     # Airflow's start and the backlog both take long: do them in parallel.
     with ThreadPoolExecutor(1) as pool:
         filling = pool.submit(workload.fill, backlog)
-        with story.step("Airflow: page, scheduler, DAG processor") as tell:
-            airflow = stack.enter_context(Airflow.start(folder / "airflow", policy=policy, on_step=tell))
-            airflow.rest.wait_for_dag(DAG_ID)
-            tell(airflow.url)
+        airflow = start_airflow(stack, folder, policy, DAG_ID, story)
     with story.step("A backlog that is anything but even") as tell:
         filling.result()
         workload.start_traffic(records_per_s=TRAFFIC_RECORDS_PER_S, skew=1.0)
@@ -187,25 +193,6 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stag
     stack.callback(sampler.stop)
     sampler.start()
     return Stage(protocol, broker, workload, airflow, sampler, DemoLake(folder / "lake", CLUSTER, GROUP))
-
-
-def prepare_spark(policy: Path, folder: Path, story: Story) -> None:
-    """Train Spark's class archive if it is wanted and does not exist for this Java and this Spark.
-
-    Parameters
-    ----------
-    policy
-        The policy file.
-    folder
-        Folder for the training.
-    story
-        Terminal output.
-    """
-    if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file().is_file():
-        return
-    with story.step("Getting Spark to start faster from now on, once") as tell:
-        made = jvm_class_archive.train(policy, CLUSTER, folder / "training")
-        tell("its classes are kept ready" if made else "that did not work; it only takes longer")
 
 
 def write_policy(folder: Path, broker: Broker) -> Path:

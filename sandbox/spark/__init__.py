@@ -1,1 +1,1 @@
-"""A Spark standalone cluster, and an archive that makes its JVMs start faster."""
+"""A Spark standalone cluster, a Spark Connect server, and archives that make JVMs start faster."""

@@ -2,7 +2,10 @@
 
 A JVM that runs one short job spends most of its time on loading and verifying some 17,000 classes. Java's
 class data sharing keeps them ready in a file. Measured: a session with four small Delta writes took 22 s of
-processor time instead of 33 s. A demo starts four such JVMs.
+processor time instead of 33 s.
+
+There are two: one of ``spark-submit``'s drivers, one of the Spark Connect server, which loads other classes.
+Both have Delta on the JVM's own class path; classes that Spark loads later from added jars are not kept.
 
 The archive is only an optimization: with another Java, other jars or no file, Java silently loads the classes
 as usual.
@@ -17,12 +20,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from evenlag.policy.environment import LAKE_VARIABLE
 from sandbox.jars import cache_dir, java_command, spark_jars
 from sandbox.processes import start_process, stop_process
-from spark_jobs.runtime.session import EMBEDDED_CONF
+from spark_jobs.runtime.session_conf import EMBEDDED_CONF
+
+Kind: TypeAlias = Literal["submit", "connect"]
 
 ARCHIVE_VARIABLE: Final = "EVENLAG_SPARK_ARCHIVE"
 _TRAINING_TIMEOUT_S: Final = 300.0
@@ -43,17 +48,23 @@ def is_wanted() -> bool:
     return os.environ.get(ARCHIVE_VARIABLE, "on") != "off"
 
 
-def archive_file() -> Path:
-    """Path of the archive for this Java and this Spark, whether it exists or not."""
+def archive_file(kind: Kind) -> Path:
+    """Path of the archive for this Java and this Spark, whether it exists or not.
+
+    Parameters
+    ----------
+    kind
+        Of which JVM.
+    """
     version = subprocess.run([java_command(), "-version"], capture_output=True, text=True, check=False).stderr
     spec = importlib.util.find_spec("pyspark")
     jars = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
     text = "\n".join([version, *(str(path) for path in [*jars, *spark_jars()])])
-    return cache_dir() / f"spark-{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsa"
+    return cache_dir() / f"spark-{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsa"
 
 
-def submit_environment(folder: Path) -> dict[str, str]:
-    """Return variables that make spark-submit on this machine embedded, quiet and, with an archive, fast.
+def environment(folder: Path, *, kind: Kind) -> dict[str, str]:
+    """Return variables that make a JVM on this machine embedded, quiet and, with an archive, fast.
 
     Machine settings belong to Spark's environment, not to the DAG, which knows no master. A conf folder would
     work as well, but on the class path it disables class data sharing.
@@ -62,17 +73,19 @@ def submit_environment(folder: Path) -> dict[str, str]:
     ----------
     folder
         Folder for its log settings.
+    kind
+        Of which JVM.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log_settings = folder / "spark-log4j2.properties"
     log_settings.write_text(_LOG4J, encoding="utf-8")
-    archive = archive_file()
+    archive = archive_file(kind)
     use = [f"-XX:SharedArchiveFile={archive}", _QUIET] if archive.is_file() else []
     return _environment([*use, f"-Dlog4j2.configurationFile={log_settings.resolve().as_uri()}"])
 
 
-def train(policy: Path, cluster: str, folder: Path) -> bool:
-    """Train the archive with two cycles of the real jobs against a cluster, on a temporary lake.
+def train(policy: Path, cluster: str, folder: Path, *, kind: Kind) -> bool:
+    """Train an archive with two cycles of the real jobs against a cluster, on a temporary lake.
 
     Nothing is published.
 
@@ -84,22 +97,29 @@ def train(policy: Path, cluster: str, folder: Path) -> bool:
         The cluster's name in it.
     folder
         Folder for the temporary lake and the logs.
+    kind
+        Of which JVM.
 
     Returns
     -------
     bool
         Whether the archive exists now; without it, JVMs only start slower.
     """
-    archive = archive_file()
+    archive = archive_file(kind)
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / "spark.jsa"
-    environment = _environment([f"-XX:ArchiveClassesAtExit={fresh.resolve()}", _QUIET])
-    environment |= {LAKE_VARIABLE: str((folder / "lake").resolve())}
+    fresh = (folder / f"spark-{kind}.jsa").resolve()
+    settings = _environment([f"-XX:ArchiveClassesAtExit={fresh}", _QUIET])
+    module = "sandbox.spark.jvm_class_archive_training"
     with (folder / "training.log").open("ab") as log:
         process = start_process(
-            [sys.executable, "-m", "sandbox.spark.jvm_class_archive_training", str(policy), cluster],
+            [sys.executable, "-m", module, str(policy), cluster, kind, str(folder.resolve())],
             log=log,
-            env={**os.environ, **environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+            env={
+                **os.environ,
+                **settings,
+                LAKE_VARIABLE: str((folder / "lake").resolve()),
+                "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            },
         )
         try:
             process.wait(_TRAINING_TIMEOUT_S)

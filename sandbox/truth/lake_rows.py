@@ -81,8 +81,8 @@ class LakeRows:
 
     @cached_property
     def events(self) -> list[Row]:
-        """Events of plans, from all writers."""
-        return [*self.rows("plan_events"), *self.rows("control_events")]
+        """Events of plans."""
+        return self.rows("plan_events")
 
     @cached_property
     def groups(self) -> list[str]:

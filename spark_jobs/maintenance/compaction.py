@@ -11,8 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, SNAPSHOT_TABLES, TABLES
+from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.maintenance.orphans import headless_plans, markers, unfinished_snapshots
 from spark_jobs.runtime.session import temporary_conf
+from spark_jobs.runtime.sql_text import part_condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,32 +98,20 @@ def _num_unfinished(work: MaintenanceRun, table: Table, files: TableFiles, part:
 
 def _compact(work: MaintenanceRun, table: Table, part: tuple[str, date], target_bytes: int) -> None:
     """Compact one day of one table; on a local lake it holds the table's lock for no longer than that."""
-    from delta.tables import DeltaTable
-
-    cluster, day = part
-    spark, path = work.lake.spark, work.lake.paths.table(table)
+    spark = work.lake.spark
     column = next((name for name in _SORT_COLUMNS if name in table.column_names), None)
     sizes = {
         "spark.databricks.delta.optimize.maxFileSize": str(target_bytes),
         "spark.databricks.delta.optimize.minFileSize": str(target_bytes),
     }
 
-    def optimize() -> None:
-        found = DeltaTable.forPath(spark, path).optimize().where(_condition(cluster, day))
-        (found.executeZOrderBy(column) if column is not None else found.executeCompaction()).collect()
-
+    order = "" if column is None else f" ZORDER BY ({column})"
+    statement = f"OPTIMIZE {work.lake.sql_name(table)} WHERE {part_condition(*part)}{order}"
     with temporary_conf(spark, _SORTED_CONF | sizes):
-        work.lake.write(table, optimize)
-
-
-def _condition(cluster: str, day: date) -> str:
-    name = cluster.replace("\\", "\\\\").replace("'", "\\'")
-    return f"cluster = '{name}' AND day = DATE '{day.isoformat()}'"
+        work.lake.write(table, lambda: spark.sql(statement).collect())
 
 
 def _compact_direct(work: MaintenanceRun, table: Table, part: tuple[str, date], target_bytes: int) -> None:
-    from evenlag.lake.writer import delta_rs_writer
-
     cluster, day = part
     with delta_rs_writer(work.lake.paths.root, table) as writer:
         writer.compact(cluster, day, target_bytes)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, COMMITS, DOWNSAMPLED_DAYS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.writer import delta_rs_writer
 from spark_jobs.maintenance.orphans import delete_rows
 from spark_jobs.steps.audit_ownership import audit_assignments
 
@@ -186,7 +187,8 @@ def _record_days(
 
 def _downsample_day(work: MaintenanceRun, cluster: str, day: date, row: Mapping[str, Any]) -> None:
     kept = list(row["kept_snapshot_ids"])
-    delete_rows(work, SNAPSHOTS, (cluster, day), except_snapshots=kept)
+    with delta_rs_writer(work.lake.paths.root, SNAPSHOTS) as writer:
+        writer.delete_snapshots(cluster, day, kept)
     delete_rows(work, LAG, (cluster, day), except_snapshots=kept)
     limit = work.age_limit(work.settings.orphan_days or _SAFE_DAYS)
     for table in _DROPPED:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS, SNAPSHOT_TABLES, SNAPSHOTS
+from spark_jobs.runtime.sql_text import part_condition, text_list
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -160,27 +161,24 @@ def delete_rows(
     work
         The maintenance run.
     table
-        The table.
+        The table; Spark writes it.
     part
         Cluster and day.
     only
         A column and values: deletes only rows with one of the values.
     except_snapshots
-        Ids of the snapshots whose rows stay.
+        Ids of the snapshots whose rows stay; at least one.
 
     Raises
     ------
     LakeError
         If the table cannot be written.
     """
-    from delta.tables import DeltaTable
-    from pyspark.sql import functions as sf
-
-    cluster, day = part
-    condition = (sf.col("cluster") == cluster) & (sf.col("day") == sf.lit(day))
+    condition = part_condition(*part)
     if only is not None:
-        condition &= sf.col(only[0]).isin(only[1])
+        condition += f" AND {only[0]} IN {text_list(only[1])}"
     if except_snapshots is not None:
-        condition &= ~sf.col("snapshot_id").isin(except_snapshots)
-    path = work.lake.paths.table(table)
-    work.lake.write(table, lambda: DeltaTable.forPath(work.lake.spark, path).delete(condition))
+        condition += f" AND snapshot_id NOT IN {text_list(except_snapshots)}"
+    # All names and values in it are quoted by `sql_text`.
+    statement = f"DELETE FROM {work.lake.sql_name(table)} WHERE {condition}"  # noqa: S608  # as said above
+    work.lake.write(table, lambda: work.lake.spark.sql(statement).collect())

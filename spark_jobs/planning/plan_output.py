@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
+from evenlag.planning.gate_inputs import COUNTED_INPUTS, count_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ def _planned_table() -> Table:
         own = (f"{c.name}: {c.type}" for c in table.columns if c.name not in {*SHARED, *plain})
         return f"STRUCT<{', '.join([*own, *more])}>"
 
+    counts = ", ".join(f"{name}: BIGINT" for name in COUNTED_INPUTS)
     columns = (
         Column("group_id", "STRING", "group"),
         Column("plan_id", "STRING", "its plan, null when there is none"),
@@ -44,6 +46,7 @@ def _planned_table() -> Table:
         Column("decided", nested(DECISIONS, "traceback: STRING"), "columns of its row of decisions"),
         Column("head", nested(PLANS), "columns of its row of plans; null when there is none"),
         Column("rows", f"ARRAY<{nested(PLAN_ASSIGNMENTS)}>", "the plan's partitions, or some of them"),
+        Column("counts", f"STRUCT<{counts}>", "what the gates count of the plan's rows"),
     )
     return Table("planned", "output of planning", ("group_id",), columns)
 
@@ -81,12 +84,86 @@ def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> p
         name: pa.array([row[name] for row in decisions], pa.string())
         for name in ("group_id", "plan_id", "mode")
     }
+    columns["counts"] = pa.nulls(len(decisions), schema.field("counts").type)
     if batch is None or not plans:
         columns["rows"] = pa.nulls(len(decisions), schema.field("rows").type)
         return pa.table(columns).select(schema.names)
     has_plan = np.array([group.plan is not None for group in groups])
     rows = _rows(batch, plans, schema.field("rows").type.value_type)
     return _cut(columns, has_plan, [plan.rows.group.num_partitions for _, plan in plans], rows)
+
+
+def with_counts(planned: pa.Table, lag: pa.Table, members: pa.Table) -> pa.Table:
+    """Add what the gates count of each plan, to its row that has the head.
+
+    Parameters
+    ----------
+    planned
+        Result of :func:`planned_table`.
+    lag, members
+        The rows that were planned.
+
+    Returns
+    -------
+    pyarrow.Table
+        The same rows, with ``counts``.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = planned["rows"].combine_chunks()
+    parent, partitions = pc.list_parent_indices(rows), pc.list_flatten(rows)
+    names = ("topic_id", "topic", "partition", "owner_after")
+    columns = {name: planned[name].take(parent) for name in ("plan_id", "group_id")}
+    columns |= {name: pa.chunked_array([pc.struct_field(partitions, name)]) for name in names}
+    counts = count_rows(pa.table(columns), lag, members)
+    is_head = pc.is_valid(planned["head"]).to_pylist()
+    values = [
+        counts.get(plan_id) if is_first else None
+        for plan_id, is_first in zip(planned["plan_id"].to_pylist(), is_head, strict=True)
+    ]
+    place = planned.schema.get_field_index("counts")
+    field = planned.schema.field("counts")
+    return planned.set_column(place, field, pa.array(values, field.type))
+
+
+def table_rows(planned: pa.Table, column: str, table: Table, shared: Mapping[str, object]) -> pa.Table:
+    """Return the rows of a table that are nested in a column of the output.
+
+    Parameters
+    ----------
+    planned
+        Rows of ``PLANNED``; ``rows`` is not needed.
+    column
+        ``decided`` or ``head``.
+    table
+        The contract: ``DECISIONS`` or ``PLANS``.
+    shared
+        Values of the columns of :data:`SHARED`.
+
+    Returns
+    -------
+    pyarrow.Table
+        Rows by the contract.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from evenlag.lake.arrow_schema import arrow_schema
+
+    chosen = planned.filter(pc.is_valid(planned[column])).combine_chunks()
+    nested = chosen[column].combine_chunks()
+    schema = arrow_schema(table)
+    fields = {field.name for field in nested.type}
+
+    def values(field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if field.name in fields:
+            return pc.struct_field(nested, field.name).cast(field.type)
+        if field.name in shared:
+            return pa.repeat(pa.scalar(shared[field.name], field.type), chosen.num_rows)
+        return chosen[field.name]
+
+    return pa.table([values(field) for field in schema], schema=schema)
 
 
 def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:
@@ -150,7 +227,7 @@ def _cut(
     if len(group) > len(size):
         once = pa.array(group, mask=piece > 0)
         cut = {
-            name: values.take(once if name in {"decided", "head"} else pa.array(group))
+            name: values.take(once if name in {"decided", "head", "counts"} else pa.array(group))
             for name, values in columns.items()
         }
     # A group without a plan has no list, which is not an empty list.

@@ -1,7 +1,8 @@
 """evenlag's code for executors, which have Spark, numpy, pyarrow, pandas and kafka-python, but no evenlag.
 
 A session on a cluster sends the code as a zip of this process's modules, so that driver and executors run the
-same code. Alternatively it sends the wheel in ``EVENLAG_WHEEL``, if that contains the same code.
+same code. Alternatively it sends the wheel in ``EVENLAG_WHEEL``, if that contains the same code. A server of
+:mod:`spark_jobs.connect_server` has the code installed: only its hash is compared.
 """
 
 from __future__ import annotations
@@ -48,6 +49,21 @@ def ship_code(context: SparkContext) -> None:
     wheel = os.environ.get(WHEEL_VARIABLE)
     archive = copy_wheel(Path(wheel), folder) if wheel else build_archive(folder)
     context.addPyFile(str(archive))
+
+
+def code_hash() -> str:
+    """Return the hash of the modules that this process runs, to compare with those of a server.
+
+    Returns
+    -------
+    str
+        SHA-256 in hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for name, data in _sources():
+        digest.update(f"{name}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def build_archive(folder: Path) -> Path:

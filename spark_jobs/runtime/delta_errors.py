@@ -20,6 +20,12 @@ _SYSTEM_CAUSES: Final = re.compile(
 _CONFLICT: Final = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 _CONFLICT_CLASS: Final = re.compile(r"\.(Concurrent\w+|MetadataChanged|ProtocolChanged)(Write)?Exception")
 _MAX_CAUSES: Final = 20
+_PYTHON_TRACE: Final = "Traceback (most recent call last):"
+# The form of a server's errors: "(class) message", then the stack trace with its causes.
+_TRACE: Final = "JVM stacktrace:"
+_CLASS_BEFORE_MESSAGE: Final = re.compile(r"^\([\w.$]+\) ")
+_TRACE_BEGIN: Final = re.compile(r"[\w.$]+")
+_CAUSED_BY: Final = re.compile(r"^Caused by: (?P<name>[\w.$]+)(?:: (?P<text>.*))?$", re.MULTILINE)
 # Other writers commit within about a second; repeated conflicts have another cause.
 _ATTEMPTS: Final = 5
 _FIRST_WAIT_S: Final = 0.2
@@ -52,7 +58,7 @@ def as_lake_error(message: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        names, texts = _causes(error)
+        names, texts = _remote_causes(error) if _is_remote(error) else _causes(error)
         told = f"{message}: {_cause(texts)}"
         if any(_CONFLICT_CLASS.search(name) for name in names) or _CONFLICT.search("\n".join(texts)):
             raise LakeConflictError(told) from error
@@ -102,8 +108,28 @@ def _causes(error: Any) -> tuple[list[str], list[str]]:
     return names, texts
 
 
+def _is_remote(error: BaseException) -> bool:
+    """Whether an error comes from a Spark Connect server: its stack trace is text, not Java objects."""
+    return type(error).__module__ == "pyspark.errors.exceptions.connect"
+
+
+def _remote_causes(error: Any) -> tuple[list[str], list[str]]:
+    """Return class names and messages of a server's error and its causes, outermost first."""
+    message, _, trace = str(error).partition(_TRACE)
+    names, texts = [type(error).__name__], [_CLASS_BEFORE_MESSAGE.sub("", message.strip())]
+    if first := _TRACE_BEGIN.match(trace.strip()):
+        names.append(first.group())
+    for found in _CAUSED_BY.finditer(trace):
+        names.append(found["name"])
+        texts.append(found["text"] or found["name"].rpartition(".")[2])
+    return names[:_MAX_CAUSES], texts[:_MAX_CAUSES]
+
+
 def _cause(texts: list[str]) -> str:
     for text in texts:
         if found := _SYSTEM_CAUSES.search(text):
             return found.group()
-    return texts[-1].strip().splitlines()[0] if texts[-1].strip() else texts[0].strip().splitlines()[0]
+    text = next(text.strip() for text in (texts[-1], texts[0], "unknown") if text.strip())
+    lines = text.splitlines()
+    # Of an error in a Python worker, the last line of its traceback tells the cause.
+    return lines[-1] if _PYTHON_TRACE in text else lines[0]

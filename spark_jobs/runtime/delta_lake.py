@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import LakeError
-from evenlag.lake.delta_log import check_log_is_there
+from evenlag.lake.delta_log import open_log
 from evenlag.lake.location import LakePaths
+from evenlag.lake.reader import log_types
 from evenlag.lake.schema_evolution import (
     PROTOCOL,
     check_types,
@@ -23,17 +24,22 @@ from evenlag.lake.schema_evolution import (
 )
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
-from evenlag.lake.tables import CLUSTER_AND_DAY, CONTROL_EVENTS, PLAN_EVENTS, SNAPSHOTS, Table
+from evenlag.lake.tables import CLUSTER_AND_DAY, Table
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.runtime.delta_errors import as_lake_error, retry_on_conflict
+from spark_jobs.runtime.sql_text import date_literal, identifier, text_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from datetime import date
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TXN_VERSION: Final = 1
+# Conditions of Spark's error for a folder without a Delta log.
+_NO_TABLE: Final = frozenset(
+    {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"}
+)
 
 TABLE_PROPERTIES: Final = {
     "delta.minReaderVersion": str(PROTOCOL[0]),
@@ -70,15 +76,7 @@ class Lake:
         LakeError
             When it has data but no log: a new log would hide the data.
         """
-        from delta.tables import DeltaTable
-
-        self._check()
-        if table.name not in self._existing:
-            if DeltaTable.isDeltaTable(self.spark, self.paths.table(table)):
-                self._existing.add(table.name)
-            else:
-                check_log_is_there(self.paths, table)
-        return table.name in self._existing
+        return table.name in self._existing or self._types(table) is not None
 
     def read(self, table: Table) -> DataFrame:
         """Read a table by its contract; a missing table is empty, a missing nullable column is null.
@@ -92,12 +90,11 @@ class Lake:
         """
         from pyspark.sql import functions as sf
 
-        if not self.exists(table):
+        present = self._types(table)
+        if present is None:
             return self.spark.createDataFrame([], table.ddl)
-        frame = self.spark.read.format("delta").load(self.paths.table(table))
-        present = dict(frame.dtypes)
         check_types(table, present)
-        return frame.select(
+        return self._load(table.name).select(
             *(
                 sf.col(column.name)
                 if column.name in present
@@ -121,10 +118,6 @@ class Lake:
             & (sf.col("day") == sf.lit(slot_day(snapshot_id)))
             & (sf.col("snapshot_id") == snapshot_id)
         )
-
-    def read_events(self) -> DataFrame:
-        """Read the events of plans from both tables that contain them."""
-        return self.read(PLAN_EVENTS).unionByName(self.read(CONTROL_EVENTS))
 
     def append(
         self,
@@ -166,22 +159,6 @@ class Lake:
             rows = rows.sortWithinPartitions(*sort_by)
         self.write(table, partial(self._append, table, rows, app_id))
 
-    def insert_missing(self, table: Table, frame: DataFrame, key: tuple[str, ...], app_id: str) -> None:
-        """Insert the rows whose ``key`` does not exist yet, atomically: one of two writers wins.
-
-        Parameters
-        ----------
-        table, frame
-            The contract, and the rows.
-        key
-            Columns that identify rows. Include the partition columns, so that the search stays small.
-        app_id
-            As in :meth:`append`, for the write that creates the table.
-        """
-        refuse_unknown(table, frame.columns)
-        rows = conform(frame, table).coalesce(1)
-        self.write(table, partial(self._insert_missing, table, rows, key, app_id))
-
     def replace_days(
         self,
         table: Table,
@@ -214,9 +191,8 @@ class Lake:
             return
         # One file per day: whole partitions are replaced, so there is nothing to compact.
         rows = conform(frame, table).repartition("day").sortWithinPartitions("day", *sort_by)
-        listed = ", ".join(f"DATE '{day.isoformat()}'" for day in sorted(days))
-        name = cluster.replace("\\", "\\\\").replace("'", "\\'")
-        condition = f"cluster = '{name}' AND day IN ({listed})"
+        listed = ", ".join(map(date_literal, sorted(days)))
+        condition = f"cluster = {text_literal(cluster)} AND day IN ({listed})"
         self.write(table, partial(self._replace, table, rows, condition))
 
     def write(self, table: Table, work: Callable[[], object]) -> None:
@@ -242,86 +218,77 @@ class Lake:
         """
         if table.writer != "spark":
             raise LakeError(f"table {table.name} is not written by Spark")
-        self._check()
 
         def attempt() -> None:
             self._evolve(table)
             work()
 
-        if table.name not in self._existing:
-            # Before the lock is acquired: its holder counts as the writer of a missing log.
-            check_log_is_there(self.paths, table)
+        # Before the lock is acquired: its holder counts as the writer of a missing log.
+        self.exists(table)
         with self.paths.lock(table):
             retry_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
 
     def sql_name(self, table: Table) -> str:
         """Return the table's name in Spark SQL."""
-        path = self.paths.table(table).replace("`", "``")
-        return f"delta.`{path}`"
+        return f"delta.{identifier(self.paths.table(table))}"
 
-    def find_snapshot(self, cluster: str, slot_ms: int) -> str | None:
-        """Return the id of the finished snapshot of a slot; None if there is none.
+    def _types(self, table: Table) -> Mapping[str, str] | None:
+        """Return the types of a table's columns, from its log; None if it does not exist yet."""
+        found: Mapping[str, str] | None
+        if self.paths.is_local:
+            # Some milliseconds; a query by Spark takes ten times as long.
+            delta = open_log(self.paths, table)
+            found = None if delta is None else log_types(delta)
+        else:
+            # With the credentials and the file systems of Hadoop.
+            found = self._types_by_spark(table)
+        if found is not None:
+            self._existing.add(table.name)
+        return found
 
-        Parameters
-        ----------
-        cluster, slot_ms
-            The cluster's name, and the slot in milliseconds since the epoch.
-        """
-        from pyspark.sql import functions as sf
-
-        rows = (
-            self.read(SNAPSHOTS)
-            .where((sf.col("cluster") == cluster) & (sf.col("slot") == timestamp_of_ms(slot_ms)))
-            .select("snapshot_id")
-            .take(1)
-        )
-        return str(rows[0].snapshot_id) if rows else None
-
-    def _check(self) -> None:
-        """Refuse a lake that a development version wrote; checked once per instance."""
+    def _types_by_spark(self, table: Table) -> Mapping[str, str] | None:
         if not self._is_checked:
             refuse_old_lake(self.paths.root, self._find_columns)
             self._is_checked = True
+        frame = self._open(table.name)
+        return None if frame is None else dict(frame.dtypes)
 
     def _find_columns(self, name: str) -> list[str] | None:
-        from delta.tables import DeltaTable
-
-        if not self.paths.may_have_log(name):
-            return None
-        folder = self.paths.folder(name)
         # A table that is damaged is reported when it is opened for its rows.
-        with suppress(LakeError), as_lake_error(folder):
-            if DeltaTable.isDeltaTable(self.spark, folder):
-                return self.spark.read.format("delta").load(folder).columns
+        with suppress(LakeError), as_lake_error(self.paths.folder(name)):
+            frame = self._open(name)
+            return None if frame is None else frame.columns
         return None
+
+    def _open(self, name: str) -> DataFrame | None:
+        """Return a table with the columns that it has; None if it does not exist yet."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            frame = self._load(name)
+            # A server analyses the query only when it is asked.
+            _ = frame.schema
+        except AnalysisException as error:
+            if error.getCondition() in _NO_TABLE:
+                return None
+            raise
+        return frame
+
+    def _load(self, name: str) -> DataFrame:
+        return self.spark.read.format("delta").load(self.paths.folder(name))
 
     def _evolve(self, table: Table) -> None:
         """Add nullable columns of the contract that a table lacks; checked once per table and lake."""
-        if table.name in self._checked or not self.exists(table):
+        if table.name in self._checked:
             return
-        actual = dict(self.spark.read.format("delta").load(self.paths.table(table)).dtypes)
+        actual = self._types(table)
+        if actual is None:
+            return
         added = missing_columns(table, actual)
         if added:
-            columns = ", ".join(f"`{column.name}` {column.type}" for column in added)
-            self.spark.sql(f"ALTER TABLE {self.sql_name(table)} ADD COLUMNS ({columns})")
+            columns = ", ".join(f"{identifier(column.name)} {column.type}" for column in added)
+            self.spark.sql(f"ALTER TABLE {self.sql_name(table)} ADD COLUMNS ({columns})").collect()
         self._checked.add(table.name)
-
-    def _insert_missing(self, table: Table, rows: DataFrame, key: tuple[str, ...], app_id: str) -> None:
-        from delta.tables import DeltaTable
-
-        if not self.exists(table):
-            self._append(table, rows, app_id)
-            return
-        match = " AND ".join(f"old.{name} <=> new.{name}" for name in key)
-        # By name: the table may have columns of a later version, which stay null.
-        values: dict[str, str | Column] = {f"`{name}`": f"new.`{name}`" for name in table.column_names}
-        (
-            DeltaTable.forPath(self.spark, self.paths.table(table))
-            .alias("old")
-            .merge(rows.alias("new"), match)
-            .whenNotMatchedInsert(values=values)
-            .execute()
-        )
 
     def _replace(self, table: Table, rows: DataFrame, condition: str) -> None:
         writer = rows.write.format("delta").mode("overwrite").partitionBy(*CLUSTER_AND_DAY)
@@ -338,10 +305,3 @@ class Lake:
         if not self.exists(table):
             writer = writer.options(**TABLE_PROPERTIES)
         writer.save(self.paths.table(table))
-
-
-def timestamp_of_ms(epoch_ms: int) -> Column:
-    """Return a time in milliseconds since the epoch as a column."""
-    from pyspark.sql import functions as sf
-
-    return sf.timestamp_millis(sf.lit(epoch_ms))

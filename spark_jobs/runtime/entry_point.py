@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evenlag.errors import JobError
@@ -19,11 +19,13 @@ from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
 from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel
-from spark_jobs.runtime.quiet_session import quiet_log, quiet_session
-from spark_jobs.runtime.session import build_session, end_session
+from spark_jobs.runtime.job_identity import identify_job
+from spark_jobs.runtime.quiet_session import has_quiet_log, quiet_log, quiet_session
+from spark_jobs.runtime.session import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -53,6 +55,22 @@ class JobWork:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedWork:
+    """The work of a job that runs until it is stopped, and opens a session whenever it needs one.
+
+    Attributes
+    ----------
+    app_name
+        Name of the Spark application.
+    run
+        Called with a function that opens a session for a ``with`` block, and with the channel of the events.
+    """
+
+    app_name: str
+    run: Callable[[Callable[[], AbstractContextManager[SparkSession]], EventChannel], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job.
 
@@ -75,7 +93,7 @@ class Job:
     module: str
     description: str | None
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    prepare: Callable[[argparse.Namespace], JobWork]
+    prepare: Callable[[argparse.Namespace], JobWork | RepeatedWork]
     step: Callable[[argparse.Namespace], str]
     is_quiet: bool = False
 
@@ -144,10 +162,11 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
     try:
         set_up_logging(is_command=events.is_open)
         work = job.prepare(arguments)
-        spark_log = quiet_log(work.app_name) if arguments.quiet else None
+        spark_log = quiet_log(work.app_name) if arguments.quiet and has_quiet_log() else None
         events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
-        with _session(work, is_quiet=arguments.quiet) as spark:
-            result = work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+        open_for_job = quiet_session if arguments.quiet else open_session
+        identity = identify_job(job.module, vars(arguments))
+        result = _work(work, events, partial(open_for_job, job_identity=identity))
     except JobError as error:
         message = redact(str(error))
         if isinstance(error, IncompleteJobError):
@@ -167,23 +186,23 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
     return 0
 
 
+def _work(
+    work: JobWork | RepeatedWork,
+    events: EventChannel,
+    open_for_job: Callable[..., AbstractContextManager[SparkSession]],
+) -> Mapping[str, Any]:
+    if isinstance(work, RepeatedWork):
+        # Not the repeat of a task: two of them must not end each other's sessions in turn.
+        return work.run(partial(open_for_job, work.app_name, job_identity=None), events)
+    with open_for_job(work.app_name, is_large=work.is_large) as spark:
+        return work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+
+
 def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -> None:
     if events.is_open:
         events.send(JobResult(result))
     else:
         _LOG.info("%s: %s", step, json.dumps(result, default=str))
-
-
-@contextmanager
-def _session(work: JobWork, *, is_quiet: bool) -> Iterator[SparkSession]:
-    """Provide a session that ends, with its JVM, even when the job fails."""
-    if is_quiet:
-        with quiet_session(work.app_name, is_large=work.is_large) as spark:
-            yield spark
-        return
-    spark = build_session(work.app_name, is_large=work.is_large)
-    with end_session(spark):
-        yield spark
 
 
 def moment_argument(text: str) -> datetime:

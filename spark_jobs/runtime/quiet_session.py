@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import JobError
-from spark_jobs.runtime.session import build_session, end_session, is_under_spark_submit
+from spark_jobs.runtime.classic_session import build_session, end_session, is_under_spark_submit
+from spark_jobs.runtime.session import open_session, remote_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +25,18 @@ _NO_FILE_NAME: Final = re.compile(r"[^\w.-]+")
 
 
 @contextmanager
-def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSession]:
+def quiet_session(
+    app_name: str, *, is_large: bool = False, job_identity: str | None = None
+) -> Iterator[SparkSession]:
     """Open a session whose JVM writes its output to a file; the file is removed unless the job fails.
 
-    Under ``spark-submit`` the JVM runs already and keeps its output.
+    Under ``spark-submit`` the JVM runs already and keeps its output. A session on a Spark Connect server has
+    no JVM here.
 
     Parameters
     ----------
-    app_name, is_large
-        As for :func:`spark_jobs.runtime.session.build_session`.
+    app_name, is_large, job_identity
+        As for :func:`spark_jobs.runtime.session.open_session`.
 
     Yields
     ------
@@ -44,9 +48,8 @@ def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSes
     JobError
         When Spark does not start; the message names the file.
     """
-    if is_under_spark_submit():
-        spark = build_session(app_name, is_large=is_large)
-        with end_session(spark):
+    if not has_quiet_log():
+        with open_session(app_name, is_large=is_large, job_identity=job_identity) as spark:
             yield spark
         return
     log = quiet_log(app_name)
@@ -66,6 +69,11 @@ def quiet_session(app_name: str, *, is_large: bool = False) -> Iterator[SparkSes
         _LOG.warning("Spark's own output is in %s", log)
         raise
     log.unlink(missing_ok=True)
+
+
+def has_quiet_log() -> bool:
+    """Whether a :func:`quiet_session` of this process has a JVM whose output goes to a file."""
+    return remote_url() is None and not is_under_spark_submit()
 
 
 def quiet_log(app_name: str) -> Path:

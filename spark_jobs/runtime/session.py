@@ -1,81 +1,195 @@
-"""The only place where a Spark session is built.
+"""A Spark session of either kind, and what steps need to know of it.
 
-Under ``spark-submit`` the JVM runs already: the submitter sets master, jars and driver memory, and only the
-other settings are set here. In a plain Python process the session is an embedded ``local[*]``, or uses the
-master in ``EVENLAG_SPARK_MASTER``. On a cluster, the session sends evenlag's code to the executors.
+A job runs on the Spark Connect server in ``EVENLAG_SPARK_REMOTE``, else on a classic session. Steps use the
+DataFrame API and SQL only, which both kinds have.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from evenlag.errors import JobError
-from evenlag.spark_installation import delta_jars
-from spark_jobs.runtime.code_archive import ship_code
+from evenlag.spark_connect import REMOTE_VARIABLE
+from spark_jobs.runtime.classic_session import build_session, default_parallelism, end_session
+from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, SERVER_PARALLELISM_KEY, is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
-MASTER_VARIABLE: Final = "EVENLAG_SPARK_MASTER"
-# Spark's variable: path of the Python interpreter on the executors' machines (default: python3).
-EXECUTOR_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
+OpenSession: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
 
-# Settings of every session. They are static: set before the session is created.
-SESSION_CONF: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
-}
 
-# Settings of a driver that this process starts.
-_QUIET_CONF: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-
-# With one compiler tier the code cache has 48 MB by default: a session of many cycles fills it, and later
-# code runs uncompiled.
-_QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-
-# The same on a local master: no other machine connects to it, and it runs for seconds.
-EMBEDDED_CONF: Final = _QUIET_CONF | {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": _QUICK_START,
-}
-
-# On a local master a cycle's tables are small, and most of the cost is Spark's overhead: compiling code for
-# each query, a job for each shuffle, 50 tasks to replay a Delta log. Measured in docs/adr/0007.
-LOCAL_CONF: Final = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.databricks.delta.snapshotPartitions": "2",
-}
-
-# The same for a job with many rows: compiling is worth its cost, and so are more partitions than cores, so
-# that a core that has finished one takes another. No table is broadcast because it is small on disk: the
-# driver collects broadcast tables, and its memory must not grow with the rows.
-LARGE_LOCAL_CONF: Final = {
-    "spark.sql.shuffle.partitions": "16",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.databricks.delta.snapshotPartitions": "2",
-}
 # Minimum number of rows for which compiling is worth its cost: below, starting a query costs more than its
 # rows. 100,000 rows of plans take as long to write uncompiled as a million compiled.
 _LARGE_ROWS: Final = 50_000
+# More partitions than a server has task slots, so that Spark's own default shows.
+_PROBE_ROWS: Final = 100_000
+
+_NUM_TASK_SLOTS: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
 
 
-# A JVM takes less than a second to shut down.
-_JVM_END_TIMEOUT_S: Final = 10
+@contextmanager
+def open_session(
+    app_name: str, *, is_large: bool = False, job_identity: str | None = None
+) -> Iterator[SparkSession]:
+    """Open a session: on the server in ``EVENLAG_SPARK_REMOTE`` if it is set, else a classic one.
+
+    Parameters
+    ----------
+    app_name
+        Name of the Spark application.
+    is_large
+        Whether the job processes millions of rows; used on a local master only.
+    job_identity
+        The same text for a job and its repeat: on a server, a repeat first ends what is left of the earlier
+        attempt. None: no other attempt exists.
+
+    Yields
+    ------
+    SparkSession
+        The session; it ends with the block.
+
+    Raises
+    ------
+    JobError
+        When the session cannot be opened.
+    """
+    if remote := remote_url():
+        from spark_jobs.runtime.connect_session import connect
+
+        with connect(remote, is_large=is_large, job_identity=job_identity) as spark:
+            yield spark
+        return
+    spark = build_session(app_name, is_large=is_large)
+    with end_session(spark):
+        yield spark
+
+
+class WarmSession:
+    """A session that is kept over the cycles, and replaced when it is lost.
+
+    Parameters
+    ----------
+    open_session
+        Opens a session for a ``with`` block.
+    """
+
+    def __init__(self, open_session: OpenSession) -> None:
+        self._open_session = open_session
+        self._opened: AbstractContextManager[SparkSession] | None = None
+        self._spark: SparkSession | None = None
+
+    def get(self) -> SparkSession:
+        """Return the session; open one if there is none.
+
+        Returns
+        -------
+        SparkSession
+            The session.
+        """
+        if self._spark is None:
+            opened = self._open_session()
+            self._spark, self._opened = opened.__enter__(), opened
+        return self._spark
+
+    def drop_if_lost(self, error: Exception) -> Exception | None:
+        """Close the session if it does not answer any more; the next :meth:`get` then opens another.
+
+        Parameters
+        ----------
+        error
+            The error after which it is asked.
+
+        Returns
+        -------
+        Exception or None
+            The error as the session explains it, for example that its server is gone; None when the session
+            answers, or there is none.
+        """
+        if self._spark is None:
+            return None
+        try:
+            self._spark.range(1).collect()
+        except Exception:  # noqa: BLE001  # whatever the client raises without its server
+            try:
+                self.close(error)
+            except JobError as explained:
+                return explained
+            except Exception:  # noqa: BLE001  # a session that is gone may fail to close
+                return error
+            return error
+        return None
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close the session, if there is one.
+
+        Parameters
+        ----------
+        error
+            The error that ends it; None at a normal end.
+        """
+        opened, self._opened, self._spark = self._opened, None, None
+        if opened is not None:
+            opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+
+def remote_url() -> str | None:
+    """Return the address of the Spark Connect server of this process; None for a classic session."""
+    return os.environ.get(REMOTE_VARIABLE) or None
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session runs on a Spark Connect server.
+
+    Parameters
+    ----------
+    spark
+        The session.
+
+    Returns
+    -------
+    bool
+        False for a classic session.
+    """
+    # By name: importing the class would import gRPC into classic sessions.
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def num_task_slots(spark: SparkSession) -> int:
+    """Return how many tasks a session runs at the same time; determined once per session.
+
+    Parameters
+    ----------
+    spark
+        The session.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
+    known = _NUM_TASK_SLOTS.get(spark)
+    if known is None:
+        known = max(1, _num_server_slots(spark) if is_connect(spark) else default_parallelism(spark))
+        _NUM_TASK_SLOTS[spark] = known
+    return known
+
+
+def _num_server_slots(spark: SparkSession) -> int:
+    from pyspark.sql import functions as sf
+
+    # A server of ours has it as a setting. Of another one, the partitions of a range show it.
+    told = spark.conf.get(SERVER_PARALLELISM_KEY, None)
+    if told is not None and told.isdecimal():
+        return int(told)
+    partitions = spark.range(_PROBE_ROWS).select(sf.spark_partition_id().alias("partition")).distinct()
+    return partitions.count()
 
 
 def is_large_snapshot(num_rows: int) -> bool:
@@ -112,11 +226,27 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
     None
         The settings apply during the block.
     """
-    if not is_large_snapshot(num_rows) or not is_local(str(spark.sparkContext.master)):
+    if not is_large_snapshot(num_rows) or not runs_locally(spark):
         yield
         return
     with temporary_conf(spark, LARGE_LOCAL_CONF):
         yield
+
+
+def runs_locally(spark: SparkSession) -> bool:
+    """Whether a session's master runs its tasks in the driver's JVM.
+
+    Parameters
+    ----------
+    spark
+        The session, of either kind.
+
+    Returns
+    -------
+    bool
+        True for ``local`` and ``local[…]``.
+    """
+    return is_local(str(spark.conf.get("spark.master", "")))
 
 
 @contextmanager
@@ -146,143 +276,3 @@ def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[Non
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, old)
-
-
-def build_session(
-    app_name: str, *, conf: dict[str, str] | None = None, is_large: bool = False
-) -> SparkSession:
-    """Build the Spark session, or return the running one.
-
-    Parameters
-    ----------
-    app_name
-        Name of the application in Spark's UI.
-    conf
-        Further settings; they override the others.
-    is_large
-        Whether the job processes millions of rows; used on a local master only.
-
-    Returns
-    -------
-    SparkSession
-        The session.
-
-    Raises
-    ------
-    JobError
-        When PySpark is not installed, no Java is found, or evenlag's code cannot be sent to a cluster.
-    """
-    try:
-        from pyspark.errors import PySparkRuntimeError
-        from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        raise JobError("this needs Spark: pip install 'evenlag[spark]'") from error
-
-    settings = dict(SESSION_CONF)
-    if not is_under_spark_submit():
-        master = os.environ.get(MASTER_VARIABLE, "local[*]")
-        settings |= EMBEDDED_CONF if is_local(master) else _QUIET_CONF
-        settings["spark.master"] = master
-        if jars := delta_jars():
-            settings["spark.jars"] = ",".join(jars)
-    settings |= conf or {}
-    builder = SparkSession.builder.appName(app_name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    try:
-        session = builder.getOrCreate()
-    except PySparkRuntimeError as error:
-        raise JobError(f"Spark did not start ({error}): is Java 17 or newer on the PATH?") from error
-    context = session.sparkContext
-    if not is_local(str(context.master)):
-        ship_code(context)
-        return session
-    if EXECUTOR_PYTHON_VARIABLE not in os.environ:
-        # Python workers use this interpreter too, not the first python3 on the PATH.
-        context.pythonExec = sys.executable
-    for key, value in (LARGE_LOCAL_CONF if is_large else LOCAL_CONF).items():
-        if key not in (conf or {}):
-            session.conf.set(key, value)
-    return session
-
-
-@contextmanager
-def end_session(spark: SparkSession) -> Iterator[None]:
-    """End a session after a block, and its JVM if this process started it.
-
-    PySpark leaves it to the JVM to detect the end of this process. A caller that waits for this process
-    relies on the end of the JVM too, with its temporary files.
-
-    Parameters
-    ----------
-    spark
-        The session.
-
-    Yields
-    ------
-    None
-        The session ends with the block.
-    """
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # no public API has the JVM's process
-    try:
-        yield
-    except KeyboardInterrupt:
-        # The interrupt may have truncated a response of the JVM: the connection is not usable.
-        if gateway.proc is not None:
-            gateway.proc.terminate()
-            _wait_for_jvm(gateway.proc)
-        raise
-    except BaseException:
-        _stop(spark, gateway)
-        raise
-    else:
-        _stop(spark, gateway)
-
-
-def _stop(spark: SparkSession, gateway: Any) -> None:
-    from pyspark import SparkContext
-
-    spark.stop()
-    if gateway.proc is None:
-        return
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    _wait_for_jvm(gateway.proc)
-    # A later session of this process starts its own JVM.
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark offers no call for it
-
-
-def _wait_for_jvm(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_JVM_END_TIMEOUT_S)
-        return
-    process.kill()
-    process.wait()
-
-
-def is_local(master: str) -> bool:
-    """Whether a master runs threads in the driver's JVM, without other executors.
-
-    Parameters
-    ----------
-    master
-        A Spark master URL.
-
-    Returns
-    -------
-    bool
-        True for ``local`` and ``local[…]``.
-    """
-    return master == "local" or master.startswith("local[")
-
-
-def is_under_spark_submit() -> bool:
-    """Whether ``spark-submit`` has started this process and its JVM.
-
-    Returns
-    -------
-    bool
-        True when the process has the port of a JVM from ``spark-submit``.
-    """
-    # spark-submit passes the port of its JVM to its Python process.
-    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,14 +1,14 @@
-"""Write one snapshot of a cluster into the bronze tables; it is visible only when it is complete.
+"""Write one snapshot of a cluster, with its lag; it is visible only when it is complete.
 
-The rows of ``offsets``, ``commits`` and ``members`` are written under a new snapshot id, then the marker in
-``snapshots``. Of two attempts at one slot the first marker wins, and the other attempt's rows are never read.
-A repeat of a slot that has a marker reads nothing.
+The rows of ``offsets``, ``commits``, ``members`` and ``lag`` are written under a new snapshot id, then the
+marker in ``snapshots``. The marker's transaction id is the slot's: of two attempts at one slot the first
+marker wins, and the other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +16,29 @@ from evenlag.errors import ClusterMismatchError
 from evenlag.kafka.arrow_rows import problem_rows, with_head
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, kafka_client_settings, request_limits
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.writer import append_once
 from evenlag.policy.pseudonymize import Pseudonymizer
 from evenlag.publishing.hint_topic import read_max_bytes
 from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.progress import no_progress
+from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.distributed_read import read_distributed
 from spark_jobs.steps.read_tasks import ReadTaskSpec
+from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, find_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
-    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
+    from spark_jobs.runtime.progress import ReportProgress
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +49,7 @@ class Collected:
 
     Attributes
     ----------
-    snapshot_id
+    rows
         The slot's finished snapshot, whichever run wrote it.
     is_new
         False when the slot already had a snapshot.
@@ -51,7 +57,7 @@ class Collected:
         Counts; 0 when nothing was read.
     """
 
-    snapshot_id: str
+    rows: SnapshotRows
     is_new: bool
     num_groups: int = 0
     num_partitions: int = 0
@@ -63,9 +69,15 @@ class Collected:
         Returns
         -------
         dict
-            The attributes.
+            The snapshot's id and the attributes.
         """
-        return asdict(self)
+        return {
+            "snapshot_id": self.rows.snapshot_id,
+            "is_new": self.is_new,
+            "num_groups": self.num_groups,
+            "num_partitions": self.num_partitions,
+            "num_problems": self.num_problems,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +91,12 @@ class _Seen:
 
 def collect_snapshot(
     lake: Lake,
+    policy: Policy,
     name: str,
-    cluster: ClusterSettings,
     slot: datetime,
     *,
     run_id: str,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: ReportProgress | None = None,
 ) -> Collected:
     """Write a snapshot of a cluster for a slot; do nothing when the slot already has one.
 
@@ -92,8 +104,10 @@ def collect_snapshot(
     ----------
     lake
         Where to write.
-    name, cluster
-        The cluster's name in the policy, and its settings.
+    policy
+        The policy: the cluster's settings, and what lag depends on.
+    name
+        The cluster's name in the policy.
     slot
         The slot that the snapshot is for.
     run_id
@@ -115,28 +129,29 @@ def collect_snapshot(
     LakeError
         When a table cannot be written.
     """
-    slot = floor_to_ms(slot)
-    if found := lake.find_snapshot(name, slot_ms(slot)):
-        _LOG.info("slot %s of %s already has the snapshot %s", slot.isoformat(), name, found)
-        return Collected(found, is_new=False)
+    slot, cluster = floor_to_ms(slot), policy.clusters[name]
+    reader = LakeReader(lake.paths.root)
+    if found := find_marker(reader, name, slot):
+        _LOG.info("slot %s of %s already has the snapshot %s", slot.isoformat(), name, found["snapshot_id"])
+        return Collected(SnapshotRows(lake, reader, found), is_new=False)
     # Before any request: without the pseudonymization key nothing may be written.
     pseudonymizer = Pseudonymizer.of(cluster.privacy)
     ignored, limits = frozenset({cluster.hint_topic}), request_limits(cluster)
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
     with admin_client(cluster) as client:
-        reader = ClusterReader(
+        cluster_reader = ClusterReader(
             client,
             ignored_topics=ignored,
             limits=limits,
-            known_groups=partial(_known_groups, lake, name),
+            known_groups=partial(_known_groups, reader, name),
             pseudonymizer=pseudonymizer,
         )
-        inventory = reader.take_inventory()
+        inventory = cluster_reader.take_inventory()
         is_spread = inventory.expected_rows >= cluster.snapshot.spread_from_rows
-        reading = None if is_spread else reader.read(inventory=inventory, progress=progress)
+        reading = None if is_spread else cluster_reader.read(inventory=inventory, progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
-    _check_cluster_id(lake, name, inventory.kafka_cluster_id)
+    _check_cluster_id(reader, name, inventory.kafka_cluster_id)
     if reading is None:
         spread = read_distributed(
             lake,
@@ -147,74 +162,90 @@ def collect_snapshot(
         )
         seen = _Seen(spread.read_times, spread.num_unread_partitions, spread.problems)
     else:
-        _write_reading(lake, head, reading)
         seen = _Seen(reading.read_times, reading.num_unread_partitions, reading.problems)
-    _write_marker(lake, head, slot, run_id, inventory, seen, max_bytes)
-    winner = lake.find_snapshot(name, slot_ms(slot)) or snapshot_id
+    attempt = SnapshotRows(lake, reader, _marker(head, slot, run_id, inventory, seen, max_bytes))
+    report = progress or no_progress
+    report("observe: computing lag", 0, 1)
+    if reading is None:
+        compute_lag(attempt, policy)
+    else:
+        _write_rows(attempt, reading, policy)
+    report("observe: computing lag", 1, 1)
+    append_once(lake.paths.root, SNAPSHOTS, [attempt.marker], f"observe/{name}/{slot_ms(slot)}")
+    # The marker of the first attempt, whichever that was.
+    marker = find_marker(reader, name, slot) or attempt.marker
+    is_new = marker["snapshot_id"] == snapshot_id
     return Collected(
-        winner,
-        is_new=winner == snapshot_id,
+        attempt if is_new else SnapshotRows(lake, reader, marker),
+        is_new=is_new,
         num_groups=len(inventory.listed),
         num_partitions=len(inventory.partitions),
         num_problems=sum(problem.count for problem in seen.problems),
     )
 
 
-def _check_cluster_id(lake: Lake, name: str, kafka_cluster_id: str) -> None:
+def _check_cluster_id(reader: LakeReader, name: str, kafka_cluster_id: str) -> None:
     """Refuse to mix the histories of two clusters under one name."""
-    from pyspark.sql import functions as sf
-
-    rows = (
-        lake.read(SNAPSHOTS)
-        .where((sf.col("cluster") == name) & (sf.col("kafka_cluster_id") != kafka_cluster_id))
-        .select("kafka_cluster_id")
-        .take(1)
+    others = reader.read(
+        SNAPSHOTS,
+        columns=["kafka_cluster_id"],
+        filters=[("cluster", "=", name), ("kafka_cluster_id", "!=", kafka_cluster_id)],
     )
-    if rows:
+    if others.num_rows:
         raise ClusterMismatchError(
             f"the brokers of {name!r} report the cluster id {kafka_cluster_id}, but the lake has "
-            f"{rows[0].kafka_cluster_id} under this name: correct bootstrap_servers, or use a new name"
+            f"{others['kafka_cluster_id'][0]} under this name: correct bootstrap_servers, or use a new name"
         )
 
 
-def _known_groups(lake: Lake, name: str) -> list[str]:
+def _known_groups(reader: LakeReader, name: str) -> list[str]:
     """The groups of the newest snapshot."""
-    from pyspark.sql import functions as sf
-
-    markers = lake.read(SNAPSHOTS).where(sf.col("cluster") == name)
-    newest = markers.orderBy(sf.col("slot").desc()).select("snapshot_id").take(1)
-    if not newest:
+    newest = reader.latest_snapshot(name)
+    if newest is None:
         return []
-    members = lake.read_snapshot(MEMBERS, name, newest[0].snapshot_id)
-    return [row.group_id for row in members.select("group_id").distinct().collect()]
-
-
-def _write_reading(lake: Lake, head: Mapping[str, Any], reading: ClusterSnapshot) -> None:
-    parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
-    # The snapshot id belongs to this attempt, so these writes are never repeated.
-    run_in_parallel(
-        *(
-            partial(
-                lake.append, table, lake.spark.createDataFrame(with_head(rows, table, head), table.ddl), None
-            )
-            for table, rows in parts
-        )
+    filters: list[Filter] = [
+        ("cluster", "=", name),
+        ("day", "=", newest["day"]),
+        ("snapshot_id", "=", newest["snapshot_id"]),
+    ]
+    group_ids: list[str] = (
+        reader.read(MEMBERS, columns=["group_id"], filters=filters)["group_id"].unique().to_pylist()
     )
+    return group_ids
 
 
-def _write_marker(
-    lake: Lake,
+def _write_rows(attempt: SnapshotRows, reading: ClusterSnapshot, policy: Policy) -> None:
+    """Write the rows of an attempt that the driver has read, and its lag.
+
+    The snapshot id belongs to this attempt, so these writes are never repeated and need no transaction id.
+    """
+    lake = attempt.lake
+    appends = []
+    parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
+    for table, found in parts:
+        rows = with_head(found, table, attempt.marker)
+        if rows.num_rows <= MAX_DRIVER_ROWS:
+            attempt.keep(table, rows)
+        appends.append(partial(lake.append, table, lake.spark.createDataFrame(rows, table.ddl), None))
+    if attempt.is_kept(*(table for table, _ in parts)):
+        # Lag is computed from the rows in memory.
+        run_in_parallel(partial(compute_lag, attempt, policy), *appends)
+    else:
+        run_in_parallel(*appends)
+        compute_lag(attempt, policy)
+
+
+def _marker(
     head: Mapping[str, Any],
     slot: datetime,
     run_id: str,
     inventory: ClusterInventory,
     seen: _Seen,
     hint_topic_max_bytes: int | None,
-) -> None:
-    import pyarrow as pa
-
+) -> dict[str, Any]:
+    """Return the attempt's row of ``snapshots``."""
     num_partitions = len(inventory.partitions)
-    marker = {
+    return {
         **head,
         "slot": slot,
         "kafka_cluster_id": inventory.kafka_cluster_id,
@@ -228,7 +259,3 @@ def _write_marker(
         "problems": problem_rows(seen.problems),
         "hint_topic_max_bytes": hint_topic_max_bytes,
     }
-    row = pa.Table.from_pylist([marker], schema=arrow_schema(SNAPSHOTS))
-    app_id = f"observe/{head['cluster']}/{head['snapshot_id']}"
-    frame = lake.spark.createDataFrame(row, SNAPSHOTS.ddl)
-    lake.insert_missing(SNAPSHOTS, frame, ("cluster", "day", "slot"), app_id)

@@ -1,123 +1,186 @@
-"""Compute the lag of a finished snapshot into the table ``lag``. Idempotent: a repeat writes no row twice."""
+"""Compute the lag of an attempt at a snapshot into the table ``lag``, before the snapshot's marker."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
+from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, to_contract
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.settings import Policy
-    from spark_jobs.runtime.delta_lake import Lake
 
-_ROWS_PER_FILE = 1_000_000
+_ROWS_PER_FILE: Final = 1_000_000
+# Columns that the history needs, of few rows; Spark reads many rows from the table.
+_HISTORY_COLUMNS: Final = {
+    OFFSETS.name: ("topic_id", "topic", "partition", "high_watermark", "end_read_at", "error"),
+    COMMITS.name: (
+        "group_id",
+        "topic_id",
+        "topic",
+        "partition",
+        "committed_offset",
+        "read_at",
+        "error",
+    ),
+}
 
 
-def compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str) -> None:
+def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     """Compute and write the lag of a snapshot.
+
+    The lag of a small snapshot is kept in memory for the following steps. The snapshot id belongs to one
+    attempt, so the write is never repeated and needs no transaction id.
 
     Parameters
     ----------
-    lake
-        The tables.
+    rows
+        The attempt: its rows are in memory, or written already.
     policy
         The groups' reset policies and isolation levels, and the windows.
-    cluster, snapshot_id
-        The finished snapshot.
 
     Raises
     ------
     LakeError
         When the table cannot be written.
     """
-    with CachedFrames() as cached:
-        _compute_lag(lake, policy, cluster, snapshot_id, cached)
-
-
-def _compute_lag(lake: Lake, policy: Policy, cluster: str, snapshot_id: str, cached: CachedFrames) -> None:
-    from pyspark import StorageLevel
-    from pyspark.sql import functions as sf
-
-    settings = policy.clusters[cluster]
-    marker = cached.cache(lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id))
-    members = cached.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id))
-    counts = ("num_groups", "num_partitions")
-    seen = marker.select(*counts, sf.unix_micros("end_read_at").alias("end_read_at_us")).take(1)[0]
-    history = _earlier_snapshots(lake, cluster, seen.end_read_at_us, settings.history_window_s)
-    # Upper bound: every group consumes every partition. Where that may be large, count the commits.
-    most_rows = seen.num_groups * seen.num_partitions
-    offsets = lake.read_snapshot(OFFSETS, cluster, snapshot_id)
-    commits = lake.read_snapshot(COMMITS, cluster, snapshot_id)
-    if is_large_snapshot(most_rows):
-        num_rows = commits.count()
-    else:
-        num_rows = most_rows
-        # Few rows that are used several times: each query of a Delta table costs more than the rows.
-        offsets, commits = cached.cache(offsets), cached.cache(commits)
+    lake, marker = rows.lake, rows.marker
+    settings = policy.clusters[rows.cluster]
+    history = _earlier_snapshots(rows, settings.history_window_s)
+    members = rows.frame(MEMBERS)
     lag = build_lag(
-        offsets=offsets,
-        commits=commits,
+        offsets=rows.frame(OFFSETS),
+        commits=rows.frame(COMMITS),
         members=members,
-        snapshot=marker,
-        group_settings=_group_settings(lake, policy, cluster, members),
-        offset_history=build_offset_history(_rows_of(lake, OFFSETS, cluster, history)),
-        commit_history=build_commit_history(_rows_of(lake, COMMITS, cluster, history)),
+        marker=marker,
+        group_settings=_group_settings(rows, policy),
+        offset_history=build_offset_history(_history(rows, OFFSETS, history)),
+        commit_history=build_commit_history(_history(rows, COMMITS, history)),
         rate_window_s=settings.rate_window_s,
     )
-    is_counted = most_rows > _ROWS_PER_FILE
-    if is_counted:
-        # Computed before the write, to count the rows; on disk, because a local master uses the driver's
-        # memory.
-        lag = cached.cache(lag, StorageLevel.DISK_ONLY)
-    with sized_session(lake.spark, num_rows):
-        files = -(-lag.count() // _ROWS_PER_FILE) or 1 if is_counted else 1
-        lake.append(LAG, lag, f"lag/{cluster}/{snapshot_id}", files=files, sort_by=("group_id",))
+    if rows.is_kept(OFFSETS, COMMITS, MEMBERS) and count_lag_rows(rows) <= MAX_DRIVER_ROWS:
+        computed = to_contract(lag.toArrow(), LAG)
+        lake.append(LAG, lake.spark.createDataFrame(computed, LAG.ddl), None, sort_by=("group_id",))
+        rows.keep(LAG, computed)
+        return
+    # Upper bound: every group consumes every partition. Where that may be large, count the commits.
+    most_rows = marker["num_groups"] * marker["num_partitions"]
+    num_rows = most_rows
+    if is_large_snapshot(most_rows):
+        num_rows = rows.reader.count(COMMITS, filters=rows.filters)
+    with CachedFrames() as cached, sized_session(lake.spark, num_rows):
+        files = 1
+        if most_rows > _ROWS_PER_FILE:
+            from pyspark import StorageLevel
+
+            # Computed before the write, to count the rows; on disk, because a local master uses the driver's
+            # memory.
+            lag = cached.cache(lag, StorageLevel.DISK_ONLY)
+            files = -(-lag.count() // _ROWS_PER_FILE) or 1
+        lake.append(LAG, lag, None, files=files, sort_by=("group_id",))
 
 
-def _earlier_snapshots(lake: Lake, cluster: str, before_us: int, window_s: int) -> list[Row]:
-    """Day and id of the finished snapshots in the window before a time: at most a few hundred."""
-    from pyspark.sql import functions as sf
+def count_lag_rows(rows: SnapshotRows) -> int:
+    """Return an upper bound of a snapshot's rows of ``lag``, from rows in memory.
 
-    since_us = before_us - 1_000_000 * window_s
-    return (
-        lake.read(SNAPSHOTS)
-        .where(
-            (sf.col("cluster") == cluster)
-            & (sf.col("end_read_at") < sf.timestamp_micros(sf.lit(before_us)))
-            & (sf.col("end_read_at") >= sf.timestamp_micros(sf.lit(since_us)))
-        )
-        .select("day", "snapshot_id")
-        .collect()
+    Parameters
+    ----------
+    rows
+        A snapshot whose offsets, commits and members are in memory.
+
+    Returns
+    -------
+    int
+        Partitions that a group subscribes to, plus commits.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets, members = rows.rows(OFFSETS), rows.rows(MEMBERS)
+    topics = offsets.group_by("topic").aggregate([("partition", "count")])
+    listed = members["subscription"].combine_chunks()
+    subscribed = pa.table(
+        {
+            "group_id": members["group_id"].take(pc.list_parent_indices(listed)),
+            "topic": pc.list_flatten(listed),
+        }
     )
+    pairs = subscribed.group_by(["group_id", "topic"]).aggregate([])
+    sizes = pairs.join(topics, keys="topic", join_type="inner")["partition_count"]
+    num_subscribed: int = pc.sum(sizes).as_py() or 0
+    num_commits: int = rows.rows(COMMITS).num_rows
+    return num_subscribed + num_commits
 
 
-def _rows_of(lake: Lake, table: Table, cluster: str, snapshots: list[Row]) -> DataFrame:
+def _earlier_snapshots(rows: SnapshotRows, window_s: int) -> list[dict[str, Any]]:
+    """Day and id of the finished snapshots in the window before this one: at most a few hundred."""
+    before = rows.marker["end_read_at"]
+    since = before - timedelta(seconds=window_s)
+    filters: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        # A day more: a snapshot is stored under the day of its slot, which is before its reads.
+        ("day", ">=", (since - timedelta(days=1)).date()),
+        ("end_read_at", "<", before),
+        ("end_read_at", ">=", since),
+    ]
+    found: list[dict[str, Any]] = rows.reader.read(
+        SNAPSHOTS, columns=["day", "snapshot_id"], filters=filters
+    ).to_pylist()
+    return found
+
+
+def _history(rows: SnapshotRows, table: Table, snapshots: list[dict[str, Any]]) -> DataFrame:
     """Rows of these snapshots only: rows of unfinished snapshots are not history."""
     from pyspark.sql import functions as sf
 
+    lake = rows.lake
+    days = {row["day"] for row in snapshots}
+    ids = [row["snapshot_id"] for row in snapshots]
+    if rows.is_kept(table) and len(ids) * rows.rows(table).num_rows <= MAX_DRIVER_ROWS:
+        columns = _HISTORY_COLUMNS[table.name]
+        filters: list[Filter] = [
+            ("cluster", "=", rows.cluster),
+            ("day", "in", days),
+            ("snapshot_id", "in", ids),
+        ]
+        earlier = rows.reader.read(table, columns=columns, filters=filters)
+        return lake.spark.createDataFrame(earlier, _ddl(table, columns))
     # Ids as literals let Delta skip files; a join would not.
     return lake.read(table).where(
-        (sf.col("cluster") == cluster)
-        & sf.col("day").isin({row.day for row in snapshots} or {None})
-        & sf.col("snapshot_id").isin([row.snapshot_id for row in snapshots])
+        (sf.col("cluster") == rows.cluster)
+        & sf.col("day").isin(days or {None})
+        & sf.col("snapshot_id").isin(ids)
     )
 
 
-def _group_settings(lake: Lake, policy: Policy, cluster: str, members: DataFrame) -> DataFrame:
+def _ddl(table: Table, columns: tuple[str, ...]) -> str:
+    types = {column.name: column.type for column in table.columns}
+    return ", ".join(f"{name} {types[name]}" for name in columns)
+
+
+def _group_settings(rows: SnapshotRows, policy: Policy) -> DataFrame:
     """The policy's settings for the consumers of each group."""
-    rows = []
-    for row in members.select("group_id").distinct().collect():
-        settings = policy.group_settings(cluster, row.group_id)
-        rows.append(
-            (
-                row.group_id,
-                settings.reset_policy.value if settings.reset_policy else None,
-                settings.isolation_level.value if settings.isolation_level else None,
-            )
-        )
-    return lake.spark.createDataFrame(rows, "group_id STRING, reset_policy STRING, isolation_level STRING")
+    import pyarrow as pa
+
+    group_ids = rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()
+    settings = [policy.group_settings(rows.cluster, group_id) for group_id in group_ids]
+    table = pa.table(
+        {
+            "group_id": pa.array(group_ids, pa.string()),
+            "reset_policy": pa.array(
+                [one.reset_policy and one.reset_policy.value for one in settings], pa.string()
+            ),
+            "isolation_level": pa.array(
+                [one.isolation_level and one.isolation_level.value for one in settings], pa.string()
+            ),
+        }
+    )
+    ddl = "group_id STRING, reset_policy STRING, isolation_level STRING"
+    return rows.lake.spark.createDataFrame(table, ddl)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import CycleStep
 from evenlag.errors import SnapshotNotFoundError
-from evenlag.lake.snapshot_ids import floor_to_ms, slot_ms
-from evenlag.lake.tables import LAG, SNAPSHOTS
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import WorkerLog, log_fields
 from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.runtime.session import is_large_snapshot, sized_session
+from spark_jobs.runtime.session import sized_session
 from spark_jobs.steps.load_plan_history import read_history
-from spark_jobs.steps.plan_groups import plan_assignments
+from spark_jobs.steps.plan_groups import plan_groups
 from spark_jobs.steps.run_records import keep_policy, record_run
+from spark_jobs.steps.snapshot_rows import SnapshotRows, find_marker
 from spark_jobs.steps.validate_plans import validate_plans
 
 if TYPE_CHECKING:
@@ -69,67 +69,52 @@ def run_decide(
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     loaded.cluster_settings(cluster)
-    lake = Lake(spark, loaded.policy.lake)
-    (context, num_rows), _ = run_in_parallel(
-        partial(_plan_context, lake, loaded, cluster, slot, run_id),
-        partial(keep_policy, lake, cluster, slot, loaded),
-    )
+    lake, reader = Lake(spark, loaded.policy.lake), LakeReader(loaded.policy.lake)
+    rows = SnapshotRows(lake, reader, _fresh_marker(reader, cluster, slot))
+    context = _plan_context(rows, loaded, run_id)
+    keep_policy(reader, cluster, slot, loaded)
     progress("decide: planning groups", 0, 1)
-    with log_fields(snapshot_id=context.snapshot_id), sized_session(spark, num_rows):
-        planned = plan_assignments(lake, context, num_rows)
+    with log_fields(snapshot_id=context.snapshot_id), sized_session(spark, rows.num_lag_rows):
+        planned = plan_groups(rows, context)
         progress("decide: planning groups", 1, 1)
-        try:
-            progress("decide: validating plans", 0, 1)
-            counts = validate_plans(lake, planned, context, started_at)
-            progress("decide: validating plans", 1, 1)
-        finally:
-            planned.release()
-    summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": planned.num_plans}
+        progress("decide: validating plans", 0, 1)
+        counts = validate_plans(reader, planned, context, rows.marker, started_at)
+        progress("decide: validating plans", 1, 1)
+    summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": len(planned.heads)}
     summary |= counts | {"failed": planned.num_failed, "failures": planned.failures}
-    record_run(lake, cluster, run_id, "decide", slot, context.snapshot_id, started_at, summary)
+    record_run(reader.paths.root, rows.marker, run_id, CycleStep.DECIDE, started_at, summary)
     return summary
 
 
-def _plan_context(
-    lake: Lake, loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str
-) -> tuple[PlanContext, int]:
-    """The context that all plans share, and an upper bound of the rows of lag."""
-    from pyspark.sql import functions as sf
-
-    snapshot_id = lake.find_snapshot(cluster, slot_ms(slot))
-    if snapshot_id is None:
+def _fresh_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str, Any]:
+    """The marker of the slot's snapshot."""
+    marker = find_marker(reader, cluster, slot)
+    if marker is None:
         raise SnapshotNotFoundError(
             f"slot {slot.isoformat()} of {cluster} has no finished snapshot: run observe for it first"
         )
-    columns = (
-        "kafka_cluster_id",
-        "num_groups",
-        "num_partitions",
-        sf.unix_micros("finished_at").alias("finished_us"),
-    )
-    marker = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).select(*columns).take(1)[0]
-    finished_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=marker.finished_us)
-    age = datetime.now(UTC) - finished_at
+    age = datetime.now(UTC) - marker["finished_at"]
     if age > _MAX_DECIDE_AGE:
         raise SnapshotNotFoundError(
             f"slot {slot.isoformat()} of {cluster} has a snapshot of {age.days} days ago: that is too old "
             "to decide on, and maintenance may have removed what an earlier attempt left behind"
         )
-    context = PlanContext(
+    return marker
+
+
+def _plan_context(rows: SnapshotRows, loaded: LoadedPolicy, run_id: str) -> PlanContext:
+    """The context that all plans share."""
+    marker = rows.marker
+    return PlanContext(
         policy=loaded.policy,
         policy_hash=loaded.policy_hash,
-        cluster=cluster,
-        kafka_cluster_id=marker.kafka_cluster_id,
-        snapshot_id=snapshot_id,
-        slot=slot,
-        day=slot.date(),
-        finished_at=finished_at,
+        cluster=rows.cluster,
+        kafka_cluster_id=marker["kafka_cluster_id"],
+        snapshot_id=rows.snapshot_id,
+        slot=marker["slot"],
+        day=marker["day"],
+        finished_at=marker["finished_at"],
         run_id=run_id,
         log=WorkerLog.of_driver(),
-        history=read_history(lake, loaded.policy, cluster, slot),
+        history=read_history(rows.reader, loaded.policy, rows.cluster, marker["slot"]),
     )
-    # At most every group on every partition; the rows are counted only where that may be many.
-    num_rows = marker.num_groups * marker.num_partitions
-    if is_large_snapshot(num_rows):
-        num_rows = lake.read_snapshot(LAG, cluster, snapshot_id).count()
-    return context, num_rows

@@ -24,6 +24,7 @@ from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.groups import describe_groups
 from evenlag.kafka.log_offsets import Offsets, no_offsets, read_ends, read_log_starts
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
+from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.read_tasks import partition_work, task_errors
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class _DistributedRead:
         self._lake = lake
         self._inventory = inventory
         self._spec = replace(spec, broken=inventory.broken)
-        num_tasks = lake.spark.sparkContext.defaultParallelism
+        num_tasks = num_task_slots(lake.spark)
         self._rows = partition_work(
             inventory.partitions.leader.astype(np.int64), num_tasks, max_shares, _MIN_PARTITIONS
         )

@@ -1,32 +1,36 @@
 """The history of groups that planning uses: consecutive breaches and back-offs.
 
-Both come from tables alone, and only from slots up to the current one, so a repeat returns the same. The
-driver collects little data: a number or a sentence for each group that has one.
+Both come from tables alone, and only from slots up to the current one, so a repeat returns the same.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
+from evenlag.planning.plan_history import BREACH_COLUMNS, EVALUATION_COLUMNS, count_breaches, find_failures
 from spark_jobs.planning.context import GroupHistory
-from spark_jobs.transforms.plan_history import count_breaches, find_backing_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
+    from evenlag.planning.plan_history import Failures
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Policy
-    from spark_jobs.runtime.delta_lake import Lake
 
 
-def read_history(lake: Lake, policy: Policy, cluster: str, slot: datetime) -> Mapping[str, GroupHistory]:
+def read_history(
+    reader: LakeReader, policy: Policy, cluster: str, slot: datetime
+) -> Mapping[str, GroupHistory]:
     """Return the history of groups that planning a slot needs.
 
     Parameters
     ----------
-    lake
+    reader
         The tables.
     policy
         Only the history that its rules use is read.
@@ -40,58 +44,52 @@ def read_history(lake: Lake, policy: Policy, cluster: str, slot: datetime) -> Ma
     Mapping
         History by group id, without the groups that have none.
     """
-    breaches = _read_breaches(lake, policy, cluster, slot)
-    backing_off = _read_backing_off(lake, policy, cluster, slot)
+    breaches = _read_breaches(reader, policy, cluster, slot)
+    backing_off = _read_backing_off(reader, policy, cluster, slot)
     return {
         group_id: GroupHistory(breaches.get(group_id, 0), backing_off.get(group_id))
         for group_id in breaches.keys() | backing_off.keys()
     }
 
 
-def _read_breaches(lake: Lake, policy: Policy, cluster: str, slot: datetime) -> dict[str, int]:
-    from pyspark.sql import functions as sf
-
+def _read_breaches(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, int]:
     needed = max((rule.gates.min_breaches for rule in policy.groups), default=1)
-    if needed == 1 or not lake.exists(DECISIONS):
+    if needed == 1:
         return {}
     gap_s = policy.clusters[cluster].history_window_s
     # The longest time that the needed number of breaches can span, with every gap at its limit.
     since = slot - timedelta(seconds=needed * gap_s)
-    decisions = lake.read(DECISIONS).where(
-        (sf.col("cluster") == cluster)
-        & (sf.col("day") >= sf.lit(since.date()))
-        & (sf.col("slot") >= sf.lit(since))
-        & (sf.col("slot") < sf.lit(slot))
-    )
-    found = count_breaches(decisions, before=slot, max_gap_s=gap_s)
-    return {row.group_id: row.breaches for row in found.collect()}
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", since.astimezone(UTC).date()),
+        ("slot", ">=", since),
+        ("slot", "<", slot),
+    ]
+    decisions = reader.read(DECISIONS, columns=BREACH_COLUMNS, filters=filters)
+    return count_breaches(decisions, before=slot, max_gap_s=gap_s)
 
 
-def _read_backing_off(lake: Lake, policy: Policy, cluster: str, slot: datetime) -> dict[str, str]:
-    from pyspark.sql import functions as sf
-
+def _read_backing_off(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, str]:
     longest = max((rule.back_off.rest_s for rule in policy.groups if rule.back_off.after), default=0)
-    if not longest or not lake.exists(PLAN_EVALUATIONS):
+    if not longest:
         return {}
-    scores = lake.read(PLAN_EVALUATIONS).where(
-        (sf.col("cluster") == cluster) & (sf.col("slot") <= sf.lit(slot))
-    )
+    filters: list[Filter] = [("cluster", "=", cluster), ("slot", "<=", slot)]
+    evaluations = reader.read(PLAN_EVALUATIONS, columns=EVALUATION_COLUMNS, filters=filters)
     reasons = {}
-    for row in find_backing_off(scores).collect():
-        settings = policy.group_settings(cluster, row.group_id)
-        if reason := _backs_off(settings, row.settings, row.failures, row.last_slot_ms, slot):
-            reasons[row.group_id] = f"{reason}; the last: {row.last_reason}"
+    for group_id, failures in find_failures(evaluations.to_pylist()).items():
+        settings = policy.group_settings(cluster, group_id)
+        if reason := _backs_off(settings, failures, slot):
+            reasons[group_id] = f"{reason}; the last: {failures.last_reason}"
     return reasons
 
 
-def _backs_off(
-    settings: GroupSettings, scored_by: str, failures: int, last_slot_ms: int, slot: datetime
-) -> str | None:
+def _backs_off(settings: GroupSettings, failures: Failures, slot: datetime) -> str | None:
     """Why a group backs off, else None. A changed rule starts over; after the rest it gets one more try."""
     back_off = settings.back_off
-    if not back_off.after or failures < back_off.after or settings.canonical_json() != scored_by:
+    is_same_rule = settings.canonical_json() == failures.settings
+    if not back_off.after or failures.count < back_off.after or not is_same_rule:
         return None
-    until = datetime.fromtimestamp(last_slot_ms / 1000, UTC) + timedelta(seconds=back_off.rest_s)
+    until = failures.last_slot + timedelta(seconds=back_off.rest_s)
     if slot >= until:
         return None
-    return f"backs off until {until:%Y-%m-%d %H:%M} UTC: its last {failures} plans did not pay off"
+    return f"backs off until {until:%Y-%m-%d %H:%M} UTC: its last {failures.count} plans did not pay off"

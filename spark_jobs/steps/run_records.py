@@ -7,18 +7,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import POLICIES, RUNS
+from evenlag.lake.writer import append_once
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
-    from spark_jobs.runtime.delta_lake import Lake
 
 
-def keep_policy(lake: Lake, cluster: str, slot: datetime, loaded: LoadedPolicy) -> None:
+def keep_policy(reader: LakeReader, cluster: str, slot: datetime, loaded: LoadedPolicy) -> None:
     """Store a policy's text by its hash, once per cluster.
 
     Parameters
     ----------
-    lake, cluster
+    reader, cluster
         The tables, and the cluster's name in the policy.
     slot
         Slot of the run: its day is the partition of the row.
@@ -30,25 +33,25 @@ def keep_policy(lake: Lake, cluster: str, slot: datetime, loaded: LoadedPolicy) 
     LakeError
         When the table cannot be written.
     """
-    from pyspark.sql import functions as sf
-
-    known = lake.read(POLICIES).where(
-        (sf.col("cluster") == cluster) & (sf.col("policy_hash") == loaded.policy_hash)
+    known = reader.count(
+        POLICIES, filters=[("cluster", "=", cluster), ("policy_hash", "=", loaded.policy_hash)]
     )
-    if known.take(1):
+    if known:
         return
-    row = [(cluster, slot.date(), loaded.policy_hash, loaded.text)]
-    frame = lake.spark.createDataFrame(row, POLICIES.ddl)
-    lake.append(POLICIES, frame, f"policy/{cluster}/{loaded.policy_hash}")
+    row = {
+        "cluster": cluster,
+        "day": slot.date(),
+        "policy_hash": loaded.policy_hash,
+        "text": loaded.text,
+    }
+    append_once(reader.paths.root, POLICIES, [row], f"policy/{cluster}/{loaded.policy_hash}")
 
 
 def record_run(
-    lake: Lake,
-    cluster: str,
+    root: str,
+    marker: Mapping[str, Any],
     run_id: str,
     step: str,
-    slot: datetime,
-    snapshot_id: str,
     started_at: datetime,
     summary: dict[str, Any],
 ) -> None:
@@ -56,10 +59,12 @@ def record_run(
 
     Parameters
     ----------
-    lake, cluster
-        The tables, and the cluster's name in the policy.
-    run_id, step, slot, snapshot_id
-        The run, the name of its step, the slot, and the slot's snapshot.
+    root
+        Root of the lake.
+    marker
+        Row of ``snapshots`` of the slot's snapshot.
+    run_id, step
+        The run, and the name of its step.
     started_at
         When the step started.
     summary
@@ -70,7 +75,16 @@ def record_run(
     LakeError
         When the table cannot be written.
     """
-    text = json.dumps(summary, sort_keys=True, default=str)
-    row = [(cluster, slot.date(), run_id, step, slot, snapshot_id, started_at, datetime.now(UTC), text)]
-    frame = lake.spark.createDataFrame(row, RUNS.ddl)
-    lake.append(RUNS, frame, f"run/{cluster}/{run_id}/{step}/{snapshot_id}")
+    cluster, snapshot_id = marker["cluster"], marker["snapshot_id"]
+    row = {
+        "cluster": cluster,
+        "day": marker["day"],
+        "run_id": run_id,
+        "step": step,
+        "slot": marker["slot"],
+        "snapshot_id": snapshot_id,
+        "started_at": started_at,
+        "finished_at": datetime.now(UTC),
+        "summary": json.dumps(summary, sort_keys=True, default=str),
+    }
+    append_once(root, RUNS, [row], f"run/{cluster}/{run_id}/{step}/{snapshot_id}")

@@ -5,28 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
-from evenlag.lake.tables import CONTROL_EVENTS, LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
-from spark_jobs.runtime.cached_frames import CachedFrames
-from spark_jobs.transforms.plan_events import select_published
-from spark_jobs.transforms.plan_scores import build_scores
+from evenlag.lake.snapshot_ids import slot_day
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS
+from evenlag.lake.writer import append_once
+from evenlag.planning import group_lag
+from evenlag.planning.evaluations import DuePlan, build_evaluations
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
 
-    from spark_jobs.runtime.delta_lake import Lake
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.planning.group_lag import GroupLag
+    from evenlag.planning.published_plans import PublishedPlan
+    from spark_jobs.steps.snapshot_rows import SnapshotRows
+
+_MEMBER_COLUMNS = ("group_id", "member_id")
 
 
-def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: DataFrame) -> int:
+def score_plans(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: str) -> int:
     """Evaluate the plans that are due; each is evaluated once, by the first snapshot after its horizon.
 
     Parameters
     ----------
-    lake, cluster, snapshot_id
-        The tables, and the snapshot to evaluate by; its lag and outcomes are written already.
+    rows
+        The snapshot to evaluate by; its lag and outcomes are written already.
+    published
+        From :func:`~spark_jobs.steps.settle_outcomes.read_published`.
     run_id
         Id of the run, recorded with the rows.
-    lives
-        Lifecycle events of published plans (:func:`~spark_jobs.steps.settle_outcomes.read_lifecycle_events`).
 
     Returns
     -------
@@ -38,81 +44,87 @@ def score_plans(lake: Lake, cluster: str, snapshot_id: str, run_id: str, lives: 
     LakeError
         When a table cannot be written.
     """
-    from pyspark.sql import functions as sf
-
-    # Without this table, nothing was ever published.
-    if not lake.exists(CONTROL_EVENTS):
+    due = _find_due(rows, published)
+    if not due:
         return 0
-    with CachedFrames() as cached:
-        due = cached.cache(_due(lake, cluster, snapshot_id, lives))
-        planned_from = [row.plan_snapshot_id for row in due.select("plan_snapshot_id").distinct().collect()]
-        if not planned_from:
-            return 0
-        lag_before = lake.read(LAG).where(
-            (sf.col("cluster") == cluster) & sf.col("snapshot_id").isin(planned_from)
-        )
-        scores = build_scores(
-            due=due,
-            lag_before=lag_before,
-            members=lake.read_snapshot(MEMBERS, cluster, snapshot_id),
-            lag=lake.read_snapshot(LAG, cluster, snapshot_id),
-            snapshot=lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
+    evaluations = []
+    for group_ids in rows.group_batches({one.plan.group_id for one in due}):
+        names = set(group_ids)
+        plans = [one for one in due if one.plan.group_id in names]
+        members = rows.rows_of_groups(MEMBERS, _MEMBER_COLUMNS, names)
+        lag = rows.rows_of_groups(LAG, group_lag.LAG_COLUMNS, names)
+        evaluations += build_evaluations(
+            plans,
+            before=_lag_before(rows, plans),
+            now=group_lag.measure_lag(lag, members),
+            marker=rows.marker,
             run_id=run_id,
         )
-        lake.append(PLAN_EVALUATIONS, scores, f"score/{cluster}/{snapshot_id}", sort_by=("group_id",))
-        return due.count()
+    evaluations.sort(key=lambda row: (row["group_id"], row["plan_id"]))
+    append_once(
+        rows.lake.paths.root, PLAN_EVALUATIONS, evaluations, f"score/{rows.cluster}/{rows.snapshot_id}"
+    )
+    return len(due)
 
 
-def _due(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> DataFrame:
+def _find_due(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> list[DuePlan]:
     """Published plans that have ended, are not evaluated yet, and whose horizon precedes the snapshot."""
-    from pyspark.sql import functions as sf
+    started_at = rows.marker["started_at"]
+    candidates = {plan.plan_id: plan for plan in published if plan.published_at <= started_at}
+    if not candidates:
+        return []
+    since: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        ("day", ">=", min(plan.day for plan in candidates.values())),
+    ]
+    done = rows.reader.read(PLAN_EVALUATIONS, columns=["plan_id"], filters=since)["plan_id"].to_pylist()
+    open_plans = candidates.keys() - set(done)
+    if not open_plans:
+        return []
+    wanted: Filter = ("plan_id", "in", sorted(open_plans))
+    outcomes = rows.reader.read(
+        OUTCOMES, columns=["plan_id", "outcome", "reason"], filters=[*since, wanted]
+    ).to_pylist()
+    endings = {row["plan_id"]: (row["outcome"], row["reason"]) for row in outcomes}
+    for plan_id in open_plans:
+        plan = candidates[plan_id]
+        if plan.ending is not None and plan.is_withdrawn:
+            endings[plan_id] = (PlanEvent.WITHDRAWN.value, plan.ending[1])
+    if not endings:
+        return []
+    heads = rows.reader.read(
+        PLANS,
+        columns=["plan_id", "settings", "gain", "metrics_before", "metrics_after"],
+        filters=[
+            ("cluster", "=", rows.cluster),
+            ("day", "in", {candidates[plan_id].day for plan_id in endings}),
+            ("plan_id", "in", sorted(endings)),
+        ],
+    ).to_pylist()
+    due = [DuePlan(candidates[row["plan_id"]], row, *endings[row["plan_id"]]) for row in heads]
+    return [one for one in due if one.horizon_at <= started_at]
 
-    published = select_published(lives).drop("expires_at")
-    settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
-    withdrawn = lives.where(sf.col("event") == PlanEvent.WITHDRAWN)
-    endings = (
-        settled.select(
-            "plan_id", "outcome", sf.col("reason").alias("outcome_reason"), sf.lit(1).alias("rank")
-        )
-        .unionByName(
-            withdrawn.select(
-                "plan_id",
-                sf.lit(PlanEvent.WITHDRAWN).alias("outcome"),
-                sf.col("reason").alias("outcome_reason"),
-                sf.lit(0).alias("rank"),
-            )
-        )
-        .groupBy("plan_id")
-        .agg(sf.min_by(sf.struct("outcome", "outcome_reason"), "rank").alias("ending"))
-        .select("plan_id", "ending.outcome", "ending.outcome_reason")
+
+def _lag_before(rows: SnapshotRows, due: Sequence[DuePlan]) -> dict[tuple[str, str], GroupLag]:
+    """Lag of the plans' groups in the snapshots that they were planned from."""
+    snapshot_ids = {one.plan.snapshot_id for one in due}
+    lag = rows.reader.read(
+        LAG,
+        columns=["snapshot_id", *group_lag.LAG_COLUMNS],
+        filters=[
+            ("cluster", "=", rows.cluster),
+            ("day", "in", {slot_day(snapshot_id) for snapshot_id in snapshot_ids}),
+            ("snapshot_id", "in", sorted(snapshot_ids)),
+            ("group_id", "in", sorted({one.plan.group_id for one in due})),
+        ],
     )
-    scored = lake.read(PLAN_EVALUATIONS).where(sf.col("cluster") == cluster).select("plan_id")
-    heads = lake.read(PLANS).where(sf.col("cluster") == cluster)
-    started = lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id).select("started_at")
-    horizon_s = sf.get_json_object("settings", "$.back_off.horizon_s").cast("bigint")
-    horizon_at = sf.timestamp_millis(sf.unix_millis("published_at") + 1000 * horizon_s)
-    return (
-        published.join(endings, "plan_id")
-        .join(scored, "plan_id", "left_anti")
-        .join(
-            heads.select(
-                "plan_id",
-                "settings",
-                "gain",
-                "metrics_before",
-                "metrics_after",
-                sf.col("snapshot_id").alias("plan_snapshot_id"),
-            ),
-            "plan_id",
-        )
-        .crossJoin(sf.broadcast(started))
-        .withColumn("horizon_at", horizon_at)
-        .where(sf.col("horizon_at") <= sf.col("started_at"))
-        .withColumns(
-            {
-                "min_gain": sf.get_json_object("settings", "$.min_gain").cast("double"),
-                "superseded_by": sf.when(sf.col("next_at") < sf.col("horizon_at"), sf.col("next_plan_id")),
-            }
-        )
-        .drop("started_at")
-    )
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nobody = pa.table({name: pa.array([], pa.string()) for name in _MEMBER_COLUMNS})
+    found: dict[tuple[str, str], GroupLag] = {}
+    for snapshot_id in sorted(snapshot_ids):
+        of_snapshot = lag.filter(pc.equal(lag["snapshot_id"], snapshot_id))
+        measured = group_lag.measure_lag(of_snapshot, nobody)
+        found |= {(snapshot_id, group_id): one for group_id, one in measured.items()}
+    return found

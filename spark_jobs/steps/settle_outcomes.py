@@ -2,178 +2,160 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
-from spark_jobs.runtime.cached_frames import CachedFrames
-from spark_jobs.transforms.outcomes import build_outcomes
-from spark_jobs.transforms.plan_events import build_events, select_published
+from evenlag.lake.writer import append_once
+from evenlag.planning import group_lag
+from evenlag.planning.outcomes import build_outcomes
+from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
 
-    from spark_jobs.runtime.delta_lake import Lake
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
+    from evenlag.planning.published_plans import PublishedPlan
+    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
-_ENDINGS = (PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.WITHDRAWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Published plans without an outcome.
-
-    Attributes
-    ----------
-    plans
-        Rows for :func:`~spark_jobs.transforms.outcomes.build_outcomes`, without the total lag.
-    plan_ids
-        Their ids: a few per group.
-    """
-
-    plans: DataFrame
-    plan_ids: list[str]
+_ACTOR = "observer"
 
 
-def read_lifecycle_events(lake: Lake, cluster: str) -> DataFrame:
-    """Read the lifecycle events of published plans.
-
-    All steps that need them use one cached DataFrame, because each query of a Delta table has a fixed cost.
+def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
+    """Read the published plans of a cluster, with the events that ended them.
 
     Parameters
     ----------
-    lake, cluster
+    reader, cluster
         The tables, and the cluster's name in the policy.
 
     Returns
     -------
-    DataFrame
-        PUBLISHED events and the events that end a plan; to be cached.
+    list of PublishedPlan
+        Ordered by group and sequence.
     """
-    from pyspark.sql import functions as sf
-
-    told = sf.col("event").isin(PlanEvent.PUBLISHED, *_ENDINGS)
-    return lake.read_events().where((sf.col("cluster") == cluster) & told)
+    filters: list[Filter] = [("cluster", "=", cluster), ("event", "in", [PlanEvent.PUBLISHED, *ENDINGS])]
+    return find_published(reader.read(PLAN_EVENTS, columns=EVENT_COLUMNS, filters=filters).to_pylist())
 
 
-def find_pending(lake: Lake, cluster: str, lives: DataFrame, cached: CachedFrames) -> Pending:
-    """Find the plans that wait for an outcome; independent of the snapshot that will settle them.
+def settle_outcomes(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: str) -> dict[str, int]:
+    """Settle the published plans that this snapshot can settle, and append the events of all outcomes.
+
+    Idempotent. Outcomes that a killed run has written without their events get them too.
 
     Parameters
     ----------
-    lake, cluster
-        The tables, and the cluster's name in the policy.
-    lives
-        From :func:`read_lifecycle_events`.
-    cached
-        Caches the plans for :func:`read_outcomes`.
-
-    Returns
-    -------
-    Pending
-        The plans.
-    """
-    plans = cached.cache(_pending(lake, cluster, lives))
-    return Pending(plans, [row.plan_id for row in plans.select("plan_id").collect()])
-
-
-def read_outcomes(
-    lake: Lake, cluster: str, snapshot_id: str, run_id: str, pending: Pending
-) -> dict[str, int]:
-    """Settle the published plans that this snapshot can settle; :func:`append_outcome_events` runs after it.
-
-    Parameters
-    ----------
-    lake, cluster, snapshot_id
-        The tables, and the snapshot to settle by; its lag is written already.
+    rows
+        The snapshot; its lag is written already.
+    published
+        From :func:`read_published`.
     run_id
         Id of the run, recorded with the rows.
-    pending
-        From :func:`find_pending`.
 
     Returns
     -------
     dict
-        Number of plans by outcome: APPLIED, IGNORED and EXPIRED.
+        Number of plans that this snapshot settles, by outcome: APPLIED, IGNORED and EXPIRED.
 
     Raises
     ------
     LakeError
         When a table cannot be written.
     """
-    from pyspark.sql import functions as sf
-
-    if not pending.plan_ids:
+    waiting = {plan.plan_id: plan for plan in published if plan.ending is None}
+    if not waiting:
         return {}
-    with CachedFrames() as cached:
-        assignments = lake.read(PLAN_ASSIGNMENTS).where(
-            (sf.col("cluster") == cluster) & sf.col("plan_id").isin(pending.plan_ids)
-        )
-        totals = assignments.groupBy("plan_id").agg(sf.sum("lag_records").alias("total_lag_before_records"))
-        outcomes = build_outcomes(
-            pending=pending.plans.join(totals, "plan_id", "left"),
-            assignments=assignments,
-            members=cached.cache(lake.read_snapshot(MEMBERS, cluster, snapshot_id)),
-            lag=lake.read_snapshot(LAG, cluster, snapshot_id),
-            snapshot=lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
-            run_id=run_id,
-        )
-        cached.cache(outcomes)
-        counts = {row.outcome: row["count"] for row in outcomes.groupBy("outcome").count().collect()}
-        # Most snapshots settle nothing, and an empty commit costs as much as a full one.
-        if counts:
-            lake.append(OUTCOMES, outcomes, f"outcomes/{cluster}/{snapshot_id}")
-    return counts
+    days = sorted({plan.day for plan in waiting.values()})
+    settled = rows.reader.read(
+        OUTCOMES,
+        filters=[
+            ("cluster", "=", rows.cluster),
+            ("day", ">=", days[0]),
+            ("plan_id", "in", sorted(waiting)),
+        ],
+    ).to_pylist()
+    pending = [waiting[plan_id] for plan_id in waiting.keys() - {row["plan_id"] for row in settled}]
+    new = _build_outcomes(rows, pending, run_id)
+    app_id = f"outcomes/{rows.cluster}/{rows.snapshot_id}"
+    append_once(rows.lake.paths.root, OUTCOMES, new, app_id)
+    append_outcome_events(rows, [*settled, *new])
+    return dict(Counter(row["outcome"] for row in new))
 
 
-def append_outcome_events(lake: Lake, cluster: str, snapshot_id: str, lives: DataFrame) -> None:
-    """Append the events of all outcomes that have none yet, also of those that a killed run has written.
+def append_outcome_events(rows: SnapshotRows, outcomes: Sequence[dict[str, Any]]) -> None:
+    """Append the events of outcomes. Idempotent.
 
     An event's time is when its snapshot finished, not the slot, which is earlier.
 
     Parameters
     ----------
-    lake, cluster, snapshot_id
-        The tables, and the newest snapshot that settled plans.
-    lives
-        From :func:`read_lifecycle_events`.
+    rows
+        The newest snapshot that settled plans.
+    outcomes
+        Rows of ``outcomes``, of this and earlier snapshots.
 
     Raises
     ------
     LakeError
         When a table cannot be written.
     """
-    from pyspark.sql import functions as sf
-
-    if not lake.exists(OUTCOMES):
-        return
-    told = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
-    settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster)
-    with CachedFrames() as cached:
-        untold = cached.cache(settled.join(told, "plan_id", "left_anti"))
-        if untold.isEmpty():
-            return
-        read = lake.read(SNAPSHOTS).where(sf.col("cluster") == cluster).select("snapshot_id", "finished_at")
-        events = build_events(
-            untold.join(read, "snapshot_id", "left"),
-            sf.col("outcome"),
-            actor="observer",
-            reason=sf.col("reason"),
-            at=sf.coalesce("finished_at", "slot"),
-        )
-        lake.append(PLAN_EVENTS, events, f"outcomes/{cluster}/{snapshot_id}")
-
-
-def _pending(lake: Lake, cluster: str, lives: DataFrame) -> DataFrame:
-    """Published plans without an ending, with their heads, and the newer plan that superseded them."""
-    from pyspark.sql import functions as sf
-
-    published = select_published(lives).withColumnRenamed("next_plan_id", "superseded_by").drop("next_at")
-    ended = lives.where(sf.col("event").isin(*_ENDINGS)).select("plan_id").distinct()
-    settled = lake.read(OUTCOMES).where(sf.col("cluster") == cluster).select("plan_id")
-    heads = lake.read(PLANS).where(sf.col("cluster") == cluster)
-    return (
-        published.join(ended, "plan_id", "left_anti")
-        .join(settled, "plan_id", "left_anti")
-        .join(heads.select("plan_id", "metrics_before", "metrics_after"), "plan_id")
+    finished = {rows.snapshot_id: rows.marker["finished_at"]}
+    others = [row for row in outcomes if row["snapshot_id"] not in finished]
+    if others:
+        filters: list[Filter] = [
+            ("cluster", "=", rows.cluster),
+            ("day", "in", {row["day"] for row in others}),
+            ("snapshot_id", "in", {row["snapshot_id"] for row in others}),
+        ]
+        found = rows.reader.read(SNAPSHOTS, columns=["snapshot_id", "finished_at"], filters=filters)
+        finished |= {row["snapshot_id"]: row["finished_at"] for row in found.to_pylist()}
+    append_plan_events(
+        rows.lake.paths.root,
+        [
+            PlanEventRow.of_plan(
+                row,
+                row["outcome"],
+                reason=row["reason"],
+                actor=_ACTOR,
+                at=finished.get(row["snapshot_id"], row["slot"]),
+            )
+            for row in outcomes
+        ],
     )
+
+
+def _build_outcomes(
+    rows: SnapshotRows, pending: Sequence[PublishedPlan], run_id: str
+) -> list[dict[str, Any]]:
+    """Build the outcomes, a batch of groups at a time."""
+    if not pending:
+        return []
+    days = {plan.day for plan in pending}
+    plan_ids = sorted(plan.plan_id for plan in pending)
+    of_plans: list[Filter] = [("cluster", "=", rows.cluster), ("day", "in", days)]
+    columns = ("plan_id", "metrics_before", "metrics_after")
+    found = rows.reader.read(PLANS, columns=columns, filters=[*of_plans, ("plan_id", "in", plan_ids)])
+    heads = {row["plan_id"]: row for row in found.to_pylist()}
+    built: list[dict[str, Any]] = []
+    for group_ids in rows.group_batches({plan.group_id for plan in pending}):
+        names = set(group_ids)
+        # A plan whose head was removed cannot be settled.
+        plans = [plan for plan in pending if plan.group_id in names and plan.plan_id in heads]
+        of_batch = [plan.plan_id for plan in plans]
+        built += build_outcomes(
+            plans,
+            heads,
+            assignments=rows.reader.read(
+                PLAN_ASSIGNMENTS,
+                columns=group_lag.ASSIGNMENT_COLUMNS,
+                filters=[*of_plans, ("plan_id", "in", of_batch)],
+            ),
+            members=rows.rows_of_groups(MEMBERS, group_lag.MEMBER_COLUMNS, names),
+            lag=rows.rows_of_groups(LAG, group_lag.LAG_COLUMNS, names),
+            marker=rows.marker,
+            run_id=run_id,
+        )
+    return sorted(built, key=lambda row: (row["group_id"], row["plan_id"]))

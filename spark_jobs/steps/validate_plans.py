@@ -7,46 +7,57 @@ proposed.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from evenlag.enums import PlanEvent
-from evenlag.lake.tables import (
-    GATE_RESULTS,
-    LAG,
-    MEMBERS,
-    PLAN_EVENTS,
-    SNAPSHOTS,
-)
+from evenlag.enums import Mode, PlanEvent
+from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS
+from evenlag.lake.writer import append_once
+from evenlag.planning.gate_inputs import build_gate_rows
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from spark_jobs.steps.expectations import judge_plans
-from spark_jobs.transforms.gate_inputs import build_gate_frame
-from spark_jobs.transforms.plan_events import build_events
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from pyspark.sql import DataFrame
-
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
     from spark_jobs.planning.context import PlanContext
-    from spark_jobs.runtime.delta_lake import Lake
     from spark_jobs.steps.plan_groups import Planned
 
 _GATES_ACTOR = "gates"
 _POLICY_ACTOR = "policy"
+_ALL_PASSED = "mode auto, and every gate is passed"
+_PLAN_COLUMNS = ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")
+
+
+class _Verdict(StrEnum):
+    REJECTED = "rejected"
+    APPROVED = "approved"
+    WAITING = "waiting"
 
 
 def validate_plans(
-    lake: Lake, planned: Planned, context: PlanContext, decided_at: datetime
+    reader: LakeReader,
+    planned: Planned,
+    context: PlanContext,
+    marker: Mapping[str, Any],
+    decided_at: datetime,
 ) -> dict[str, int]:
     """Evaluate the gates and write verdicts and events.
 
     Parameters
     ----------
-    lake
+    reader
         The tables.
     planned
         The plans of this snapshot.
     context
         Policy, cluster, snapshot and run.
+    marker
+        The snapshot's row of ``snapshots``.
     decided_at
         Time of the decision.
 
@@ -62,88 +73,85 @@ def validate_plans(
     LakeError
         When a table cannot be written.
     """
-    counts = {"approved": 0, "rejected": 0, "waiting": 0}
-    if planned.num_plans == 0:
-        return counts
-    verdicts = judge_plans(_gate_frame(lake, planned, context, decided_at).toPandas())
+    counts = dict.fromkeys(_Verdict, 0)
+    if planned.heads:
+        results = _judge(reader, planned, context, marker, decided_at)
+        verdicts = {head["plan_id"]: _verdict(head, results[head["plan_id"]]) for head in planned.heads}
+        append_plan_events(reader.paths.root, _events(planned, context, verdicts, results))
+        counts |= Counter(verdicts.values())
+    return {verdict.value: counts[verdict] for verdict in _Verdict}
+
+
+def _judge(
+    reader: LakeReader,
+    planned: Planned,
+    context: PlanContext,
+    marker: Mapping[str, Any],
+    decided_at: datetime,
+) -> dict[str, list[dict[str, Any]]]:
+    """Evaluate the gates of the plans that have no verdicts yet; return all rows of ``gate_results`` by plan.
+
+    If an earlier attempt was killed after it had written its verdicts, they are valid, although gates that
+    depend on the time (age, cooldown) may give others now.
+    """
+    of_snapshot: list[Filter] = [
+        ("cluster", "=", context.cluster),
+        ("day", "=", context.day),
+        ("snapshot_id", "=", context.snapshot_id),
+    ]
+    known = reader.read(GATE_RESULTS, filters=of_snapshot).to_pylist()
+    judged = {row["plan_id"] for row in known}
+    heads = {head["plan_id"]: head for head in planned.heads if head["plan_id"] not in judged}
+    rows = build_gate_rows(
+        heads.values(),
+        planned.counts,
+        last_hints=_last_hints(reader, context.cluster),
+        marker=marker,
+        decided_at=decided_at,
+    )
+    new = [{name: heads[row["plan_id"]][name] for name in _PLAN_COLUMNS} | row for row in _judge_rows(rows)]
     app_id = f"validate/{context.cluster}/{context.snapshot_id}/{context.policy_hash}"
-    judged = _with_plan(_verdict_frame(lake, verdicts), planned.heads)
-    lake.append(GATE_RESULTS, judged, app_id, sort_by=("group_id", "plan_id"))
-    # The rows in the table decide. If an earlier attempt was killed after it had written them, its verdicts
-    # are valid, although gates that depend on the time (age, cooldown) may give others now.
-    kept = lake.read_snapshot(GATE_RESULTS, context.cluster, context.snapshot_id)
-    decided = _decide(planned.heads, kept).cache()
-    try:
-        lake.append(PLAN_EVENTS, _events(decided, context), app_id)
-        for row in decided.groupBy("decision").count().collect():
-            counts[row.decision] = row["count"]
-    finally:
-        decided.unpersist()
-    return counts
+    append_once(reader.paths.root, GATE_RESULTS, new, app_id)
+    results = defaultdict(list)
+    for row in [*known, *new]:
+        results[row["plan_id"]].append(row)
+    return results
 
 
-def _gate_frame(lake: Lake, planned: Planned, context: PlanContext, decided_at: datetime) -> DataFrame:
-    from pyspark.sql import functions as sf
+def _judge_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    import pandas as pd
 
-    cluster, snapshot_id = context.cluster, context.snapshot_id
-    published = lake.read_events().where(
-        (sf.col("cluster") == cluster) & (sf.col("event") == PlanEvent.PUBLISHED)
-    )
-    return build_gate_frame(
-        planned.heads,
-        planned.assignments,
-        lake.read_snapshot(LAG, cluster, snapshot_id),
-        lake.read_snapshot(MEMBERS, cluster, snapshot_id),
-        published,
-        lake.read_snapshot(SNAPSHOTS, cluster, snapshot_id),
-        decided_at_ms=round(decided_at.timestamp() * 1000),
-    )
+    return judge_plans(pd.DataFrame.from_records(rows)) if rows else []
 
 
-def _verdict_frame(lake: Lake, verdicts: list[dict[str, Any]]) -> DataFrame:
-    import pyarrow as pa
-
-    ddl = "plan_id STRING, gate STRING, passed BOOLEAN, observed STRING, allowed STRING, message STRING"
-    return lake.spark.createDataFrame(pa.Table.from_pylist(verdicts), ddl)
-
-
-def _with_plan(results: DataFrame, heads: DataFrame) -> DataFrame:
-    return results.join(
-        heads.select("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id"), "plan_id"
-    )
+def _last_hints(reader: LakeReader, cluster: str) -> dict[str, datetime]:
+    """When the last hint of each group was published."""
+    filters: list[Filter] = [("cluster", "=", cluster), ("event", "=", PlanEvent.PUBLISHED)]
+    published = reader.read(PLAN_EVENTS, columns=["group_id", "at"], filters=filters)
+    newest = published.group_by("group_id").aggregate([("at", "max")])
+    return dict(zip(newest["group_id"].to_pylist(), newest["at_max"].to_pylist(), strict=True))
 
 
-def _decide(heads: DataFrame, results: DataFrame) -> DataFrame:
-    """Add ``decision`` (rejected, approved or waiting) and ``reason`` to each plan."""
-    from pyspark.sql import functions as sf
-
-    failures = (
-        results.where(~sf.col("passed"))
-        .groupBy("plan_id")
-        .agg(sf.concat_ws("; ", sf.sort_array(sf.collect_list("message"))).alias("reason"))
-    )
-    decision = (
-        sf.when(sf.col("reason").isNotNull(), "rejected")
-        .when(sf.col("mode") == "auto", "approved")
-        .otherwise("waiting")
-    )
-    return heads.join(failures, "plan_id", "left").withColumn("decision", decision)
+def _verdict(head: Mapping[str, Any], results: list[dict[str, Any]]) -> _Verdict:
+    if not all(row["passed"] for row in results):
+        return _Verdict.REJECTED
+    return _Verdict.APPROVED if head["mode"] == Mode.AUTO else _Verdict.WAITING
 
 
-def _events(decided: DataFrame, context: PlanContext) -> DataFrame:
-    from pyspark.sql import functions as sf
-
-    at = sf.lit(context.finished_at)
-    rejected = decided.where(sf.col("decision") == "rejected")
-    approved = decided.where(sf.col("decision") == "approved")
-    return build_events(
-        rejected, PlanEvent.REJECTED, actor=_GATES_ACTOR, at=at, reason=sf.col("reason")
-    ).unionByName(
-        build_events(
-            approved,
-            PlanEvent.APPROVED,
-            actor=_POLICY_ACTOR,
-            at=at,
-            reason=sf.lit("mode auto, and every gate is passed"),
-        )
-    )
+def _events(
+    planned: Planned,
+    context: PlanContext,
+    verdicts: Mapping[str, _Verdict],
+    results: Mapping[str, list[dict[str, Any]]],
+) -> list[PlanEventRow]:
+    events = []
+    for head in planned.heads:
+        if verdicts[head["plan_id"]] is _Verdict.REJECTED:
+            failed = sorted(row["message"] for row in results[head["plan_id"]] if not row["passed"])
+            event, actor, reason = PlanEvent.REJECTED, _GATES_ACTOR, "; ".join(failed)
+        elif verdicts[head["plan_id"]] is _Verdict.APPROVED:
+            event, actor, reason = PlanEvent.APPROVED, _POLICY_ACTOR, _ALL_PASSED
+        else:
+            continue
+        events.append(PlanEventRow.of_plan(head, event, reason=reason, actor=actor, at=context.finished_at))
+    return events

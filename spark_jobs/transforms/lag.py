@@ -12,7 +12,7 @@ kafka-lag-exporter do; record timestamps are not trusted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import MEMBERLESS_STATES, GroupType, IsolationLevel, LagStatus, ResetPolicy
 from evenlag.lake.tables import LAG
@@ -20,6 +20,8 @@ from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.member_assignments import explode_assignments
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
 
@@ -32,7 +34,7 @@ def build_lag(
     offsets: DataFrame,
     commits: DataFrame,
     members: DataFrame,
-    snapshot: DataFrame,
+    marker: Mapping[str, Any],
     group_settings: DataFrame,
     offset_history: DataFrame,
     commit_history: DataFrame,
@@ -44,8 +46,8 @@ def build_lag(
     ----------
     offsets, commits, members
         The snapshot's rows of these tables.
-    snapshot
-        Its marker, one row.
+    marker
+        Its row of ``snapshots``: ``slot`` and ``commits_read_at`` are used.
     group_settings
         ``group_id, reset_policy, isolation_level``; null where the policy does not set them.
     offset_history, commit_history
@@ -68,7 +70,7 @@ def build_lag(
         .join(_owners(members), ["group_id", "topic", "partition"], "left")
         .join(offset_history, _PARTITION, "left")
         .join(commit_history, _GROUP_PARTITION, "left")
-        .crossJoin(sf.broadcast(snapshot.select("slot", "commits_read_at")))
+        .withColumns({name: sf.lit(marker[name]) for name in ("slot", "commits_read_at")})
     )
     return conform(_with_time(_with_rates(_with_lag(wanted), rate_window_s)), LAG)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Table
+from evenlag.lake.tables import PLAN_ASSIGNMENTS
 from spark_jobs.planning.plan_batch import plan_groups
-from spark_jobs.planning.plan_output import PLANNED, SHARED
+from spark_jobs.planning.plan_output import PLANNED, SHARED, with_counts
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.batch_packing import with_batches
 
@@ -68,8 +68,8 @@ def build_plans(
     -------
     DataFrame
         Columns of ``PLANNED``: one row per group, more for a plan of many partitions. A group whose best
-        assignment is its current one gets no plan. ``select_decisions``, ``select_heads`` and
-        ``select_assignments`` select the rows of the tables from it.
+        assignment is its current one gets no plan. :func:`select_assignments` and
+        ``spark_jobs.planning.plan_output.table_rows`` select the rows of the tables from it.
     """
     from pyspark.sql import functions as sf
 
@@ -121,31 +121,13 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
     place = members.schema.get_field_index("subscription")
     subscription = pc.split_pattern(members["subscription"], _COMMA)
     members = members.set_column(place, "subscription", subscription)
-    planned = plan_groups(lag, members, context).combine_chunks()
+    planned = with_counts(plan_groups(lag, members, context), lag, members).combine_chunks()
     del lag, members
     num_partitions = pc.fill_null(pc.list_value_length(planned["rows"]), 0).to_numpy()
     batch = np.cumsum(num_partitions + 1) // _PARTITIONS_PER_BATCH
     cuts = np.flatnonzero(np.diff(batch, prepend=-1, append=-1)).tolist()
     for start, end in pairwise(cuts):
         yield from planned.slice(start, end - start).to_batches()
-
-
-def select_heads(planned: DataFrame, context: PlanContext) -> DataFrame:
-    """Select the rows of ``plans``.
-
-    Parameters
-    ----------
-    planned
-        Result of :func:`build_plans`.
-    context
-        What all plans share.
-
-    Returns
-    -------
-    DataFrame
-        Rows of ``plans``.
-    """
-    return _select(planned, context, "head", PLANS, "head.*")
 
 
 def select_assignments(planned: DataFrame, context: PlanContext, where: Column | None = None) -> DataFrame:
@@ -169,36 +151,10 @@ def select_assignments(planned: DataFrame, context: PlanContext, where: Column |
 
     rows = planned.where(sf.col("rows").isNotNull()).select("group_id", "plan_id", "mode", sf.inline("rows"))
     chosen = rows if where is None else rows.where(where)
-    return conform(chosen.drop("mode").withColumns(_shared(context)), PLAN_ASSIGNMENTS)
+    shared = {name: sf.lit(value) for name, value in shared_values(context).items()}
+    return conform(chosen.drop("mode").withColumns(shared), PLAN_ASSIGNMENTS)
 
 
-def select_decisions(planned: DataFrame, context: PlanContext) -> DataFrame:
-    """Select the rows of ``decisions``.
-
-    Parameters
-    ----------
-    planned
-        Result of :func:`build_plans`.
-    context
-        What all plans share.
-
-    Returns
-    -------
-    DataFrame
-        Rows of ``decisions``.
-    """
-    return _select(planned, context, "decided", DECISIONS, "decided.*")
-
-
-def _select(planned: DataFrame, context: PlanContext, name: str, table: Table, nested: str) -> DataFrame:
-    from pyspark.sql import functions as sf
-
-    plain = [column for column in ("group_id", "plan_id", "mode") if column in table.column_names]
-    rows = planned.where(sf.col(name).isNotNull()).select(*plain, nested)
-    return conform(rows.withColumns(_shared(context)), table)
-
-
-def _shared(context: PlanContext) -> dict[str, Column]:
-    from pyspark.sql import functions as sf
-
-    return {name: sf.lit(getattr(context, name)) for name in SHARED}
+def shared_values(context: PlanContext) -> dict[str, object]:
+    """Return the values that all rows of a run share, by column."""
+    return {name: getattr(context, name) for name in SHARED}

@@ -24,8 +24,8 @@ from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from evenlag.policy.settings import Policy
 from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.session import build_session
 from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, Workload
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import LAG
 from sandbox.truth.delta_files import read_arrow
+from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.session import build_session
 from tests.bench.gates import with_contract
 
 if TYPE_CHECKING:

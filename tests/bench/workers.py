@@ -19,10 +19,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sandbox.spark.cluster import SparkCluster
+from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.session import build_session
-from spark_jobs.steps.plan_groups import plan_assignments
-from tests.bench.support.planning_data import Groups, plan_context, write_groups
+from spark_jobs.steps.plan_groups import plan_groups
+from tests.bench.support.planning_data import (
+    Groups,
+    lake_without_plans,
+    plan_context,
+    snapshot_rows,
+    write_groups,
+)
 from tests.support.spark_cluster_runs import driver_environment
 
 if TYPE_CHECKING:
@@ -46,12 +52,12 @@ def time_planning(spark: SparkSession, root: str, size: Groups, name: str, repea
     lake, times = Lake(spark, root), []
     for repeat in range(repeats + 1):
         context = plan_context("shadow", f"{name}-{repeat}")
-        started = time.perf_counter()
-        planned = plan_assignments(lake, context, size.rows)
-        seconds = time.perf_counter() - started
-        planned.release()
-        if planned.num_plans != size.groups:
-            raise RuntimeError(f"{planned.num_plans} of {size.groups} groups have a plan")
+        with lake_without_plans(lake) as own:
+            started = time.perf_counter()
+            planned = plan_groups(snapshot_rows(own), context)
+            seconds = time.perf_counter() - started
+        if len(planned.heads) != size.groups:
+            raise RuntimeError(f"{len(planned.heads)} of {size.groups} groups have a plan")
         if repeat:
             times.append(round(seconds, 2))
         sys.stdout.write(f"{name}: {f'repeat {repeat}' if repeat else 'warming up'} {seconds:.1f} s\n")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import (
     COMMITS,
-    CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
     LAG,
     MEMBERS,
     OFFSETS,
+    OUTCOMES,
     PLAN_ASSIGNMENTS,
+    PLAN_EVALUATIONS,
     PLAN_EVENTS,
     PLANS,
     SNAPSHOTS,
@@ -54,8 +55,8 @@ def find_violations(lake: LakeReader, hints: Mapping[str, tuple[str, int]]) -> l
 def _twice(lake: LakeReader, snapshots: Rows) -> Iterator[str]:
     """No key twice: of what readers look at, which is what belongs to a finished snapshot."""
     visible = {row["snapshot_id"] for row in snapshots}
-    tables = (OFFSETS, COMMITS, MEMBERS, LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS)
-    for table in (SNAPSHOTS, *tables, CONTROL_EVENTS):
+    planning = (DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS, OUTCOMES, PLAN_EVALUATIONS)
+    for table in (SNAPSHOTS, OFFSETS, COMMITS, MEMBERS, LAG, *planning):
         rows = [row for row in lake.read(table).to_pylist() if row["snapshot_id"] in visible]
         counts = Counter(tuple(row[name] for name in table.key) for row in rows)
         for key, count in counts.items():
@@ -64,16 +65,37 @@ def _twice(lake: LakeReader, snapshots: Rows) -> Iterator[str]:
 
 
 def _of_snapshots(lake: LakeReader, snapshots: Rows) -> Iterator[str]:
-    """A finished snapshot has all that was read; what is derived from one belongs to a finished one."""
-    offsets = _count_by_snapshot(lake, OFFSETS)
+    """A finished snapshot has all that was read, and its lag; decisions belong to a finished one."""
+    offsets, lag = (_count_by_snapshot(lake, table) for table in (OFFSETS, LAG))
+    expected_lag = _expected_lag(lake)
     for row in snapshots:
-        found = offsets[row["snapshot_id"]]
-        if found != row["num_partitions"]:
-            yield f"snapshot {row['snapshot_id']}: {found} of {row['num_partitions']} partitions are there"
+        name = row["snapshot_id"]
+        if offsets[name] != row["num_partitions"]:
+            yield f"snapshot {name}: {offsets[name]} of {row['num_partitions']} partitions are there"
+        if lag[name] != expected_lag[name]:
+            yield f"snapshot {name}: {lag[name]} of {expected_lag[name]} rows of lag are there"
     visible = {row["snapshot_id"] for row in snapshots}
-    for table in (LAG, DECISIONS, PLANS, GATE_RESULTS, PLAN_EVENTS):
+    for table in (DECISIONS, PLANS, GATE_RESULTS, PLAN_EVENTS, OUTCOMES, PLAN_EVALUATIONS):
         for snapshot in _count_by_snapshot(lake, table).keys() - visible:
             yield f"{table.name}: rows of {snapshot}, which no marker has finished"
+
+
+def _expected_lag(lake: LakeReader) -> Counter[str]:
+    """Partitions that a group subscribes to or has a commit for, of those that exist, by snapshot."""
+    places: dict[tuple[str, str], set[Any]] = defaultdict(set)
+    for row in lake.read(OFFSETS).to_pylist():
+        places[row["snapshot_id"], row["topic"]].add((row["topic_id"], row["partition"]))
+    wanted = {
+        (row["snapshot_id"], row["group_id"], topic, place)
+        for row in lake.read(MEMBERS).to_pylist()
+        for topic in row["subscription"] or ()
+        for place in places[row["snapshot_id"], topic]
+    }
+    for row in lake.read(COMMITS).to_pylist():
+        place = (row["topic_id"], row["partition"])
+        if row["error"] is None and place in places[row["snapshot_id"], row["topic"]]:
+            wanted.add((row["snapshot_id"], row["group_id"], row["topic"], place))
+    return Counter(snapshot for snapshot, *_ in wanted)
 
 
 def _of_plans(lake: LakeReader, snapshots: Rows, plans: Rows) -> Iterator[str]:
@@ -119,7 +141,7 @@ def _of_verdicts(lake: LakeReader, plans: Rows, events: Rows) -> Iterator[str]:
 def _of_hints(lake: LakeReader, hints: Mapping[str, tuple[str, int]]) -> Iterator[str]:
     """The newest hint of the events is on the topic, and no other."""
     newest: dict[str, tuple[str, int]] = {}
-    for event in lake.read(CONTROL_EVENTS).to_pylist():
+    for event in lake.read(PLAN_EVENTS).to_pylist():
         if event["event"] == "PUBLISHED":
             known = newest.get(event["group_id"])
             if known is None or event["sequence"] > known[1]:

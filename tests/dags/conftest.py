@@ -107,6 +107,8 @@ def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> 
     environment = {
         # A test checks that the missing connection is reported at once, without waiting for a timeout.
         "AIRFLOW_CONN_SPARK_DEFAULT": "",
+        # A test that makes a connection to Spark Connect writes this program.
+        "EVENLAG_SPARK_PYTHON": str(folder / "jobs-python"),
         "EVENLAG_NOTIFIER": "tests.support.file_notifier:FileNotifier",
         "TEST_NOTIFIED_FILE": str(live_group.notified),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dags.dag_support.spark_task import RUN_ID, SLOT, SparkJobOperator
+from dags.dag_support.spark_task import RUN_ID, SLOT, SparkJobOperator, spark_step
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -117,8 +118,10 @@ def test_the_slot_is_the_interval_s_end_else_when_the_run_was_due(
         (None, "cannot be read"),
         ("spark://local[*]", "cannot be read"),
         ('{"conn_type": "spark"}', "names no master"),
+        ('{"conn_type": "spark_connect"}', "names no server"),
+        ('{"conn_type": "http", "host": "localhost"}', "neither Spark nor Spark Connect"),
     ],
-    ids=["missing", "uri form", "no host"],
+    ids=["missing", "uri form", "no host", "connect without a host", "another type"],
 )
 def test_without_a_usable_spark_connection_the_task_fails_and_says_what_to_set(
     dag: DAG, connection: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
@@ -132,7 +135,8 @@ def test_without_a_usable_spark_connection_the_task_fails_and_says_what_to_set(
     with pytest.raises(AirflowFailException, match=expected) as caught:
         _spark_task(dag, "observe").pre_execute(cast("Context", {}))
 
-    assert '"host": "local[*]"' in str(caught.value)
+    example = '"port": 15002' if "connect" in (connection or "") else '"host": "local[*]"'
+    assert example in str(caught.value)
 
 
 def test_with_a_spark_connection_the_task_goes_on(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,17 +151,32 @@ def test_with_a_spark_connection_the_task_goes_on(dag: DAG, monkeypatch: pytest.
     assert task._get_hook()._connection["master"] == "local[*]"
 
 
+SUBMIT = '{"conn_type": "spark", "host": "local[*]"}'
+CONNECT = '{"conn_type": "spark_connect", "host": "localhost", "port": 15002, "password": "s3cret/token"}'
+
+
+def script(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("connection", [SUBMIT, CONNECT], ids=["spark-submit", "spark connect"])
 @pytest.mark.parametrize(("exit_code", "tried_again"), [(1, True), (2, False), (3, True), (4, False)])
 def test_only_a_failure_that_time_may_heal_is_tried_again(
-    dag: DAG, exit_code: int, tried_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dag: DAG,
+    connection: str,
+    exit_code: int,
+    tried_again: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-    submit = tmp_path / "spark-submit"
-    submit.write_text(f"#!/bin/sh\nexit {exit_code}\n", encoding="utf-8")
-    submit.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[*]"}')
+    submit = script(tmp_path / "spark-submit", f"exit {exit_code}")
+    monkeypatch.setenv("PATH", str(submit.parent), prepend=":")
+    monkeypatch.setenv("EVENLAG_SPARK_PYTHON", str(script(tmp_path / "python", f"exit {exit_code}")))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
     task: Any = _spark_task(dag, "decide")
     task._hook = None
 
@@ -165,3 +184,59 @@ def test_only_a_failure_that_time_may_heal_is_tried_again(
         type(task).execute.__wrapped__(task, {})
 
     assert isinstance(caught.value, AirflowFailException) is not tried_again
+    assert f"exit code {exit_code}" in str(caught.value) or connection == SUBMIT
+
+
+def test_by_spark_connect_a_task_starts_the_same_job_and_no_spark_submit(
+    dag: DAG, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    python = script(
+        tmp_path / "python", f'printf "%s\\n" "$EVENLAG_SPARK_REMOTE" "$@" > {told}', "echo running"
+    )
+    monkeypatch.setenv("EVENLAG_SPARK_PYTHON", str(python))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", CONNECT)
+    task: Any = _spark_task(dag, "observe")
+
+    type(task).execute.__wrapped__(task, {})
+
+    remote, *command, events = told.read_text(encoding="utf-8").splitlines()
+    assert remote == "sc://localhost:15002/;token=s3cret%2Ftoken"
+    assert command == ["-P", "-m", "spark_jobs.cycle", *task.application_args]
+    assert events.startswith("--events-fd=")
+    assert "EVENLAG_SPARK_REMOTE" not in os.environ
+
+
+def test_a_submitted_job_does_not_see_the_server_of_the_worker_s_environment(
+    dag: DAG, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    script(tmp_path / "spark-submit", f'echo "remote=$EVENLAG_SPARK_REMOTE" > {told}')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("EVENLAG_SPARK_REMOTE", "sc://elsewhere")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", SUBMIT)
+    task: Any = _spark_task(dag, "observe")
+    task._hook = None
+
+    type(task).execute.__wrapped__(task, {})
+
+    assert told.read_text(encoding="utf-8") == "remote=\n"
+    assert os.environ["EVENLAG_SPARK_REMOTE"] == "sc://elsewhere"
+
+
+def test_an_interpreter_that_is_not_there_is_named(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    monkeypatch.setenv("EVENLAG_SPARK_PYTHON", "/nowhere/python")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", CONNECT)
+    task: Any = _spark_task(dag, "observe")
+    with pytest.raises(AirflowFailException, match=r"/nowhere/python does not start.*EVENLAG_SPARK_PYTHON"):
+        type(task).execute.__wrapped__(task, {})
+
+
+def test_one_task_may_run_both_steps(policy_file: Path) -> None:
+    task = spark_step("observe", "decide", config=policy_file, cluster="orders")
+    assert task.task_id == "observe_and_decide"
+    assert task.application_args is not None
+    assert task.application_args[:4] == ["observe", "decide", "--config", str(policy_file)]

@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# A spark-submit that does nothing: other tests check what a job does, these what is reported about it.
+# Programs in place of spark-submit and of the jobs' Python: other tests check what a job does, these what is
+# reported about it. The second one writes the address that it was given, as a careless job would.
 _SUBMIT = "#!/bin/sh\nexit 0\n"
+_PYTHON = "#!/bin/sh\necho connecting to $EVENLAG_SPARK_REMOTE\n"
+_CONNECTIONS = {
+    "spark-submit": '{"conn_type": "spark", "host": "local[*]"}',
+    "spark connect": '{"conn_type": "spark_connect", "host": "localhost", "password": "s3cret/token"}',
+}
 _RUN = """
 from airflow.utils.db import initdb
 initdb()
@@ -41,15 +47,23 @@ def test_a_cluster_s_topics_go_by_its_first_broker(policy_file: Path) -> None:
     inputs, outputs = step_datasets("publish", str(policy_file), "orders")
     assert Dataset("kafka://broker-1:9092", "evenlag-hints") in inputs
     assert outputs[0] == Dataset("kafka://broker-1:9092", "evenlag-hints")
-    assert [(one.namespace, Path(one.name).name) for one in outputs[1:]] == [("file", "control_events")]
+    assert [(one.namespace, Path(one.name).name) for one in outputs[1:]] == [("file", "plan_events")]
 
 
-def test_upkeep_goes_over_all_that_spark_writes(policy_file: Path) -> None:
+def test_maintenance_covers_every_table(policy_file: Path) -> None:
     inputs, outputs = step_datasets("maintain", str(policy_file), None)
     assert outputs[:-1] == inputs
     named = {one.table.name for one in outputs if one.table is not None}
-    assert {"lag", "plans", "table_health"} <= named
-    assert "control_events" not in named
+    assert named == set(TABLES)
+
+
+def test_a_task_of_two_steps_has_the_lineage_of_both_and_names_each_table_once(policy_file: Path) -> None:
+    both = step_datasets(("observe", "decide"), str(policy_file), "orders")
+    apart = [step_datasets(step, str(policy_file), "orders") for step in ("observe", "decide")]
+    for number in (0, 1):
+        names = [one.name for one in both[number]]
+        assert len(names) == len(set(names))
+        assert set(names) == {one.name for pair in apart for one in pair[number]}
 
 
 def test_nothing_of_openlineage_is_loaded_before_it_is_asked_for(dag_bag: DagBag) -> None:
@@ -66,13 +80,16 @@ def test_nothing_of_openlineage_is_loaded_before_it_is_asked_for(dag_bag: DagBag
 
 @pytest.mark.airflow
 @pytest.mark.timeout(900)  # half a minute, and several on a machine that has other work
-def test_airflow_tells_what_each_task_reads_and_writes(tmp_path: Path, policy_file: Path) -> None:
-    events, submit = tmp_path / "events.jsonl", tmp_path / "bin" / "spark-submit"
-    submit.parent.mkdir()
-    submit.write_text(_SUBMIT, encoding="utf-8")
-    submit.chmod(0o755)
+@pytest.mark.parametrize("way", _CONNECTIONS)
+def test_airflow_tells_what_each_task_reads_and_writes(way: str, tmp_path: Path, policy_file: Path) -> None:
+    events, programs = tmp_path / "events.jsonl", tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("spark-submit", _SUBMIT), ("python", _PYTHON)):
+        (programs / name).write_text(text, encoding="utf-8")
+        (programs / name).chmod(0o755)
     environment = {
-        "PATH": f"{submit.parent}:{os.environ['PATH']}",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "EVENLAG_SPARK_PYTHON": str(programs / "python"),
         "AIRFLOW_HOME": str(tmp_path / "home"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
@@ -80,7 +97,7 @@ def test_airflow_tells_what_each_task_reads_and_writes(tmp_path: Path, policy_fi
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
             {"type": "file", "log_file_path": str(events), "append": True}
         ),
-        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[*]"}',
+        "AIRFLOW_CONN_SPARK_DEFAULT": _CONNECTIONS[way],
         "EVENLAG_CONFIG": str(policy_file),
         "ORDERS_PASSWORD": "s3cret-orders-password",
         "ORDERS_SIGNING_KEY": "s3cret-signing-key",
@@ -89,6 +106,9 @@ def test_airflow_tells_what_each_task_reads_and_writes(tmp_path: Path, policy_fi
     runs = [line.split()[1:] for line in ran.stdout.splitlines() if line.startswith("RUN ")]
     assert [state for _, state in runs] == ["success"], (ran.stdout + ran.stderr)[-4_000:]
     run_id = runs[0][0]
+    logged = ran.stdout + ran.stderr
+    assert ("connecting to sc://localhost/;token=***" in logged) == (way == "spark connect")
+    assert "s3cret" not in logged
 
     text = events.read_text(encoding="utf-8")
     assert "s3cret" not in text

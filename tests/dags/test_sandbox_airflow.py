@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox.airflow.rest import AirflowError, AirflowRest
+from tests.support.hints import wait_until
 from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
@@ -88,6 +89,36 @@ def test_a_run_without_a_spark_connection_fails_at_once_and_says_what_to_set(
     assert live_group.notified.read_text().startswith(
         "sandbox 1: INCOMPLETE_SNAPSHOT sandbox: 90.0% of the partitions could be read"
     )
+
+
+@pytest.mark.airflow
+def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: Airflow) -> None:
+    rest, python = airflow.rest, airflow.directory.parent / "jobs-python"
+    mark = airflow.directory.parent / "job-started"
+    # The job and its child; the child does not react to SIGTERM.
+    python.write_text(
+        f"#!/bin/sh\nsh -c \"trap '' TERM; echo up > {mark}; sleep 301; sleep 302\" {mark} &\nwait\n",
+        encoding="utf-8",
+    )
+    python.chmod(0o755)
+    stored = {"connection_id": "spark_default", "conn_type": "spark_connect", "host": "localhost"}
+    rest.post("/api/v2/connections", stored | {"port": 15002, "password": "s3cret/token"})
+    try:
+        rest.wait_for_dag("lag_rebalance__sandbox")
+        run = rest.trigger("lag_rebalance__sandbox")
+        wait_until(mark.exists, timeout_s=240, what="the job did not start")
+        assert processes_with(str(mark))
+        path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/observe"
+        rest.patch(path, {"new_state": "failed"})
+        assert wait_until_gone(str(mark)) == []
+        with pytest.raises(AirflowError, match="task observe"):
+            rest.wait(run, timeout_s=240)
+        log = rest.log(run, "observe", lines=200)
+        assert "spark_jobs.cycle observe --config" in log
+        assert "at sc://localhost:15002" in log
+        assert "s3cret" not in log
+    finally:
+        rest.delete("/api/v2/connections/spark_default")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.support.containers.compose_file import (
     COMPOSE_FILE,
     DOCKERFILES,
     ROOT,
+    SUBMIT_FILE,
     Service,
     UnsetVariableError,
     read_dockerfile,
@@ -32,6 +34,7 @@ SECRETS = (
     "AIRFLOW_PASSWORD",
 )
 SERVICES = read_services(dict.fromkeys(SECRETS, "x"))
+NETWORK = "scheduler-network"
 LOCKS = ("airflow", "spark", "executor", "build")
 every_service = pytest.mark.parametrize("service", SERVICES.values(), ids=list(SERVICES))
 every_dockerfile = pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
@@ -43,8 +46,9 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_compose_file_follows_the_specification(tmp_path: Path) -> None:
     check = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
-    done = run(*check, str(COMPOSE_FILE))
-    assert done.returncode == 0, done.stdout
+    for path in (COMPOSE_FILE, SUBMIT_FILE):
+        done = run(*check, str(path))
+        assert done.returncode == 0, done.stdout
 
     wrong = tmp_path / "compose.yaml"
     wrong.write_text(
@@ -77,8 +81,45 @@ def test_a_service_has_a_health_check_limits_and_no_way_to_more_rights(service: 
     assert raw["cap_drop"] == ["ALL"]
     assert set(raw["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
     assert raw.get("read_only", False) == (service.name != "kafka")
-    assert not {"privileged", "network_mode", "pid", "cap_add"} & set(raw)
-    assert bool(service.health) != service.is_job
+    assert not {"privileged", "pid", "cap_add"} & set(raw)
+    assert bool(service.health) != (service.is_job or service.name == NETWORK)
+
+
+def test_the_server_is_reachable_in_the_scheduler_s_network_namespace_only() -> None:
+    shared = {name for name, service in SERVICES.items() if service.network == NETWORK}
+    assert shared == {NETWORK, "airflow-scheduler", "spark-connect"}
+    others = {name: service for name, service in SERVICES.items() if name not in shared}
+    assert all(service.network == name for name, service in others.items())
+    assert not any("ports" in SERVICES[name].raw for name in shared)
+    command = SERVICES["spark-connect"].command
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    # Docker refuses a host name of its own beside another service's network.
+    assert not any("hostname" in SERVICES[name].raw for name in shared - {NETWORK})
+
+
+def test_the_server_has_no_secret_and_the_scheduler_s_connection_names_it() -> None:
+    server = SERVICES["spark-connect"]
+    assert not any("x" in value.split(":") or value == "x" for value in server.environment.values())
+    assert not {name for name in server.environment if name.startswith("AIRFLOW__DATABASE")}
+    connection = json.loads(SERVICES["airflow-scheduler"].environment["AIRFLOW_CONN_SPARK_DEFAULT"])
+    assert connection["conn_type"] == "spark_connect"
+    assert connection["host"] == server.environment["EVENLAG_SPARK_REMOTE"]
+    assert connection["host"].rpartition(":")[2] == server.command[server.command.index("--port") + 1]
+
+
+def test_the_standalone_cluster_starts_on_request_only() -> None:
+    cluster = {name for name, service in SERVICES.items() if service.raw.get("profiles") == ["cluster"]}
+    assert cluster == {"spark-master", "spark-worker-1", "spark-worker-2"}
+    needed = {name for service in SERVICES.values() for name in service.depends_on}
+    assert needed & cluster == {"spark-master"}  # by its workers
+    submitting = read_services(dict.fromkeys(SECRETS, "x"), SUBMIT_FILE)
+    scheduler = submitting["airflow-scheduler"]
+    assert scheduler.depends_on["spark-master"] == "service_healthy"
+    connection = json.loads(scheduler.environment["AIRFLOW_CONN_SPARK_DEFAULT"])
+    assert (connection["conn_type"], connection["host"]) == ("spark", "spark://spark-master:7077")
+    # A service of a profile that is not started may be missing only where the file says so.
+    assert submitting["spark-connect"].raw["profiles"] == ["connect"]
+    assert scheduler.raw["depends_on"]["spark-connect"]["required"] is False
 
 
 @every_service
@@ -95,7 +136,7 @@ def test_images_are_pinned_by_a_version(service: Service) -> None:
 def test_a_service_waits_for_what_is_well_or_done(service: Service) -> None:
     for name, condition in service.depends_on.items():
         wanted = "service_completed_successfully" if SERVICES[name].is_job else "service_healthy"
-        assert condition == wanted
+        assert condition == ("service_started" if name == NETWORK else wanted)
 
 
 @every_dockerfile

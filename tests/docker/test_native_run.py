@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import subprocess
+import sys
 import urllib.request
 from base64 import urlsafe_b64encode
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +18,7 @@ from sandbox.airflow.rest import AirflowRest, DagRun
 from sandbox.demo.result import DemoLake
 from sandbox.demo.run import GROUP, TOPIC
 from sandbox.workload.evidence import OwnerTracker
+from tests.support.containers.compose_file import SUBMIT_FILE, read_services
 from tests.support.containers.native import NativeStack, postgres_binaries
 from tests.support.hints import wait_until
 
@@ -33,6 +37,21 @@ VARIABLES = {
 }
 # The test starts the run itself; a scheduled one beside it would only make it wait.
 EXTRA = {"EVENLAG_CLUSTER__MAIN__SCHEDULE": "0 0 1 1 *"}
+
+# A task of the DAG, without a scheduler: the connection is in its environment.
+SUBMIT_A_STEP = """
+import os, sys
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from evenlag_dags.dag_support.spark_task import spark_step
+task = spark_step("observe", config=Path(os.environ["EVENLAG_CONFIG"]), cluster=sys.argv[1])
+slot = datetime.fromisoformat(sys.argv[2])
+context = {"dag_run": SimpleNamespace(data_interval_end=slot, run_after=slot), "run_id": "manual__1"}
+task.application_args = task.render_template(task.application_args, context)
+task.pre_execute(context)
+type(task).execute.__wrapped__(task, context)
+"""
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
 
@@ -94,15 +113,15 @@ def test_airflow_is_whole_and_its_database_is_postgres(stack: NativeStack, airfl
     assert not list(stack.folder.rglob("airflow.db"))
 
 
-def test_a_cycle_of_the_demo_s_policy_runs_on_the_two_workers(stack: NativeStack, cycle: DagRun) -> None:
+def test_a_cycle_of_the_demo_s_policy_runs_on_the_connect_server(
+    stack: NativeStack, airflow: AirflowRest, cycle: DagRun
+) -> None:
     assert cycle.state == "success"
     assert set(cycle.task_states.values()) == {"success"}
+    server = f"at sc://127.0.0.1:{stack.port('spark-connect', 15002)}"
+    assert all(server in airflow.log(cycle, step, lines=500) for step in ("observe", "decide"))
     master = ask(f"http://127.0.0.1:{stack.port('spark-master', 8080)}/json/")
-    names = {app["name"] for app in master["completedapps"]}
-    assert names >= {f"evenlag {step} {CLUSTER}" for step in ("observe", "decide")}
-    for worker in ("spark-worker-1", "spark-worker-2"):
-        told = ask(f"http://127.0.0.1:{stack.port(worker, 8081)}/json/")
-        assert told["finishedexecutors"], told
+    assert not [*master["activeapps"], *master["completedapps"]]
 
 
 def test_the_demo_s_consumers_take_up_the_published_plan(stack: NativeStack, cycle: DagRun) -> None:
@@ -118,3 +137,22 @@ def test_the_demo_s_consumers_take_up_the_published_plan(stack: NativeStack, cyc
         }
 
     wait_until(is_taken_up, timeout_s=180, what="the consumers did not take up the hint")
+
+
+def test_with_the_other_compose_file_a_step_is_submitted_to_the_two_workers(
+    stack: NativeStack, cycle: DagRun
+) -> None:
+    assert cycle.state == "success"
+    scheduler = read_services(VARIABLES, SUBMIT_FILE)["airflow-scheduler"]
+    code = [sys.executable, "-c", SUBMIT_A_STEP, CLUSTER, datetime.now(UTC).isoformat()]
+    environment = stack.environment(scheduler)
+    environment["PYTHONPATH"] += f"{os.pathsep}{environment['AIRFLOW__CORE__DAGS_FOLDER']}"
+    done = subprocess.run(
+        code, env=environment, capture_output=True, text=True, timeout=400, check=False, cwd=stack.folder
+    )
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-4_000:]
+    master = ask(f"http://127.0.0.1:{stack.port('spark-master', 8080)}/json/")
+    assert [app["name"] for app in master["completedapps"]] == [f"evenlag observe {CLUSTER}"]
+    for worker in ("spark-worker-1", "spark-worker-2"):
+        told = ask(f"http://127.0.0.1:{stack.port(worker, 8081)}/json/")
+        assert told["finishedexecutors"], told

@@ -49,6 +49,7 @@ OPTIONS_OF_OTHERS = {
     "--events-fd": "python -m spark_jobs.cycle",
     "--jars": "spark-submit",
     "--lf": "pytest",
+    "--memory": "python -m spark_jobs.connect_server",
     "--operation": "kafka-acls.sh",
     "--profile": "docker compose",
     "--py-files": "spark-submit",

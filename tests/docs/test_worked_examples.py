@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
-from tests.support.lakes.snapshots import commit, frame, marker, member, offset
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
+from tests.support.lakes.snapshots import HEAD, commit, frame, marker, member, offset
 from tests.support.pages.markdown import ROOT
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ PACKAGES: Final = ("assignor_core", "evenlag", "spark_jobs")
 GATE_WORKS: Final = """
 import json
 import pandas as pd
+from evenlag.planning.gate_inputs import gate_inputs
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.gates import GATES
 from evenlag.policy.json_schema import render_schema
@@ -32,7 +33,6 @@ from evenlag.policy.group_settings import GateLimits, GroupSettings
 from evenlag.publishing.gates_reference import render_gates
 from spark_jobs.simulation.gates import passes_gates
 from spark_jobs.steps.expectations import judge_plans
-from spark_jobs.transforms.gate_inputs import gate_inputs
 
 NAME = "max_member_partitions_share"
 (gate,) = (gate for gate in GATES if gate.name == NAME)
@@ -137,7 +137,7 @@ def test_the_example_of_a_column_works(spark: SparkSession) -> None:
         offsets=frame(spark, OFFSETS, [offset(0, 100, start=40)]),
         commits=frame(spark, COMMITS, [commit(0, 90)]),
         members=frame(spark, MEMBERS, [member("m-1", held={"t": [0]})]),
-        snapshot=frame(spark, SNAPSHOTS, [marker()]),
+        marker=HEAD | marker(),
         group_settings=spark.createDataFrame(
             [("g", "earliest", None)], "group_id STRING, reset_policy STRING, isolation_level STRING"
         ),

@@ -17,7 +17,6 @@ import pytest
 from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
-    CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
     LAG,
@@ -102,7 +101,8 @@ class Setting:
     def kill_after(self, table: str, slot: datetime, nth: int = 1, *, step: str = "observe") -> None:
         """Run the cycle in a driver of its own, on the session's JVM, that is killed after the n-th write.
 
-        `step` is what it begins with: decide alone is enough when observe has come to its end.
+        `step` is what it begins with: decide alone is enough when observe has come to its end. With
+        ``publish``, the publisher is killed before it writes its event.
         """
         status = self._killer.ask([str(self.config), CLUSTER, slot.isoformat(), step, table, nth])
         assert status == -9, self._killer.log.read_text(encoding="utf-8")[-3000:]
@@ -193,7 +193,7 @@ def test_the_main_job_from_a_skewed_group_to_an_applied_hint(
     story = [event for found, event in setting.events() if found == plan_id]
     assert Counter(story) == Counter(["PROPOSED", "APPROVED", "PUBLISHED", "APPLIED"])
     assert sum(map(len, hinted.values())) == 6
-    written = (SNAPSHOTS, LAG, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, CONTROL_EVENTS, GATE_RESULTS, OUTCOMES)
+    written = (SNAPSHOTS, LAG, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, GATE_RESULTS, OUTCOMES)
     check_nothing_is_lost(loaded.policy.lake, *written)
     assert_no_secret(setting, secrets, capfd.readouterr())
     assert kept_plans(spark) == kept
@@ -233,29 +233,35 @@ def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, 
     setting.skew()
     slot, lake = datetime.now(UTC).replace(microsecond=0), setting.lake
     known = set(lake.read(SNAPSHOTS)["snapshot_id"].to_pylist())
-    for table in ("offsets", "commits", "members"):
+    for table in ("offsets", "commits", "members", "lag"):
         setting.kill_after(table, slot)
         assert set(lake.read(SNAPSHOTS)["snapshot_id"].to_pylist()) == known, table
         latest = lake.latest_snapshot(CLUSTER)
         assert latest is None or latest["slot"] < slot
-    for table in (
-        "snapshots",
-        "lag",
-        "decisions",
-        "plan_assignments",
-        "plans",
-        "plan_events",
-        "gate_results",
+    # A policy that the lake does not have yet is written once more.
+    setting.config.write_text(setting.config.read_text(encoding="utf-8") + "# the same\n", encoding="utf-8")
+    # Every write from the marker on, in their order, with the number of plans that are there after it.
+    for table, nth, step, num_heads in (
+        ("snapshots", 1, "observe", 0),
+        ("runs", 1, "observe", 0),
+        ("policies", 1, "decide", 0),
+        ("decisions", 1, "decide", 0),
+        ("plan_assignments", 1, "decide", 0),
+        ("plans", 1, "decide", 1),
+        # PROPOSED, and then what the gates decided.
+        ("plan_events", 1, "decide", 1),
+        ("gate_results", 1, "decide", 1),
+        ("plan_events", 1, "decide", 1),
+        ("runs", 1, "decide", 1),
     ):
-        is_observed = table not in {"snapshots", "lag", "decisions"}
-        setting.kill_after(table, slot, step="decide" if is_observed else "observe")
+        setting.kill_after(table, slot, nth, step=step)
         (snapshot,) = set(lake.read(SNAPSHOTS)["snapshot_id"].to_pylist()) - known
         heads = [row for row in setting.rows(PLANS) if row["snapshot_id"] == snapshot]
         held = [row for row in setting.rows(PLAN_ASSIGNMENTS) if row["snapshot_id"] == snapshot]
-        # Decisions are written beside plans, of which some may be there before them; none without its rows.
-        is_early, is_late = table in {"snapshots", "lag"}, table in {"plans", "plan_events", "gate_results"}
-        assert len(heads) in ({0} if is_early else {1} if is_late else {0, 1}), table
-        assert len(held) == 6 or not heads, table
+        assert len(heads) == num_heads, table
+        # No head without its rows.
+        assert len(held) == (6 if num_heads or table == "plan_assignments" else 0), table
+        assert len([row for row in setting.rows(LAG) if row["snapshot_id"] == snapshot]) == 6, table
     loaded = setting.loaded
     assert run_observe(spark, loaded, CLUSTER, slot, "repeat")["is_new"] is False
     decided = run_decide(spark, loaded, CLUSTER, slot, "repeat")
@@ -277,7 +283,7 @@ def test_killed_between_hint_and_event_the_repeat_tells_of_the_same_hint(
     run_observe(spark, loaded, CLUSTER, slot, "r3")
     decided = run_decide(spark, loaded, CLUSTER, slot, "r3")
     assert decided["approved"] == 1, setting.rows(GATE_RESULTS)[-14:]
-    setting.kill_after("control_events", slot)
+    setting.kill_after("plan_events", slot, step="publish")
     cluster = loaded.policy.clusters[CLUSTER]
     standing = read_hint_topic(cluster).hints[setting.group]
     assert (standing.plan_id, "PUBLISHED") not in setting.events()

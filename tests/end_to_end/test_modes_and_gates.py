@@ -23,25 +23,27 @@ from evenlag.enums import GroupState, GroupType
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLANS
+from evenlag.lake.tables import DECISIONS, GATE_RESULTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
+from evenlag.lake.writer import append_once
+from evenlag.planning.gate_inputs import count_rows
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, parse_policy
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import decide
 from spark_jobs.steps.observe import run_observe
-from spark_jobs.steps.plan_groups import Planned, plan_assignments
+from spark_jobs.steps.plan_groups import Planned, plan_groups
 from tests.support.hints import wait_until
 from tests.support.many_groups import GroupSpec, ManyGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from sandbox.kafka.broker import Broker
+    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(600)]
 
@@ -106,10 +108,10 @@ class World:
     def event(self, name: str, event: str, actor: str, plan: dict[str, Any] | None = None) -> None:
         """Write an event as a person's command does."""
         told = plan or self.plan_of(name)
-        append_control_events(
+        append_plan_events(
             self.loaded.policy.lake,
             [
-                ControlEvent(
+                PlanEventRow(
                     cluster=CLUSTER,
                     day=told["day"],
                     snapshot_id=told["snapshot_id"],
@@ -166,31 +168,34 @@ def world(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield World(prefix, topics, groups, loaded)
 
 
-def spoil(planned: Planned, prefix: str) -> Planned:
-    """Put into plans what a correct planner and a well-read group never bring forth."""
-    from pyspark.sql import functions as sf
+def spoil(planned: Planned, rows: SnapshotRows, prefix: str) -> Planned:
+    """Put into plans what a correct planner and a well-read group never bring forth, and count it."""
+    import pyarrow as pa
 
-    def of(name: str) -> Any:
-        return sf.col("group_id") == prefix + name
+    faulty = {prefix + name for name in ("no-duplicates", "complete", "valid-owners")}
+    lag = rows.rows_of_groups(LAG, ("group_id", "topic"), faulty)
+    members = rows.rows_of_groups(MEMBERS, ("group_id", "member_id", "subscription"), faulty)
+    good = rows.rows_of_groups(PLAN_ASSIGNMENTS, PLAN_ASSIGNMENTS.column_names, faulty)
+    # What executors counted is what the written rows say.
+    assert count_rows(good, lag, members).items() <= planned.counts.items()
 
-    rows, heads = planned.assignments, planned.heads
-    first = sf.col("partition") == 0
-    rows = rows.unionByName(rows.where(of("no-duplicates") & first))
-    nobody = sf.lit(None).cast("string")
-    rows = rows.withColumn(
-        "owner_after",
-        sf.when(of("complete") & first, nobody)
-        .when(of("valid-owners") & first, sf.lit("a-stranger"))
-        .otherwise(sf.col("owner_after")),
-    )
+    spoiled = []
+    for row in good.to_pylist():
+        name = row["group_id"].removeprefix(prefix)
+        if row["partition"] == 0:
+            owners = {"complete": None, "valid-owners": "a-stranger"}
+            row["owner_after"] = owners.get(name, row["owner_after"])
+            spoiled += [row] if name == "no-duplicates" else []
+        spoiled.append(row)
+    counts = count_rows(pa.Table.from_pylist(spoiled, schema=good.schema), lag, members)
 
-    def change(frame: DataFrame, name: str, column: str, value: Any) -> DataFrame:
-        return frame.withColumn(column, sf.when(of(name), value).otherwise(sf.col(column)))
-
-    heads = change(heads, "no-violations", "violations", sf.array(sf.lit("UNASSIGNED: t0-1 is with nobody")))
-    heads = change(heads, "group-stable", "group_state", sf.lit("PreparingRebalance"))
-    heads = change(heads, "hint-protocol", "group_type", sf.lit("share"))
-    return dataclasses.replace(planned, heads=heads, assignments=rows)
+    changes: dict[str, dict[str, Any]] = {
+        "no-violations": {"violations": ["UNASSIGNED: t0-1 is with nobody"]},
+        "group-stable": {"group_state": "PreparingRebalance"},
+        "hint-protocol": {"group_type": "share"},
+    }
+    heads = [head | changes.get(head["group_id"].removeprefix(prefix), {}) for head in planned.heads]
+    return dataclasses.replace(planned, heads=heads, counts=planned.counts | counts)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +220,9 @@ def run(world: World, spark: SparkSession) -> dict[str, Any]:
     time.sleep(1.1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            decide, "plan_assignments", lambda *given: spoil(plan_assignments(*given), world.prefix)
+            decide,
+            "plan_groups",
+            lambda rows, context: spoil(plan_groups(rows, context), rows, world.prefix),
         )
         return {"slot": slot, **decide.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
 
@@ -281,9 +288,9 @@ def test_a_group_that_cannot_be_hinted_is_planned_in_shadow_and_says_why(
 
 
 def test_only_what_policy_or_a_person_approved_is_published_and_forged_approvals_are_not(
-    world: World, run: dict[str, Any], spark: SparkSession
+    world: World, run: dict[str, Any]
 ) -> None:
-    forge_approvals(world, spark)
+    forge_approvals(world)
     world.event("is-approved", "APPROVED", "alice")
     ends = {(world.topics["t"], number): count for number, count in enumerate((900, 800, 10, 10))}
     world.groups.commit(world.prefix + "catches-up", ends)
@@ -308,14 +315,11 @@ def test_only_what_policy_or_a_person_approved_is_published_and_forged_approvals
     assert publish_hints(world.loaded, CLUSTER, run["slot"], "r1").published == []
 
 
-def forge_approvals(world: World, spark: SparkSession) -> None:
+def forge_approvals(world: World) -> None:
     """Approve what must not go out: a shadow plan, a rejected one, a comparison, one by the wrong actor."""
-    from pyspark.sql import functions as sf
-
     world.event("watches", "APPROVED", "alice")
     world.event("max-moves", "APPROVED", "alice")
     world.event("waits", "APPROVED", "policy")
-    lake = Lake(spark, world.loaded.policy.lake)
     good = world.plan_of("goes-out")
     group_id = world.prefix + "observes"
     payload = dataclasses.replace(HintPayload.decode(good["payload"].encode()), group_id=group_id).encode()
@@ -324,6 +328,7 @@ def forge_approvals(world: World, spark: SparkSession) -> None:
         (PLANS, {"mode": "comparison", "payload": payload.decode()}),
         (GATE_RESULTS, {}),
     ):
-        rows = lake.read(table).where(sf.col("plan_id") == good["plan_id"])
-        lake.append(table, rows.withColumns({k: sf.lit(v) for k, v in (changed | more).items()}), "forged")
+        rows = world.lake.read(table, filters=[("plan_id", "=", good["plan_id"])]).to_pylist()
+        assert rows
+        append_once(world.loaded.policy.lake, table, [row | changed | more for row in rows], None)
     world.event("observes", "APPROVED", "alice")

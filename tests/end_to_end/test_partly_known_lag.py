@@ -18,19 +18,15 @@ from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
-from evenlag.publishing.event_log import ControlEvent, append_control_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
 from evenlag.report.read_report import read_report
-from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.steps.score_plans import score_plans
-from spark_jobs.steps.settle_outcomes import (
-    append_outcome_events,
-    find_pending,
-    read_lifecycle_events,
-    read_outcomes,
-)
-from tests.support.lakes.snapshots import DAY, NOW, TOPIC_IDS, frame, marker, member
+from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
+from spark_jobs.steps.snapshot_rows import SnapshotRows
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, TOPIC_IDS, arrow, marker, member
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
@@ -145,26 +141,27 @@ def planned(
 
 def write(lake: Lake) -> None:
     """Write the lake: what was seen and planned as rows, what became of it by the jobs."""
-    spark = lake.spark
+    root, markers = lake.paths.root, {}
     for name, at, held in ((FIRST, NOW, BEFORE), (SECOND, LATER, AFTER)):
         lag, people = seen(name, at, held)
-        lake.append(LAG, frame(spark, LAG, lag), name)
-        lake.append(MEMBERS, frame(spark, MEMBERS, people), name)
+        write_rows(root, LAG, arrow(LAG, lag))
+        write_rows(root, MEMBERS, arrow(MEMBERS, people))
         times = dict.fromkeys(("commits_read_at", "end_read_at", "finished_at"), at)
-        row = marker(snapshot_id=name, slot=at, started_at=at - timedelta(seconds=1), **times)
-        lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [row]), name)
+        row = HEAD | marker(snapshot_id=name, slot=at, started_at=at - timedelta(seconds=1), **times)
+        markers[name] = row
+        write_rows(root, SNAPSHOTS, [row])
     known = {"moves": 2, "num_unknown_partitions": 0, "num_unknown_lags": 0}
     partly = {"moves": 1, "num_unknown_partitions": 2, "num_unknown_lags": 2}
     heads = [
         head(FOLLOWED, FIRST, NOW, (1600, 910, 1610 / 3), **known),
         head(AGAIN, SECOND, LATER, (820, 800, None), **partly),
     ]
-    lake.append(PLANS, frame(spark, PLANS, heads), "plans")
+    write_rows(root, PLANS, arrow(PLANS, heads))
     then = {place: owner for place, (owner, _) in AFTER.items()}
     rows = planned(FOLLOWED, FIRST, BEFORE, then) + planned(AGAIN, SECOND, AFTER, THEN)
     # In any order: Spark keeps none.
-    lake.append(PLAN_ASSIGNMENTS, frame(spark, PLAN_ASSIGNMENTS, rows[::-1]), "assignments")
-    published = ControlEvent(
+    write_rows(root, PLAN_ASSIGNMENTS, arrow(PLAN_ASSIGNMENTS, rows[::-1]))
+    published = PlanEventRow(
         cluster="c",
         day=DAY,
         snapshot_id=FIRST,
@@ -177,13 +174,11 @@ def write(lake: Lake) -> None:
         sequence=1,
         expires_at=NOW + timedelta(hours=1),
     )
-    append_control_events(lake.paths.root, [published])
-    with CachedFrames() as cached:
-        lives = cached.cache(read_lifecycle_events(lake, "c"))
-        pending = find_pending(lake, "c", lives, cached)
-        assert read_outcomes(lake, "c", SECOND, "r", pending) == {"APPLIED": 1}
-        assert score_plans(lake, "c", SECOND, "r", lives) == 1
-        append_outcome_events(lake, "c", SECOND, lives)
+    append_plan_events(root, [published])
+    reader = LakeReader(root)
+    second, lives = SnapshotRows(lake, reader, markers[SECOND]), read_published(reader, "c")
+    assert settle_outcomes(second, lives, "r") == {"APPLIED": 1}
+    assert score_plans(second, lives, "r") == 1
 
 
 def answer(lake: Lake, *arguments: str) -> Any:

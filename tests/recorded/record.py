@@ -29,10 +29,9 @@ from evenlag.publishing.publish import publish_hints
 from sandbox.kafka.broker import Broker
 from sandbox.workload.journal import read_journal
 from sandbox.workload.workload import Workload
+from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.session import build_session
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from tests.recorded.period import BILLING, CLUSTER, FOLDER, JOURNAL_EVENTS, ORDERS, PARCELS, SHIPPING
@@ -100,18 +99,14 @@ class Recorder:
         self._spark, self._loaded, self._broker = spark, loaded, broker
         self.billing, self.shipping = billing, shipping
         self.num_slots = 0
-        self._without_lag: list[str] = []
 
     def read(self, how: str = COLLECT) -> None:
         """Take a snapshot: collect it only, `OBSERVE` it as a run does, or `DECIDE` and publish as well."""
         began, slot = time.monotonic(), datetime.now(UTC)
         run_id = f"recorded-{self.num_slots:03d}"
         if how == COLLECT:
-            settings = self._loaded.policy.clusters[CLUSTER]
-            read = collect_snapshot(
-                Lake(self._spark, self._loaded.policy.lake), CLUSTER, settings, slot, run_id=run_id
-            )
-            self._without_lag.append(read.snapshot_id)
+            lake = Lake(self._spark, self._loaded.policy.lake)
+            collect_snapshot(lake, self._loaded.policy, CLUSTER, slot, run_id=run_id)
         else:
             run_observe(self._spark, self._loaded, CLUSTER, slot, run_id)
         if how == DECIDE:
@@ -123,12 +118,6 @@ class Recorder:
         sys.stdout.write(f"{slot:%H:%M:%S} reading {self.num_slots}, {how}, {took_s:.1f} s\n")
         sys.stdout.flush()
         time.sleep(max(0.0, _INTERVAL_S - took_s))
-
-    def catch_up(self) -> None:
-        """Work out the lag of snapshots that were only collected: it rests on what came before them alone."""
-        lake = Lake(self._spark, self._loaded.policy.lake)
-        for snapshot_id in self._without_lag:
-            compute_lag(lake, self._loaded.policy, CLUSTER, snapshot_id)
 
     def note(self, what: str) -> None:
         """Record in the journals what is done to the groups now."""
@@ -291,7 +280,6 @@ def record(folder: Path, target: Path) -> None:
         play(recorder)
         for each in (billing, shipping):
             each.stop()
-        recorder.catch_up()
         save(folder / "lake", {BILLING: billing, SHIPPING: shipping}, target)
 
 

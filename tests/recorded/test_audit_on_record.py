@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-NEEDED = frozenset(
-    {"snapshots", "members", "offsets", "plans", "plan_assignments", "plan_events", "control_events"}
-)
+NEEDED = frozenset({"snapshots", "members", "offsets", "plans", "plan_assignments", "plan_events"})
 # From the broker's word to the listener's: a rebalance of this group took up to this long on that machine.
 DELAY = timedelta(seconds=1.5)
 STEP = timedelta(seconds=1)

@@ -11,7 +11,7 @@ from evenlag.errors import JobError
 from evenlag.lake.tables import GATE_RESULTS, RUNS
 from evenlag.policy.gates import GATES
 from spark_jobs.steps.build_data_docs import build_data_docs
-from tests.support.lakes.snapshots import NOW, frame
+from tests.support.lakes.snapshots import NOW, append_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +52,9 @@ def run(number: int) -> dict[str, Any]:
 def test_the_pages_show_the_last_runs_and_why_plans_failed(lake: Lake, tmp_path: Path) -> None:
     rows = [row for number in range(3) for row in verdicts(number, "good", None)]
     rows += verdicts(2, "bad", "max_moves")
-    lake.append(GATE_RESULTS, frame(lake.spark, GATE_RESULTS, rows), "verdicts")
+    append_rows(lake.paths.root, GATE_RESULTS, rows)
     # The fourth run planned nothing: it has no page.
-    lake.append(RUNS, frame(lake.spark, RUNS, [run(number) for number in range(4)]), "runs")
+    append_rows(lake.paths.root, RUNS, [run(number) for number in range(4)])
     folder = tmp_path / "docs" / "c"
     folder.parent.mkdir()
 

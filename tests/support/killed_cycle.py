@@ -2,7 +2,7 @@
 
 It reads a line of JSON for each, ``[policy file, cluster, slot, first step, table, n]``, runs it in a fork
 of its own, and answers with the fork's status: a driver's imports are loaded already, so a death costs
-seconds less. The publisher is killed between its hint and its event when the table is ``control_events``. The
+seconds less. With the first step ``publish``, the publisher is killed between its hint and its event. The
 driver attaches to the JVM of the tests' session, whose gateway is in the environment. What another of its
 threads was writing may still be completed there, as in a driver that died a moment later.
 """
@@ -19,6 +19,7 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from evenlag.lake.writer import DeltaRsWriter
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import publish
 from spark_jobs.runtime.delta_lake import Lake
@@ -26,8 +27,6 @@ from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
 RUN_ID = "killed"
@@ -39,20 +38,29 @@ def die() -> None:
 
 
 def kill_after_write(table_name: str, nth: int) -> None:
-    """Make the lake's writes end this process after the n-th write of a table."""
+    """Make the lake's writes, by Spark and without it, end this process after the n-th write of a table."""
     written: Counter[str] = Counter()
 
-    def watched(write: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(lake: Lake, table: Any, *rest: Any, **more: Any) -> None:
-            write(lake, table, *rest, **more)
-            written[table.name] += 1
-            if table.name == table_name and written[table.name] == nth:
-                die()
+    def count(name: str) -> None:
+        written[name] += 1
+        if name == table_name and written[name] == nth:
+            die()
 
-        return wrapped
+    append_by_spark, append_directly = Lake.append, DeltaRsWriter.append
 
-    Lake.append = watched(Lake.append)  # type: ignore[method-assign]  # the fault is the point of this program
-    Lake.insert_missing = watched(Lake.insert_missing)  # type: ignore[method-assign]  # the same
+    def watched_spark(lake: Lake, table: Any, *rest: Any, **more: Any) -> None:
+        append_by_spark(lake, table, *rest, **more)
+        count(table.name)
+
+    def watched_direct(writer: DeltaRsWriter, *rest: Any, **more: Any) -> bool:
+        # Still under the table's lock, whose holder dies.
+        is_written = append_directly(writer, *rest, **more)
+        if is_written:
+            count(writer.table.name)
+        return is_written
+
+    Lake.append = watched_spark  # type: ignore[method-assign, assignment]  # the fault is the point of this program
+    DeltaRsWriter.append = watched_direct  # type: ignore[method-assign, assignment]  # the same
 
 
 def attach_session() -> SparkSession:
@@ -72,9 +80,9 @@ def attach_session() -> SparkSession:
 def run(config: str, cluster: str, slot_text: str, first_step: str, table_name: str, nth: int) -> None:
     """Run until killed; a run that gets to its end has missed its death."""
     loaded, slot = load_policy(config), datetime.fromisoformat(slot_text)
-    if table_name == "control_events":
+    if first_step == "publish":
         # Before the event: what the publisher calls to write it is its end.
-        setattr(publish, "append_control_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
+        setattr(publish, "append_plan_events", lambda *_: die())  # noqa: B010 - not exported, on purpose
         publish.publish_hints(loaded, cluster, slot, RUN_ID)
         return
     kill_after_write(table_name, nth)

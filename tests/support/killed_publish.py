@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
     elif step == "sent":
         KafkaProducer.commit_transaction = die
     elif step == "committed":
-        setattr(publish, "append_control_events", die)  # noqa: B010 - as above
+        setattr(publish, "append_plan_events", die)  # noqa: B010 - as above
     publish.publish_hints(load_policy(config), cluster, datetime.fromisoformat(slot), "killed")
     if step == "told":
         die()

@@ -47,7 +47,7 @@ def use_session(session: SparkSession | None) -> None:
 @contextmanager
 def spark_writing() -> Iterator[None]:
     """Start a session for a process that has none, as benches have it, and stop it at the end."""
-    from spark_jobs.runtime.session import build_session
+    from spark_jobs.runtime.classic_session import build_session
 
     session = build_session("evenlag-fixtures", is_large=True)
     use_session(session)
@@ -123,8 +123,13 @@ def together(session: SparkSession | None = None) -> Iterator[None]:
 
 
 def delete_rows(root: Path | str, table: Table, condition: str) -> None:
-    """Delete the rows of a table of writer ``spark`` that fulfil a condition in Spark SQL."""
-    _spark_table(root, table).delete(condition)
+    """Delete the rows of a table that fulfil a condition in SQL, by the table's own writer."""
+    if table.writer == "direct":
+        from deltalake import DeltaTable
+
+        DeltaTable(str(Path(root) / table.name)).delete(condition)
+    else:
+        _spark_table(root, table).delete(condition)
 
 
 def update_rows(root: Path | str, table: Table, values: Mapping[str, str], condition: str) -> None:
@@ -141,7 +146,7 @@ def unset_properties(root: Path | str, table: Table) -> None:
 def _write(root: str, table: Table, data: pa.Table) -> None:
     if table.writer == "direct":
         with delta_rs_writer(root, table) as direct:
-            direct.append(data.to_pylist())
+            direct.append(data)
         return
     path = Path(root) / table.name
     frame = _session(table).createDataFrame(data, table.ddl).coalesce(1)

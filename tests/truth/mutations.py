@@ -36,11 +36,11 @@ MUTATIONS: Final = (
         'rows.sort_by([("slot", "ascending")])',
     ),
     Mutation(
-        "events that the publisher wrote are left out",
+        "the filters of events are left out",
         FILTER,
         _READER,
-        "for table in (PLAN_EVENTS, CONTROL_EVENTS)]",
-        "for table in (PLAN_EVENTS,)]",
+        "self.read(PLAN_EVENTS, filters=filters)",
+        "self.read(PLAN_EVENTS)",
     ),
     # plans ----------------------------------------------------------------------------------------------
     Mutation(

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.jars import broker_classpath
 from sandbox.kafka.broker import Broker
-from spark_jobs.runtime.session import build_session
+from spark_jobs.runtime.classic_session import build_session
 from tests.truth.recorded_lakes import FOLDER
 from tests.truth.recording import brokers, hints, names
 from tests.truth.recording.archive import pack

@@ -21,7 +21,6 @@ from evenlag.lake.tables.operations import (
     TABLE_HEALTH,
 )
 from evenlag.lake.tables.planning import (
-    CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
     OUTCOMES,
@@ -44,7 +43,6 @@ TABLES: Final = {
         PLAN_ASSIGNMENTS,
         DECISIONS,
         PLAN_EVENTS,
-        CONTROL_EVENTS,
         APPROVAL_REQUESTS,
         CONTROL_ACTIONS,
         ALERTS,
@@ -65,7 +63,7 @@ TABLES: Final = {
 }
 
 # Tables that development versions wrote. A lake that has one of them is rejected.
-REMOVED_TABLES: Final = ("scores", "thinned_days")
+REMOVED_TABLES: Final = ("scores", "thinned_days", "control_events")
 
 # Tables that a snapshot writes before its marker.
 SNAPSHOT_TABLES: Final = (OFFSETS, COMMITS, MEMBERS, LAG)
@@ -79,7 +77,6 @@ __all__ = [
     "COMPARISONS",
     "CONTINUOUS_REPLAYS",
     "CONTROL_ACTIONS",
-    "CONTROL_EVENTS",
     "DECISIONS",
     "DOWNSAMPLED_DAYS",
     "GATE_RESULTS",

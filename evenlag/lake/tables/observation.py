@@ -36,6 +36,7 @@ SNAPSHOTS: Final = Table(
             "max.message.bytes of the hint topic; null: the topic does not exist",
         ),
     ),
+    writer="direct",
 )
 
 OFFSETS: Final = Table(

@@ -25,7 +25,7 @@ APPROVAL_REQUESTS: Final = Table(
 
 CONTROL_ACTIONS: Final = Table(
     name="control_actions",
-    doc="a manual action on a cluster's hints; its effect on a plan is in control_events too",
+    doc="a manual action on a cluster's hints; its effect on a plan is in plan_events too",
     key=("action_id",),
     columns=(
         *partition_columns(),
@@ -73,6 +73,7 @@ POLICIES: Final = Table(
         Column("policy_hash", "STRING", "SHA-256 of the text", nullable=False),
         Column("text", "STRING", "the policy file as it was, references to secrets included", nullable=False),
     ),
+    writer="direct",
 )
 
 RUNS: Final = Table(
@@ -89,6 +90,7 @@ RUNS: Final = Table(
         Column("finished_at", "TIMESTAMP", "when it ended", nullable=False),
         Column("summary", "STRING", "counts of what it did, as JSON"),
     ),
+    writer="direct",
 )
 
 DOWNSAMPLED_DAYS: Final = Table(

@@ -61,6 +61,7 @@ PLANS: Final = Table(
             "partitions whose lag is not known: the largest lags of the measures are then lower bounds",
         ),
     ),
+    writer="direct",
     removed_columns=("breaches_in_row",),
 )
 
@@ -110,43 +111,35 @@ DECISIONS: Final = Table(
         Column("plan_id", "STRING", "the plan, when one was proposed"),
         Column("run_id", "STRING", "the run"),
     ),
+    writer="direct",
     removed_columns=("breaches_in_row",),
-)
-
-_EVENT_COLUMNS: Final = (
-    *snapshot_columns(),
-    Column("plan_id", "STRING", "the plan", nullable=False),
-    Column("group_id", "STRING", "group.id", nullable=False),
-    Column(
-        "event",
-        "STRING",
-        "PROPOSED, REJECTED, APPROVED, PUBLISHED, APPLIED, IGNORED, EXPIRED or WITHDRAWN",
-        nullable=False,
-    ),
-    Column("reason", "STRING", "why, in plain words"),
-    Column("actor", "STRING", "who or what decided", nullable=False),
-    Column(
-        "at",
-        "TIMESTAMP",
-        "when it happened; of what a job decides from a snapshot, the end of that snapshot",
-    ),
-    Column("sequence", "BIGINT", "the hint's sequence number, for PUBLISHED and WITHDRAWN"),
-    Column("expires_at", "TIMESTAMP", "when the hint ends, for PUBLISHED"),
-    Column("run_id", "STRING", "the run"),
 )
 
 PLAN_EVENTS: Final = Table(
     name="plan_events",
-    doc="an event of a plan, written by a Spark job",
+    doc="an event of a plan: from planning, gates, approvals, the publisher, the CLI and later snapshots",
     key=("plan_id", "event"),
-    columns=_EVENT_COLUMNS,
-)
-
-CONTROL_EVENTS: Final = Table(
-    name="control_events",
-    doc="an event of a plan, written without a JVM: by the publisher and the CLI",
-    key=("plan_id", "event"),
-    columns=_EVENT_COLUMNS,
+    columns=(
+        *snapshot_columns(),
+        Column("plan_id", "STRING", "the plan", nullable=False),
+        Column("group_id", "STRING", "group.id", nullable=False),
+        Column(
+            "event",
+            "STRING",
+            "PROPOSED, REJECTED, APPROVED, PUBLISHED, APPLIED, IGNORED, EXPIRED or WITHDRAWN",
+            nullable=False,
+        ),
+        Column("reason", "STRING", "why, in plain words"),
+        Column("actor", "STRING", "who or what decided", nullable=False),
+        Column(
+            "at",
+            "TIMESTAMP",
+            "when it happened; of what a job decides from a snapshot, the end of that snapshot",
+        ),
+        Column("sequence", "BIGINT", "the hint's sequence number, for PUBLISHED and WITHDRAWN"),
+        Column("expires_at", "TIMESTAMP", "when the hint ends, for PUBLISHED"),
+        Column("run_id", "STRING", "the run"),
+    ),
     writer="direct",
 )
 
@@ -165,6 +158,7 @@ GATE_RESULTS: Final = Table(
         Column("message", "STRING", "the verdict in plain words", nullable=False),
         Column("run_id", "STRING", "the run"),
     ),
+    writer="direct",
 )
 
 _UNKNOWN_COLUMNS: Final = (
@@ -204,6 +198,7 @@ OUTCOMES: Final = Table(
         Column("target_adherence", "DOUBLE", "the share by the coordinator's target; null: classic protocol"),
         *_UNKNOWN_COLUMNS,
     ),
+    writer="direct",
 )
 
 PLAN_EVALUATIONS: Final = Table(
@@ -238,4 +233,5 @@ PLAN_EVALUATIONS: Final = Table(
         Column("run_id", "STRING", "the run"),
         *_UNKNOWN_COLUMNS,
     ),
+    writer="direct",
 )

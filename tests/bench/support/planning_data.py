@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import PlanContext
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import Column, DataFrame
 
     from evenlag.lake.tables import Table
-    from spark_jobs.runtime.delta_lake import Lake
 
 SLOT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SNAPSHOT = "20260301T120000000Z-00000001"
@@ -64,7 +71,7 @@ class Groups:
 
 
 def plan_context(mode: str, repeat: str) -> PlanContext:
-    """What a run of the bench plans by; each with a policy hash of its own, so that it writes again."""
+    """What a run of the bench plans by; each with a policy hash of its own."""
     loaded = parse_policy(POLICY % mode, environ={})
     context = PlanContext(
         policy=loaded.policy,
@@ -78,6 +85,24 @@ def plan_context(mode: str, repeat: str) -> PlanContext:
         run_id="bench",
     )
     return replace(context, policy_hash=f"{loaded.policy_hash[:16]}-{repeat}")
+
+
+def snapshot_rows(lake: Lake) -> SnapshotRows:
+    """Return the lake's one snapshot, as the step gets it."""
+    marker = {"cluster": "c", "snapshot_id": SNAPSHOT}
+    return SnapshotRows(lake, LakeReader(lake.paths.root), marker)
+
+
+@contextmanager
+def lake_without_plans(lake: Lake) -> Iterator[Lake]:
+    """Provide a lake with the same snapshot and without plans, and remove what is written to it.
+
+    A plan that is on record is not written again, so each repeat needs a lake of its own.
+    """
+    with TemporaryDirectory(prefix="plans-", dir=lake.paths.root) as folder:
+        for table in (LAG, MEMBERS):
+            (Path(folder) / table.name).symlink_to(lake.paths.table(table))
+        yield Lake(lake.spark, folder)
 
 
 def write_groups(lake: Lake, size: Groups) -> None:

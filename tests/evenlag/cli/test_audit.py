@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.tables import (
-    CONTROL_EVENTS,
     DECISIONS,
     LAG,
     OWNERSHIP,
     PLAN_ASSIGNMENTS,
+    PLAN_EVENTS,
     SNAPSHOTS,
 )
 from tests.support.lakes.audit_lake import STEP, TOPIC_ID, Seen, at, snapshot_id, write_audit
@@ -72,7 +72,7 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
             "group_id": "g",
         }
         published = head | {"event": "PUBLISHED", "actor": "publisher", "at": at(1) + STEP / 2, "sequence": 4}
-        write_rows(lake, CONTROL_EVENTS, [published])
+        write_rows(lake, PLAN_EVENTS, [published])
         hinted = {0: "m:a1", 1: "m:b1", 2: "m:b1", 3: "m:b1"}
         moves = [
             head | {"topic_id": TOPIC_ID, "topic": "t", "partition": partition, "owner_after_key": key}

@@ -50,6 +50,35 @@ NO_LAKE = [
     (("report", "--output", "."), "is a folder"),
     (("doctor", "--airflow-url", "localhost"), "'localhost' is no URL"),
     (("doctor", "--freshness-only", "--only", "lake"), "--freshness-only cannot be combined with --only"),
+    *(
+        ((*words, "--remote", url), told)
+        for words in (("run", "-b", "a:1"), ("audit", "build"), ("compare", "run"), ("lake", "maintain"))
+        for url, told in (
+            ("sc://h/;token=s3cret", "or EVENLAG_SPARK_TOKEN to a token"),
+            ("sc://u:s3cret@h:15002", "set EVENLAG_SPARK_TOKEN to a token, and write sc://HOST:PORT"),
+        )
+    ),
+    *(
+        (("run", "-b", "a:1", "--remote", url), told)
+        for url, told in (
+            ("", "does not begin with sc://"),
+            ("localhost:15002", "does not begin with sc://: write sc://HOST:PORT"),
+            ("sc:/h", "does not begin with sc://"),
+            ("spark://h:7077", "a Spark master, which EVENLAG_SPARK_MASTER takes"),
+            ("sc://:15002", "no host"),
+            ("sc://h:99999", "the port is no number from 1 to 65,535"),
+            ("sc://h:0", "no port from 1 to 65,535"),
+            ("sc://h:1/path", "only parameters may follow the port"),
+            ("sc://h/;use_ssl", "a parameter is not key=value"),
+            ("sc://h/;use_sll=true", "did you mean 'use_ssl'?"),
+            ("sc://h/;authorization=s3cret", "set EVENLAG_SPARK_REMOTE to a URL with 'authorization'"),
+        )
+    ),
+    *(
+        (("run", "-b", "a:1", "--watch", "--every", text), "write e.g. 30, 90s, 5min or 1h")
+        for text in ("0", "-1", "0.5s", "25h", "5 days", "nan", "1e3", "", "9" * 5_000)
+    ),
+    (("run", "-b", "a:1", "--every", "5"), "--every goes with --watch"),
     (("assign", "--set", "min_gain=nan", "-"), "min_gain must be from 0 to below 1"),
     (("assign", "--set", "max_moves=-1", "-"), "max_moves must be from 0"),
     (("policy", "check", "x" * 300), "it is too long"),
@@ -64,6 +93,7 @@ def test_a_mistake_in_a_call_is_one_line(evenlag: Evenlag, words: tuple[str, ...
     assert answer.stderr.count("\n") == 1
     assert told in answer.stderr
     assert len(answer.stderr) < 400
+    assert "s3cret" not in answer.stderr
 
 
 @pytest.fixture(scope="module")

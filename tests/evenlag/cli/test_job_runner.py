@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import os
 import signal
 import subprocess
@@ -14,11 +16,23 @@ import pytest
 
 from evenlag.cli import job_runner
 from evenlag.cli.job_runner import JobFailedError, SparkMissingError, require_spark, run_job
-from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted, decode_event, encode_event
+from evenlag.errors import UsageError
+from evenlag.job_events import (
+    CycleEnded,
+    JobFailed,
+    JobNotice,
+    JobProgress,
+    JobResult,
+    JobStarted,
+    decode_event,
+    encode_event,
+)
 from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from evenlag.job_events import JobEvent
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAD = """\
@@ -41,7 +55,7 @@ def write_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         (package / "job.py").write_text(HEAD + textwrap.dedent(body), encoding="utf-8")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
-        monkeypatch.setattr(job_runner, "require_spark", lambda: None)
+        monkeypatch.setattr(job_runner, "require_spark", lambda **_: None)
         return tmp_path
 
     return write
@@ -58,11 +72,11 @@ def _ignore(_step: str, _done: int, _total: int) -> None:
         JobProgress("a\nb", 1, 2),
         JobResult({"days": []}),
         JobFailed("é", 2),
+        CycleEnded({"slot": "2026-03-01T12:00:00+00:00", "observe": {"num_groups": 1}}),
+        JobNotice("the policy file has changed"),
     ],
 )
-def test_an_event_is_one_line_that_reads_back(
-    event: JobStarted | JobProgress | JobResult | JobFailed,
-) -> None:
+def test_an_event_is_one_line_that_reads_back(event: JobEvent) -> None:
     line = encode_event(event)
     assert line.count("\n") == 1
     assert decode_event(line) == event
@@ -158,7 +172,7 @@ def test_a_job_never_outlives_its_command(
     (tmp_path / "spark_jobs_shell.py").write_text(shell.replace("15.0", "1.0"), encoding="utf-8")
     code = """
 from evenlag.cli import job_runner
-job_runner.require_spark = lambda: None
+job_runner.require_spark = lambda **_: None
 try:
     job_runner.run_job("job", [], lambda step, *_: print(step, flush=True))
 except KeyboardInterrupt:
@@ -196,3 +210,94 @@ def test_what_is_missing_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -
         SparkMissingError, match=r"this needs pyspark.*pip install 'evenlag\[spark\]'.*Java 17"
     ):
         require_spark()
+
+
+def test_cycles_and_notices_are_received_as_they_come(write_job: Callable[[str], Path]) -> None:
+    write_job("""
+        send(JobNotice("first"))
+        send(CycleEnded({"slot": 1}))
+        send(JobResult({"cycles": 1}))
+    """)
+    received: list[JobEvent] = []
+    assert run_job("job", [], _ignore, receive=received.append) == {"cycles": 1}
+    assert received == [JobNotice("first"), CycleEnded({"slot": 1})]
+
+
+def test_what_the_receiver_raises_ends_the_job(write_job: Callable[[str], Path], tmp_path: Path) -> None:
+    write_job("""
+        send(CycleEnded({"slot": 1}))
+        time.sleep(300)
+    """)
+
+    def refuse(_event: object) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run_job("job", [f"--marker={tmp_path}"], _ignore, receive=refuse)
+    assert wait_until_gone(f"--marker={tmp_path}", 5) == []
+
+
+REMOTE_JOB = """
+    told = {"remote": os.environ.get("EVENLAG_SPARK_REMOTE"), "arguments": " ".join(sys.argv)}
+    send(JobResult(told))
+"""
+
+
+def test_the_server_of_a_job_is_in_its_environment_and_not_in_its_arguments(
+    write_job: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(REMOTE_JOB)
+    monkeypatch.delenv("EVENLAG_SPARK_REMOTE", raising=False)
+    told = run_job("job", [], _ignore, remote="sc://spark:15002")
+    assert told is not None
+    assert told["remote"] == "sc://spark:15002"
+    assert "sc://" not in told["arguments"]
+    alone = run_job("job", [], _ignore)
+    assert alone is not None
+    assert alone["remote"] is None
+
+
+def test_the_server_of_the_environment_may_have_a_token(
+    write_job: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(REMOTE_JOB)
+    monkeypatch.setenv("EVENLAG_SPARK_REMOTE", "sc://spark:15002/;token=s3cret")
+    told = run_job("job", [], _ignore)
+    assert told is not None
+    assert told["remote"] == "sc://spark:15002/;token=s3cret"
+    other = run_job("job", [], _ignore, remote="sc://other")
+    assert other is not None
+    assert other["remote"] == "sc://other"
+
+
+def test_a_wrong_server_in_the_environment_is_refused_without_showing_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EVENLAG_SPARK_REMOTE", "spark:15002/;token=s3cret")
+    with pytest.raises(UsageError, match=r"^EVENLAG_SPARK_REMOTE: .*write sc://HOST:PORT$") as error:
+        run_job("job", [], _ignore)
+    assert "s3cret" not in str(error.value)
+
+
+def test_a_remote_job_needs_no_java_but_the_client_of_spark_connect(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("evenlag.cli.job_runner.shutil.which", lambda _: None)
+    require_spark(is_remote=True)
+    find = importlib.util.find_spec
+    for hidden in ("pyspark", "grpc", "pandas", "pyarrow"):
+        monkeypatch.setattr(
+            job_runner, "find_spec", lambda name, hidden=hidden: None if name == hidden else find(name)
+        )
+        with pytest.raises(SparkMissingError) as error:
+            require_spark(is_remote=True)
+        told = f"this needs {hidden}, which is not installed: pip install 'evenlag[spark]'"
+        assert str(error.value) == told
+    # A PySpark without its client.
+    (tmp_path / "sql").mkdir()
+    spec = importlib.machinery.ModuleSpec("pyspark", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(job_runner, "find_spec", lambda name: spec if name == "pyspark" else find(name))
+    with pytest.raises(SparkMissingError, match=r"this needs pyspark\.sql\.connect, which is not installed"):
+        require_spark(is_remote=True)

@@ -7,7 +7,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import PLANS, TABLES
+from evenlag.lake.tables import LAG, PLANS, RUNS, TABLES
+from evenlag.lake.writer import delta_rs_writer
 from tests.support.spark_tables import unset_properties
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(lake, copy)
-    unset_properties(copy, PLANS)
+    unset_properties(copy, LAG)
+    with delta_rs_writer(str(copy), RUNS) as writer:
+        writer.set_properties({"delta.setTransactionRetentionDuration": "interval 1 hours"})
     answer = evenlag("lake", "status", "--lake", copy, "--json")
     assert answer.exit_code == 0
     content = json.loads(answer.stdout)
@@ -31,13 +34,17 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
     checks = {(check["table_name"], check["check_name"]): check for check in content["checks"]}
     assert checks["plans", "SCHEMA"]["is_ok"]
     assert checks["plans", "PROTOCOL"]["is_ok"]
-    assert checks["lag", "PROPERTIES"]["is_ok"]
-    assert by_name["lag"]["is_healthy"]
-    assert not checks["plans", "PROPERTIES"]["is_ok"]
-    assert not by_name["plans"]["is_healthy"]
+    assert checks["plans", "PROPERTIES"]["is_ok"]
+    assert by_name["plans"]["is_healthy"]
+    for name in ("lag", "runs"):
+        assert not checks[name, "PROPERTIES"]["is_ok"]
+        assert not by_name[name]["is_healthy"]
+    assert "setTransactionRetentionDuration" not in checks["lag", "PROPERTIES"]["allowed"]
+    assert "setTransactionRetentionDuration: interval 7 days" in checks["runs", "PROPERTIES"]["allowed"]
     shown = evenlag("lake", "status", "--lake", copy)
     assert shown.exit_code == 0
-    assert "plans: PROPERTIES" in shown.stdout
+    assert "lag: PROPERTIES" in shown.stdout
+    assert "runs: PROPERTIES" in shown.stdout
 
 
 def test_maintain_needs_a_policy_and_knows_its_steps(evenlag: Evenlag) -> None:

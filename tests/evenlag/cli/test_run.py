@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +18,11 @@ from evenlag.cli.cluster_target import Target
 from evenlag.cli.job_runner import JobFailedError
 from evenlag.cli.run import _recorded_summaries
 from evenlag.errors import JobError
+from evenlag.job_events import CycleEnded, JobNotice
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import RUNS
+from evenlag.lake.tables import LAG, RUNS
 from evenlag.policy.loader import load_policy
+from tests.support.processes import wait_until_gone
 from tests.truth.recorded_lakes import RecordedLake, extract
 
 if TYPE_CHECKING:
@@ -25,24 +31,38 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 CLUSTER = "north"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Runner:
     """Records its arguments, and returns or raises the answer that it was created with."""
 
-    def __init__(self, answer: dict[str, Any] | Exception | None) -> None:
+    def __init__(self, answer: dict[str, Any] | BaseException | None) -> None:
         self.answer = answer
         self.job = ""
         self.arguments: list[str] = []
         self.policy = ""
+        self.remote: str | None = None
+        self.events: Sequence[CycleEnded | JobNotice] = ()
 
-    def __call__(self, job: str, arguments: Sequence[str], _report: Any, /) -> dict[str, Any] | None:
-        self.job, self.arguments = job, list(arguments)
+    def __call__(
+        self,
+        job: str,
+        arguments: Sequence[str],
+        _report: Any,
+        /,
+        *,
+        remote: str | None = None,
+        receive: Any = None,
+    ) -> dict[str, Any] | None:
+        self.job, self.arguments, self.remote = job, list(arguments), remote
+        for event in self.events:
+            receive(event)
         for argument in arguments:
             name, _, value = argument.partition("=")
             if name == "--config":
                 self.policy = Path(value).read_text(encoding="utf-8")
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
@@ -140,3 +160,150 @@ def test_a_job_that_ends_well_without_a_result_is_an_error_where_no_table_has_it
     answer = call(Runner(None), "audit", "build", "--config", policy, "--cluster", CLUSTER)
     assert answer.exit_code == 1
     assert answer.stderr.splitlines()[-1] == "error: the job audit ended well and sent no result"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run",),
+        ("run", "--watch"),
+        ("audit", "build"),
+        ("compare", "run"),
+        ("lake", "maintain"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_that_starts_a_job_passes_the_server_on(words: tuple[str, ...], policy: Path) -> None:
+    runner = Runner(JobFailedError("reached", 1))
+    answer = call(
+        runner, *words, "--config", policy, "--cluster", CLUSTER, "--remote", "sc://spark/;use_ssl=true"
+    )
+    assert answer.stderr.splitlines()[-1] == "error: reached"
+    assert runner.remote == "sc://spark/;use_ssl=true"
+    assert "sc://" not in " ".join(runner.arguments)
+
+
+def _cycle(recorded: RecordedLake, minute: int, **more: Any) -> CycleEnded:
+    """A cycle with the summaries of one run of the recorded lake."""
+    runs = LakeReader(str(recorded.root)).read(RUNS, filters=[("cluster", "=", CLUSTER)]).to_pylist()
+    run_id = next(row["run_id"] for row in runs if row["step"] == "decide")
+    summaries = {row["step"]: json.loads(row["summary"]) for row in runs if row["run_id"] == run_id}
+    head = {"cluster": CLUSTER, "lake": str(recorded.root), "run_id": f"watch-{minute}", "duration_s": 3.21}
+    slots = {
+        name: f"2026-03-01T12:0{at}:00+00:00" for name, at in (("slot", minute), ("next_slot", minute + 1))
+    }
+    return CycleEnded(head | slots | summaries | more)
+
+
+def _failed(minute: int) -> CycleEnded:
+    slots = {
+        name: f"2026-03-01T12:0{at}:00+00:00" for name, at in (("slot", minute), ("next_slot", minute + 2))
+    }
+    head = {"cluster": CLUSTER, "lake": "/none", "run_id": "w", "duration_s": 1.0}
+    return CycleEnded(head | slots | {"error": "no broker answered", "exit_code": 3})
+
+
+def test_a_watch_is_one_job_and_prints_a_line_per_cycle(policy: Path, recorded: RecordedLake) -> None:
+    runner = Runner(KeyboardInterrupt())
+    published = {"published": 1, "expired": 0, "held": 0, "not_taken_up": 0}
+    first = _cycle(recorded, 0, publish=published)
+    runner.events = [first, JobNotice("the policy file has changed"), _failed(1), _cycle(recorded, 3)]
+    answer = call(
+        runner, "run", "--config", policy, "--cluster", CLUSTER, "--watch", "--every", "1.5min", "--publish"
+    )
+    assert (runner.job, runner.arguments) == (
+        "watch",
+        [f"--cluster={CLUSTER}", "--every=90", f"--config={policy}", "--publish"],
+    )
+    assert answer.exit_code == 130
+    headings, *lines = answer.stdout.splitlines()
+    assert headings.split() == ["slot", "groups", "lag", "change", "plans", "passed", "published", "took"]
+    snapshot_id = first.cycle["observe"]["snapshot_id"]
+    rows = LakeReader(str(recorded.root)).read(LAG, filters=[("cluster", "=", CLUSTER)]).to_pylist()
+    lags = [row["lag_records"] for row in rows if row["snapshot_id"] == snapshot_id]
+    total = f"{sum(lag for lag in lags if lag is not None):,}"
+    groups = str(first.cycle["observe"]["num_groups"])
+    decided = first.cycle["decide"]
+    plans, passed = str(decided["plans"]), str(decided["plans"] - decided["rejected"])
+    lag = [total] if None not in lags else ["≥", total]
+    assert lines[0].split() == ["2026-03-01", "12:00:00Z", groups, *lag, plans, passed, "1", "3.2", "s"]
+    assert lines[1].split() == ["2026-03-01", "12:03:00Z", groups, *lag, "+0", plans, passed, "-", "3.2", "s"]
+    assert answer.stderr.splitlines() == [
+        "the policy file has changed",
+        "2026-03-01 12:01:00Z  no broker answered; next try: 2026-03-01 12:03:00Z",
+        "stopped after 3 cycles, 1 failed",
+    ]
+
+
+def test_a_watch_prints_one_json_object_a_line_failed_cycles_too(
+    policy: Path, recorded: RecordedLake
+) -> None:
+    runner = Runner(JobFailedError("another cluster", 2))
+    runner.events = [_cycle(recorded, 0), _failed(1)]
+    answer = call(runner, "run", "--config", policy, "--cluster", CLUSTER, "--watch", "--json")
+    assert answer.exit_code == 2
+    first, failed = map(json.loads, answer.stdout.splitlines())
+    assert first["slot"] == "2026-03-01T12:00:00+00:00"
+    assert len(first["plans"]) == first["decide"]["plans"]
+    assert (failed["error"], failed["exit_code"], failed["plans"]) == ("no broker answered", 3, [])
+    assert failed["lag_records"] is None
+    assert answer.stderr.splitlines() == ["error: another cluster"]
+
+
+JOB = """
+import json, os, signal, sys, time
+fd = int([a for a in sys.argv if a.startswith("--events-fd=")][0].partition("=")[2])
+slot = "2026-03-01T12:00:00+00:00"
+cycle = {"cluster": "kafka", "lake": "/none", "slot": slot, "next_slot": slot, "duration_s": 1}
+try:
+    for number in range(CYCLES):
+        event = {"event": "cycle", "cycle": cycle | {"observe": {}, "decide": {}}}
+        os.write(fd, (json.dumps(event) + "\\n").encode())
+        time.sleep(0.05)
+    time.sleep(300)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Any:
+    """Start a watch with a job that sends some cycles without Spark, then waits."""
+    started: list[subprocess.Popen[str]] = []
+    package = tmp_path / "spark_jobs"
+    package.mkdir()
+    (package / "__init__.py").touch()
+
+    def start(num_cycles: int, pipe: str = "") -> subprocess.Popen[str]:
+        (package / "watch.py").write_text(JOB.replace("CYCLES", str(num_cycles)), encoding="utf-8")
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+        line = f"exec {sys.executable} -m evenlag run -b a:1 --lake {tmp_path}/lake --watch --json"
+        script = f"set -o pipefail; {line} {pipe}" if pipe else line
+        command = subprocess.Popen(
+            ["bash", "-c", script], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        started.append(command)
+        return command
+
+    yield start
+    for command in started:
+        command.kill()
+        command.communicate()
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_watch_ends_cleanly_on_a_signal(how: signal.Signals, code: int, watch: Any, tmp_path: Path) -> None:
+    command = watch(1)
+    assert json.loads(command.stdout.readline())["cluster"] == "kafka"
+    command.send_signal(how)
+    assert command.wait(10) == code
+    assert wait_until_gone(str(tmp_path), 5) == []
+
+
+@pytest.mark.parametrize("num_cycles", [2, 500], ids=["before the next line", "at the next line"])
+def test_a_watch_ends_with_the_reader_of_its_output(num_cycles: int, watch: Any, tmp_path: Path) -> None:
+    command = watch(num_cycles, "| head -2")
+    lines = command.communicate(timeout=15)[0].splitlines()
+    assert [json.loads(line)["cluster"] for line in lines] == ["kafka", "kafka"]
+    assert command.returncode == 1
+    assert wait_until_gone(str(tmp_path), 5) == []

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import socket
+
 import pytest
 
+from evenlag.doctor.connect_checks import check_connect, find_remote, judge_check
 from evenlag.doctor.spark_checks import (
     check_master,
     check_packages,
     judge_jars,
     judge_java,
     judge_python,
+    spark_checks,
 )
 from tests.evenlag.doctor.test_checks import worst
 
@@ -48,3 +53,71 @@ def test_a_spark_master_is_knocked_at() -> None:
     assert "127.0.0.1:1" in found[0].told
     assert worst(check_master({"EVENLAG_SPARK_MASTER": "local[*]"})) == "ok"
     assert worst(check_master({})) == "skipped"
+
+
+TOKEN = "s3cret/token"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+                {"conn_type": "spark_connect", "host": "localhost", "port": 15002, "password": TOKEN}
+            )
+        },
+        {"AIRFLOW_CONN_SPARK_DEFAULT": "spark-connect://:s3cret%2Ftoken@localhost:15002"},
+        {"EVENLAG_SPARK_REMOTE": "sc://localhost:15002/;token=s3cret%2Ftoken"},
+    ],
+    ids=["json", "uri", "variable"],
+)
+def test_a_connect_server_is_found_where_it_is_named(environ: dict[str, str]) -> None:
+    remote = find_remote(environ)
+    assert remote is not None
+    assert remote.server is not None
+    assert remote.server.url == "sc://localhost:15002/;token=s3cret%2Ftoken"
+    assert TOKEN not in repr(remote)
+    assert remote.source in environ
+
+
+def test_the_connection_decides_before_the_variable() -> None:
+    submit = '{"conn_type": "spark", "host": "local[*]"}'
+    environ = {"AIRFLOW_CONN_SPARK_DEFAULT": submit, "EVENLAG_SPARK_REMOTE": "sc://localhost"}
+    assert find_remote(environ) is None
+    assert worst(check_connect(environ)) == "skipped"
+    assert worst(check_master(environ)) == "ok"
+
+
+def test_a_connect_server_that_does_not_answer_is_told_at_once() -> None:
+    environ = {"EVENLAG_SPARK_REMOTE": "sc://127.0.0.1:1"}
+    [found] = check_connect(environ)
+    assert worst([found]) == "failed"
+    assert found.told.startswith("sc://127.0.0.1:1: ")
+    assert worst(check_connect({"EVENLAG_SPARK_REMOTE": "http://127.0.0.1:1"})) == "failed"
+    assert worst(check_connect({})) == "skipped"
+    assert worst(check_master(environ)) == "skipped"
+
+
+def test_an_interpreter_of_the_jobs_that_is_not_there_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"sc://127.0.0.1:{listening.getsockname()[1]}"
+        environ = {"EVENLAG_SPARK_REMOTE": address, "EVENLAG_SPARK_PYTHON": "/nowhere/python"}
+        [found] = check_connect(environ)
+    assert worst([found]) == "failed"
+    assert found.told.startswith("/nowhere/python does not start")
+
+
+def test_the_server_s_own_check_decides() -> None:
+    line = "2026-11-23 02:11:16.465Z INFO spark_jobs.connect_server: the server answers\n"
+    [found] = judge_check("sc://h", 0, line)
+    assert (worst([found]), found.told) == ("ok", "sc://h: the server answers")
+    [found] = judge_check("sc://h", 2, "Traceback\nthe server runs other code\n")
+    assert (worst([found]), found.told) == ("failed", "sc://h: the server runs other code")
+    assert worst(judge_check("sc://h", 1, "python: No module named spark_jobs")) == "skipped"
+
+
+def test_what_only_a_driver_needs_is_no_fault_of_a_client() -> None:
+    lacking = {"PATH": "/nowhere", "AIRFLOW_HOME": "/nowhere", "JAVA_HOME": "/nowhere"}
+    for remote, verdict in (({}, "failed"), ({"EVENLAG_SPARK_REMOTE": "sc://127.0.0.1:1"}, "skipped")):
+        checks = {check.full_name: check for check in spark_checks(lacking | remote)}
+        assert [worst(checks[name].look()) for name in ("spark.java", "spark.submit")] == [verdict] * 2

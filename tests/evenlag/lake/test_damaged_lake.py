@@ -1,9 +1,10 @@
-"""A lake that Spark wrote and somebody damaged: one clear line and the right exit code, no empty answer."""
+"""A lake that somebody damaged: one clear line and the right exit code, no empty answer."""
 
 from __future__ import annotations
 
 import fcntl
 import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,15 +15,18 @@ from evenlag.errors import LakeError
 from evenlag.lake.location import LOCK_FOLDER
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.tables import COMMITS, SNAPSHOTS
+from evenlag.lake.tables import COMMITS, MEMBERS, SNAPSHOTS
+from evenlag.lake.writer import append_once
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.snapshots import commit, frame, marker
+from tests.support.lakes.snapshots import HEAD, NOW, commit, frame, marker, member
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from evenlag.lake.tables import Table
 
 pytestmark = pytest.mark.jvm
 
@@ -31,12 +35,14 @@ NO_ANSWER, MISTAKE, NOTHING_THERE = 3, 2, 4
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with three commits to `snapshots` and one to `commits`."""
+    """A lake with three commits to `snapshots` and to `members`, and one to `commits`."""
     root = tmp_path_factory.mktemp("whole") / "lake"
     lake = Lake(spark, str(root))
     for number in range(3):
-        row = marker(snapshot_id=f"20260301T120000000Z-0000000{number}")
-        lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [row]), None)
+        name = f"20260301T120000000Z-0000000{number}"
+        row = marker(snapshot_id=name, slot=NOW + timedelta(minutes=number))
+        append_once(str(root), SNAPSHOTS, [HEAD | row], name)
+        lake.append(MEMBERS, frame(spark, MEMBERS, [member(snapshot_id=name)]), None)
     lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]), None)
     return root
 
@@ -64,8 +70,10 @@ def commit_cut_within_a_line(table: Path) -> None:
 
 
 def commit_cut_between_lines(table: Path) -> None:
-    lines = commit_of(table, 1).read_text(encoding="utf-8").splitlines(keepends=True)
-    commit_of(table, 1).write_text("".join(lines[:-1]), encoding="utf-8")
+    newest = max((table / "_delta_log").glob("*.json"))
+    lines = newest.read_text(encoding="utf-8").splitlines(keepends=True)
+    last = next(number for number, line in enumerate(lines) if line.startswith('{"add"'))
+    newest.write_text("".join(lines[:last]), encoding="utf-8")
 
 
 def commit_missing(table: Path) -> None:
@@ -96,43 +104,54 @@ LOG_DAMAGE = (
 DAMAGE = (*LOG_DAMAGE, data_file_missing, data_file_overwritten)
 
 
+BY_BOTH_WRITERS = pytest.mark.parametrize("table", [SNAPSHOTS, MEMBERS], ids=lambda table: table.name)
+
+
 @pytest.fixture(params=DAMAGE, ids=lambda damage: damage.__name__)
-def damaged(request: pytest.FixtureRequest, whole: Path, tmp_path: Path) -> Path:
-    """A copy of the lake whose `snapshots` is damaged."""
-    root = tmp_path / "lake"
-    shutil.copytree(whole, root)
-    damage: Callable[[Path], None] = request.param
-    damage(root / SNAPSHOTS.name)
-    return root
+def damage(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    """Damage to the folder of a table."""
+    found: Callable[[Path], None] = request.param
+    return found
 
 
-def check_message(text: str, root: Path) -> None:
+def check_message(text: str, root: Path, table: Table = SNAPSHOTS) -> None:
     assert len(text.splitlines()) == 1, text
-    assert text.startswith(f"table snapshots of {root} cannot be read: ")
+    assert text.startswith(f"table {table.name} of {root} cannot be read: ")
     assert "docs/runbook.md" in text
     assert "<unknown>" not in text
 
 
-def test_reading_a_damaged_table_is_one_clear_error(damaged: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    reader = LakeReader(str(damaged))
+@BY_BOTH_WRITERS
+def test_reading_a_damaged_table_is_one_clear_error(
+    damage: Callable[[Path], None],
+    table: Table,
+    whole: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    root = tmp_path / "lake"
+    shutil.copytree(whole, root)
+    damage(root / table.name)
+    reader = LakeReader(str(root))
     with pytest.raises(LakeError) as error:
-        reader.read(SNAPSHOTS)
-    check_message(str(error.value), damaged)
+        reader.read(table)
+    check_message(str(error.value), root, table)
     assert error.value.exit_code == NO_ANSWER
     assert reader.read(COMMITS).num_rows == 1, "the others are as they were"
     assert capfd.readouterr().err == "", "Rust's panics and their stacks do not reach the terminal"
 
 
-@pytest.mark.parametrize("damage", LOG_DAMAGE, ids=lambda damage: damage.__name__)
+@BY_BOTH_WRITERS
+@pytest.mark.parametrize("log_damage", LOG_DAMAGE, ids=lambda damage: damage.__name__)
 def test_the_files_of_a_damaged_log_are_no_answer_either(
-    damage: Callable[[Path], None], whole: Path, tmp_path: Path
+    log_damage: Callable[[Path], None], table: Table, whole: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    damage(root / SNAPSHOTS.name)
+    log_damage(root / table.name)
     with pytest.raises(LakeError) as error:
-        read_table_files(LakeReader(str(root)), SNAPSHOTS)
-    check_message(str(error.value), root)
+        read_table_files(LakeReader(str(root)), table)
+    check_message(str(error.value), root, table)
 
 
 COMMANDS = (
@@ -145,13 +164,13 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-@pytest.mark.parametrize("damage", [log_gone, commit_garbled], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("log_damage", [log_gone, commit_garbled], ids=lambda damage: damage.__name__)
 def test_commands_end_with_no_answer(
-    damage: Callable[[Path], None], command: tuple[str, ...], whole: Path, tmp_path: Path
+    log_damage: Callable[[Path], None], command: tuple[str, ...], whole: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    damage(root / SNAPSHOTS.name)
+    log_damage(root / SNAPSHOTS.name)
     answer = CliRunner().invoke(app, [*command, "--lake", str(root)])
     assert answer.exit_code == NO_ANSWER, answer.output
     assert answer.stdout == ""
@@ -193,22 +212,22 @@ def test_spark_neither_reads_nor_writes_over_data_without_a_log(
 ) -> None:
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    log_gone(root / SNAPSHOTS.name)
+    log_gone(root / MEMBERS.name)
     lake = Lake(spark, str(root))
     with pytest.raises(LakeError, match="is gone"):
-        lake.read(SNAPSHOTS)
+        lake.read(MEMBERS)
     with pytest.raises(LakeError, match="is gone"):
-        lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [marker()]), None)
-    assert not (root / SNAPSHOTS.name / "_delta_log").exists()
+        lake.append(MEMBERS, frame(spark, MEMBERS, [member()]), None)
+    assert not (root / MEMBERS.name / "_delta_log").exists()
 
 
 def test_a_table_that_is_just_being_made_is_not_there_yet(whole: Path, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    log_emptied(root / SNAPSHOTS.name)
-    with (root / LOCK_FOLDER / "snapshots.lock").open("a") as held:
+    log_emptied(root / MEMBERS.name)
+    with (root / LOCK_FOLDER / "members.lock").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert LakeReader(str(root)).read(SNAPSHOTS).num_rows == 0
+        assert LakeReader(str(root)).read(MEMBERS).num_rows == 0
 
 
 def test_a_first_write_that_was_killed_is_done_again(
@@ -217,7 +236,7 @@ def test_a_first_write_that_was_killed_is_done_again(
     # Spark makes the log's folder before any data file, so data beside an empty one was never committed.
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    log_emptied(root / SNAPSHOTS.name)
+    log_emptied(root / MEMBERS.name)
     lake = Lake(spark, str(root))
-    lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [marker()]), None)
-    assert LakeReader(str(root)).read(SNAPSHOTS).num_rows == 1
+    lake.append(MEMBERS, frame(spark, MEMBERS, [member()]), None)
+    assert LakeReader(str(root)).read(MEMBERS).num_rows == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import (
     CONTROL_ACTIONS,
     DECISIONS,
+    LAG,
     MEMBERSHIPS,
     REMOVED_TABLES,
     RUNS,
@@ -24,9 +26,9 @@ from evenlag.lake.tables import (
     TABLES,
     Table,
 )
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.writer import append_once, delta_rs_writer
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.snapshots import DAY, NOW, frame
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, frame
 from tests.support.spark_tables import write_foreign_table
 
 if TYPE_CHECKING:
@@ -54,11 +56,18 @@ def with_removed_table(root: Path) -> None:
     write_table(root, "scores", ("plan_id",))
 
 
+def with_two_tables_of_events(root: Path) -> None:
+    write_table(root, "control_events", ("plan_id", "event"))
+
+
 def with_removed_column(root: Path) -> None:
     write_table(root, DECISIONS.name, ("breaches_in_row",))
 
 
-@pytest.fixture(params=[with_removed_table, with_removed_column], ids=["table", "column"])
+@pytest.fixture(
+    params=[with_removed_table, with_two_tables_of_events, with_removed_column],
+    ids=["table", "events", "column"],
+)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A lake of a development version."""
     root = tmp_path / "lake"
@@ -70,7 +79,9 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def check_message(text: str) -> None:
     assert len(text.splitlines()) == 1, text
-    assert "scores" in text or "table decisions has the column breaches_in_row" in text
+    assert re.search(
+        "has the table (scores|control_events)|table decisions has the column breaches_in_row", text
+    )
     assert "set `lake` in the policy to a new, empty location (docs/upgrade.md)" in text
 
 
@@ -128,13 +139,13 @@ def test_spark_neither_reads_nor_writes_it(spark: SparkSession, old: Path) -> No
     for attempt in (
         lambda: lake.exists(SNAPSHOTS),
         lambda: lake.read(SNAPSHOTS),
-        lambda: lake.append(RUNS, frame(spark, RUNS, [run()]), "x"),
-        lambda: lake.replace_days(RUNS, frame(spark, RUNS, [run()]), "c", [DAY]),
+        lambda: lake.append(LAG, frame(spark, LAG, [{}]), "x"),
+        lambda: lake.replace_days(LAG, frame(spark, LAG, [{}]), "c", [DAY]),
     ):
         with pytest.raises(OldLakeError) as error:
             attempt()
         check_message(str(error.value))
-    assert not (old / RUNS.name).exists()
+    assert not (old / LAG.name).exists()
 
 
 def run() -> dict[str, Any]:
@@ -188,5 +199,6 @@ def test_other_lakes_are_not_refused(
     root = tmp_path / "lake"
     make(root)
     assert LakeReader(str(root)).read(RUNS).num_rows == 0
-    Lake(spark, str(root)).append(RUNS, frame(spark, RUNS, [run()]), None)
-    assert LakeReader(str(root)).read(RUNS).num_rows == 1
+    Lake(spark, str(root)).append(LAG, frame(spark, LAG, [{}]), None)
+    append_once(str(root), RUNS, [HEAD | run()], None)
+    assert [LakeReader(str(root)).read(table).num_rows for table in (LAG, RUNS)] == [1, 1]

@@ -13,10 +13,10 @@ import pytest
 from evenlag.errors import SchemaError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import CONTROL_ACTIONS, RUNS, SNAPSHOTS, Column, Table
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.tables import AUDITED_SNAPSHOTS, CONTROL_ACTIONS, SNAPSHOTS, Column, Table
+from evenlag.lake.writer import append_once, delta_rs_writer
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.snapshots import DAY, NOW, frame, marker
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, frame, marker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 
 ADDED = (Column("note", "STRING", "new"), Column("parts", "ARRAY<STRUCT<topic: STRING, count: INT>>", "new"))
-RUN = {"run_id": "r", "step": "observe", "slot": NOW, "started_at": NOW, "finished_at": NOW}
+AUDITED = {"slot": NOW, "started_at": NOW, "finished_at": NOW, "input_hash": "h"}
 
 
 def newer(table: Table) -> Table:
@@ -33,27 +33,27 @@ def newer(table: Table) -> Table:
 
 
 def test_versions_write_one_table_in_any_order(lake: Lake) -> None:
-    """Append, insert and replacing of days, by an older evenlag, a newer one, and the older one again."""
+    """Append and replacing of days, by an older evenlag, a newer one, and the older one again."""
     root, spark = lake.paths.root, lake.spark
     notes = {"old": None, "new": "n", "old again": None}
     for number, (name, note) in enumerate(notes.items()):
-        version = Lake(spark, root)
-        runs = RUNS if note is None else newer(RUNS)
+        audited = AUDITED_SNAPSHOTS if note is None else newer(AUDITED_SNAPSHOTS)
         snapshots = SNAPSHOTS if note is None else newer(SNAPSHOTS)
         more = {} if note is None else {"note": note, "parts": [{"topic": "t", "count": 1}]}
-        version.append(runs, frame(spark, runs, [RUN | {"run_id": name} | more]), f"run/{name}")
+        row = AUDITED | {"snapshot_id": name} | more
+        Lake(spark, root).append(audited, frame(spark, audited, [row]), f"audit/{name}")
         slot = NOW + timedelta(minutes=number)
-        row = marker(snapshot_id=name, slot=slot, **more)
-        version.insert_missing(snapshots, frame(spark, snapshots, [row]), ("cluster", "day", "slot"), name)
-    rows = {row.run_id: row.note for row in Lake(spark, root).read(newer(RUNS)).collect()}
+        append_once(root, snapshots, [HEAD | marker(snapshot_id=name, slot=slot, **more)], f"observe/{name}")
+    rows = {row.snapshot_id: row.note for row in Lake(spark, root).read(newer(AUDITED_SNAPSHOTS)).collect()}
     assert rows == notes
     light = LakeReader(root).read(newer(SNAPSHOTS), columns=["snapshot_id", "note", "parts"]).to_pylist()
     assert {row["snapshot_id"]: row["note"] for row in light} == notes
     assert [row["parts"] for row in light if row["note"]] == [[{"topic": "t", "count": 1}]]
-    assert Lake(spark, root).read(RUNS).count() == 3
-    replaced = frame(spark, RUNS, [RUN | {"run_id": "replaced"}])
-    Lake(spark, root).replace_days(RUNS, replaced, "c", [DAY])
-    assert [row.note for row in Lake(spark, root).read(newer(RUNS)).collect()] == [None]
+    assert {row.snapshot_id: row.note for row in Lake(spark, root).read(newer(SNAPSHOTS)).collect()} == notes
+    assert Lake(spark, root).read(AUDITED_SNAPSHOTS).count() == 3
+    replaced = frame(spark, AUDITED_SNAPSHOTS, [AUDITED | {"snapshot_id": "replaced"}])
+    Lake(spark, root).replace_days(AUDITED_SNAPSHOTS, replaced, "c", [DAY])
+    assert [row.note for row in Lake(spark, root).read(newer(AUDITED_SNAPSHOTS)).collect()] == [None]
 
 
 def test_two_new_versions_that_begin_a_table_at_once_both_write_it(
@@ -65,41 +65,48 @@ def test_two_new_versions_that_begin_a_table_at_once_both_write_it(
     start = threading.Barrier(2)
 
     def write(table: Table, name: str) -> None:
-        rows = frame(spark, table, [RUN | {"run_id": name}])
+        rows = frame(spark, table, [AUDITED | {"snapshot_id": name}])
         start.wait(60)
         try:
             Lake(spark, root).append(table, rows, f"run/{name}")
         except Exception as error:  # noqa: BLE001 - reported to the test
             errors.append(error)
 
-    threads = [threading.Thread(target=write, args=pair) for pair in ((newer(RUNS), "new"), (RUNS, "old"))]
+    threads = [
+        threading.Thread(target=write, args=pair)
+        for pair in ((newer(AUDITED_SNAPSHOTS), "new"), (AUDITED_SNAPSHOTS, "old"))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert errors == []
-    assert sorted(row.run_id for row in Lake(spark, root).read(newer(RUNS)).collect()) == ["new", "old"]
+    found = Lake(spark, root).read(newer(AUDITED_SNAPSHOTS)).collect()
+    assert sorted(row.snapshot_id for row in found) == ["new", "old"]
 
 
 def test_a_retyped_or_removed_column_is_refused_by_both_writers(lake: Lake, tmp_path: Path) -> None:
     columns = tuple(
-        replace(column, type="STRING") if column.name == "slot" else column for column in RUNS.columns
+        replace(column, type="STRING") if column.name == "slot" else column
+        for column in AUDITED_SNAPSHOTS.columns
     )
-    retyped = replace(RUNS, columns=columns)
-    lake.append(retyped, frame(lake.spark, retyped, [RUN | {"slot": "noon"}]), "x")
+    retyped = replace(AUDITED_SNAPSHOTS, columns=columns)
+    lake.append(retyped, frame(lake.spark, retyped, [AUDITED | {"slot": "noon"}]), "x")
     again = Lake(lake.spark, lake.paths.root)
+    rows = frame(lake.spark, AUDITED_SNAPSHOTS, [AUDITED])
     for attempt in (
-        lambda: again.append(RUNS, frame(lake.spark, RUNS, [RUN]), "y"),
-        lambda: again.read(RUNS),
-        lambda: LakeReader(lake.paths.root).read(RUNS),
+        lambda: again.append(AUDITED_SNAPSHOTS, rows, "y"),
+        lambda: again.read(AUDITED_SNAPSHOTS),
+        lambda: LakeReader(lake.paths.root).read(AUDITED_SNAPSHOTS),
     ):
-        with pytest.raises(SchemaError, match=r"runs: column slot is string in the lake and timestamp"):
+        with pytest.raises(SchemaError, match=r"column slot is string in the lake and timestamp"):
             attempt()
-    removed = replace(RUNS, columns=tuple(c for c in RUNS.columns if c.name != "step"))
+    kept = tuple(column for column in AUDITED_SNAPSHOTS.columns if column.name != "input_hash")
+    removed = replace(AUDITED_SNAPSHOTS, columns=kept)
     other = Lake(lake.spark, str(tmp_path / "other"))
-    other.append(removed, frame(lake.spark, removed, [RUN]), "x")
-    with pytest.raises(SchemaError, match="runs: column step is not in the lake"):
-        Lake(lake.spark, other.paths.root).append(RUNS, frame(lake.spark, RUNS, [RUN]), "y")
+    other.append(removed, frame(lake.spark, removed, [AUDITED]), "x")
+    with pytest.raises(SchemaError, match="audited_snapshots: column input_hash is not in the lake"):
+        Lake(lake.spark, other.paths.root).append(AUDITED_SNAPSHOTS, rows, "y")
 
 
 def test_a_table_written_without_spark_gains_columns_too(tmp_path: Path) -> None:

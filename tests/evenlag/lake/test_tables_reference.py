@@ -30,4 +30,4 @@ def test_a_bar_in_a_text_does_not_split_its_cell() -> None:
     column = Column("state", "STRING", "open | closed", nullable=False)
     page = render_tables([Table("doors", "a door", ("state",), (column,), writer="direct")])
     assert "| `state` | `STRING` | no | open \\| closed |" in page
-    assert "Key: `state`. Written by processes without a JVM, by `deltalake`. Kept: permanently." in page
+    assert "Key: `state`. Written by `deltalake`, without Spark. Kept: permanently." in page

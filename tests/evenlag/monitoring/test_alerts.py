@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.tables import (
-    CONTROL_EVENTS,
     GATE_RESULTS,
     LAG,
     MEMBERS,
@@ -84,7 +83,7 @@ class Story:
     def hint(self, sequence: int, ending: str | None, group_id: str = "auto-1") -> None:
         head = {"snapshot_id": "s", "plan_id": f"hint {sequence}", "group_id": group_id, "actor": "observer"}
         at = SLOT + timedelta(seconds=sequence)
-        self._write(CONTROL_EVENTS, [head | {"event": "PUBLISHED", "sequence": sequence, "at": at}])
+        self._write(PLAN_EVENTS, [head | {"event": "PUBLISHED", "sequence": sequence, "at": at}])
         if ending:
             self._write(PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": at}])
 

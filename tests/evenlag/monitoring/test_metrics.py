@@ -1,4 +1,4 @@
-"""Metrics of a cluster: each counts what it says, of the newest snapshot, on tables that Spark wrote."""
+"""Metrics of a cluster: each counts what it says, of the newest snapshot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.monitoring.metrics import read_metrics
-from evenlag.publishing.event_log import ControlEvent, append_control_events
-from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, append_rows, frame, marker
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
@@ -49,16 +49,15 @@ def append_lag(lake: Lake, lags: list[int | None], name: str) -> None:
 
 def append_markers(lake: Lake) -> None:
     before = BEFORE | {"slot": NOW - timedelta(hours=13)}
-    lake.append(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, [marker(**before), marker()]), "markers")
+    append_rows(lake.paths.root, SNAPSHOTS, [marker(**before), marker()])
 
 
 def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_reported_them(
     lake: Lake,
 ) -> None:
-    spark = lake.spark
     append_markers(lake)
     plans = [plan("old-1", BEFORE), plan("old-2", BEFORE), plan("new-1", NEWEST), plan("new-2", NEWEST)]
-    lake.append(PLANS, frame(spark, PLANS, plans), "plans")
+    append_rows(lake.paths.root, PLANS, plans)
     events = [
         event("old-1", "PROPOSED", BEFORE),
         event("old-2", "PROPOSED", BEFORE),
@@ -69,14 +68,14 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
         event("new-2", "PROPOSED", NEWEST),
         event("new-2", "REJECTED", NEWEST),
     ]
-    lake.append(PLAN_EVENTS, frame(spark, PLAN_EVENTS, events), "events")
+    append_rows(lake.paths.root, PLAN_EVENTS, events)
     # A run that was repeated wrote this one twice, and a person withdraws the hint on the next day.
-    lake.append(PLAN_EVENTS, frame(spark, PLAN_EVENTS, [event("new-1", "PROPOSED", NEWEST)]), "again")
+    append_rows(lake.paths.root, PLAN_EVENTS, [event("new-1", "PROPOSED", NEWEST)])
     told: dict[str, Any] = {"cluster": "c", "plan_id": "new-1", "group_id": "new-1", "snapshot_id": SNAPSHOT}
-    append_control_events(
+    append_plan_events(
         lake.paths.root,
         [
-            ControlEvent(**told, day=day, event=what, reason=None, actor="p", at=NOW, sequence=1)
+            PlanEventRow(**told, day=day, event=what, reason=None, actor="p", at=NOW, sequence=1)
             for what, day in (("PUBLISHED", DAY), ("WITHDRAWN", DAY + timedelta(days=1)))
         ],
     )
@@ -85,7 +84,7 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
         plan("old-2", NEWEST) | {"outcome": "EXPIRED"},
         plan("older", BEFORE) | {"outcome": "IGNORED"},
     ]
-    lake.append(OUTCOMES, frame(spark, OUTCOMES, outcomes), "outcomes")
+    append_rows(lake.paths.root, OUTCOMES, outcomes)
     figures = read_metrics(lake.paths.root, "c", NOW)
     assert figures["plans.made"] == 2
     counts = {"proposed": 2, "rejected": 1, "published": 1, "withdrawn": 1}

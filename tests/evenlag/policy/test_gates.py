@@ -8,6 +8,7 @@ import re
 import pytest
 
 from evenlag.lake.tables import PLANS
+from evenlag.planning.gate_inputs import COMPUTED_INPUTS, METRIC_PREFIXES, gate_inputs
 from evenlag.policy.gate_contract import (
     VARYING,
     Comparison,
@@ -20,7 +21,6 @@ from evenlag.policy.gate_contract import (
 )
 from evenlag.policy.gates import GATE_SETTINGS, GATES, ROUTINE_GATES
 from evenlag.policy.group_settings import GateLimits, GroupSettings
-from spark_jobs.transforms.gate_inputs import COMPUTED_INPUTS, METRIC_PREFIXES, gate_inputs
 
 MEASURES = {
     column.name: re.findall(r"(\w+):", column.type) for column in PLANS.columns if "metrics" in column.name

@@ -11,7 +11,7 @@ import pytest
 
 from evenlag.errors import JobError
 from spark_jobs.runtime.code_archive import build_archive, copy_wheel
-from spark_jobs.runtime.session import is_local
+from spark_jobs.runtime.session_conf import is_local
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,9 +12,12 @@ import pytest
 from evenlag.errors import LakeError
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import COMMITS, CONTROL_EVENTS, RUNS, SNAPSHOTS, Column, Table
-from evenlag.publishing.event_log import ControlEvent, append_control_events
-from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, commit, frame, marker
+from evenlag.lake.snapshot_ids import slot_ms
+from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.lake.writer import append_once
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from spark_jobs.steps.snapshot_rows import find_marker
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, commit, frame, marker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,15 +37,30 @@ def test_an_append_can_be_repeated(lake: Lake) -> None:
 
 
 def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
-    key = ("cluster", "day", "slot")
-    for number in (1, 2):
-        row = marker(snapshot_id=f"20260301T120000000Z-0000000{number}")
-        lake.insert_missing(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, [row]), key, f"observe/c/{number}")
-    later = marker(snapshot_id="20260301T120500000Z-00000003", slot=NOW + timedelta(minutes=5))
-    lake.insert_missing(SNAPSHOTS, frame(lake.spark, SNAPSHOTS, [later]), key, "observe/c/3")
-    assert lake.find_snapshot("c", round(NOW.timestamp() * 1000)) == "20260301T120000000Z-00000001"
+    root, reader = lake.paths.root, LakeReader(lake.paths.root)
+    later = NOW + timedelta(minutes=5)
+    attempts = [
+        ("20260301T120000000Z-00000001", NOW),
+        ("20260301T120000000Z-00000002", NOW),
+        ("20260301T120500000Z-00000003", later),
+    ]
+    wrote = [
+        append_once(
+            root,
+            SNAPSHOTS,
+            [HEAD | marker(snapshot_id=name, slot=slot)],
+            f"observe/c/{slot_ms(slot)}",
+        )
+        for name, slot in attempts
+    ]
+    assert wrote == [True, False, True]
+    for slot, name in ((NOW, attempts[0][0]), (later, attempts[2][0])):
+        found = find_marker(reader, "c", slot)
+        assert found is not None
+        assert found["snapshot_id"] == name
+    # Spark sees the same.
     assert lake.read(SNAPSHOTS).count() == 2
-    assert lake.find_snapshot("other", round(NOW.timestamp() * 1000)) is None
+    assert find_marker(reader, "other", NOW) is None
 
 
 def test_a_table_not_written_yet_is_empty_for_both_readers(lake: Lake) -> None:
@@ -81,7 +99,7 @@ def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
 
 
 def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> None:
-    event = ControlEvent(
+    event = PlanEventRow(
         cluster="c",
         day=DAY,
         snapshot_id=SNAPSHOT,
@@ -94,12 +112,12 @@ def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> No
         sequence=7,
     )
     root = lake.paths.root
-    assert append_control_events(root, [event]) == 1
-    assert append_control_events(root, [event]) == 0
-    assert [row.sequence for row in lake.read_events().collect()] == [7]
+    assert append_plan_events(root, [event]) == 1
+    assert append_plan_events(root, [event]) == 0
+    assert [row.sequence for row in lake.read(PLAN_EVENTS).collect()] == [7]
     assert LakeReader(root).read_events()["event"].to_pylist() == ["PUBLISHED"]
     with pytest.raises(LakeError, match="not written by Spark"):
-        lake.append(CONTROL_EVENTS, lake.read(CONTROL_EVENTS), "x")
+        lake.append(PLAN_EVENTS, lake.read(PLAN_EVENTS), "x")
 
 
 def test_a_lake_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.snapshot_ids import new_snapshot_id, slot_ms
-from evenlag.lake.tables import COMPARISONS, OFFSETS, SNAPSHOTS, Table
+from evenlag.lake.snapshot_ids import new_snapshot_id
+from evenlag.lake.tables import COMPARISONS, OFFSETS, Table
 from spark_jobs.runtime.delta_lake import Lake
 
 if TYPE_CHECKING:
@@ -50,15 +50,11 @@ def test_what_the_jobs_do_with_a_lake_works_on_another_file_system(
     offsets = rows(lake, OFFSETS, **head, topic_id="t", topic="orders", partition=0)
     for _ in range(2):
         lake.append(OFFSETS, offsets, "a/repeat")
-    marker = rows(lake, SNAPSHOTS, **head, slot=SLOT)
-    for _ in range(2):
-        lake.insert_missing(SNAPSHOTS, marker, ("cluster", "day", "slot"), "observe/c")
     compared = rows(lake, COMPARISONS, **head, group_id="g", policy="range")
     for _ in range(2):
         lake.replace_days(COMPARISONS, compared, "c", [date(2026, 3, 1)])
 
-    assert lake.find_snapshot("c", slot_ms(SLOT)) == snapshot
-    assert [lake.read(table).count() for table in (OFFSETS, SNAPSHOTS, COMPARISONS)] == [1, 1, 1]
+    assert [lake.read(table).count() for table in (OFFSETS, COMPARISONS)] == [1, 1]
     # It lies where the mount says, and needs no lock of ours.
     beneath = LakeReader(str(tmp_path / "store" / "lake"))
     assert beneath.read(OFFSETS)["topic"].to_pylist() == ["orders"]

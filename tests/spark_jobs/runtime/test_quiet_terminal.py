@@ -15,7 +15,7 @@ import pytest
 
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.snapshots import commit, frame, marker
+from tests.support.lakes.snapshots import append_rows, commit, frame, marker
 from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def policy(spark: SparkSession, tmp_path: Path) -> Path:
     """A policy, and a lake of one snapshot."""
     lake = Lake(spark, str(tmp_path / "lake"))
     lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]), None)
-    lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [marker()]), None)
+    append_rows(lake.paths.root, SNAPSHOTS, [marker()])
     for table in (OFFSETS, MEMBERS, LAG):
         lake.append(table, spark.createDataFrame([], table.ddl), None)
     file = tmp_path / "evenlag.yaml"

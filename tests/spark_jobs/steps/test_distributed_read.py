@@ -19,6 +19,7 @@ from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, kafka_client_settings, request_limits
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.loader import parse_policy
 from spark_jobs.steps import collect_snapshot as collecting
 from spark_jobs.steps import distributed_read
 from spark_jobs.steps.collect_snapshot import collect_snapshot
@@ -28,6 +29,7 @@ from spark_jobs.steps.read_tasks import ReadTaskSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from evenlag.policy.settings import Policy
     from sandbox.kafka.broker import Broker
     from spark_jobs.runtime.delta_lake import Lake
 
@@ -64,6 +66,13 @@ def filled(cluster: ClusterSettings, unique: Callable[[str], str]) -> tuple[str,
     return topic, groups
 
 
+def policy_of(cluster: ClusterSettings) -> Policy:
+    """Return a policy with this cluster, under the name ``c``."""
+    text = 'lake: /nowhere\nclusters: {c: {bootstrap_servers: "localhost:9092"}}\n'
+    parsed = parse_policy(text + 'groups: [{match: "*", mode: observe}]\n', environ={}).policy
+    return parsed.model_copy(update={"clusters": {"c": cluster}})
+
+
 def rows_of(lake: Lake, snapshot_id: str, topic: str, groups: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Return a snapshot's rows of a topic and its groups by table, in the order of their keys."""
     found = {}
@@ -89,8 +98,8 @@ def test_executors_bring_the_rows_of_the_driver_in_the_safe_order_and_tell_no_se
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     in_driver = cluster.model_copy(update={"snapshot": type(cluster.snapshot)()})
-    first = collect_snapshot(lake, "c", in_driver, SLOT, run_id="r")
-    second = collect_snapshot(lake, "c", cluster, SLOT + timedelta(minutes=5), run_id="r")
+    first = collect_snapshot(lake, policy_of(in_driver), "c", SLOT, run_id="r").rows
+    second = collect_snapshot(lake, policy_of(cluster), "c", SLOT + timedelta(minutes=5), run_id="r").rows
     spread = rows_of(lake, second.snapshot_id, *filled)
     assert without_times(spread) == without_times(rows_of(lake, first.snapshot_id, *filled))
     assert {table: len(rows) for table, rows in spread.items()} == {
@@ -172,6 +181,7 @@ def test_executors_that_reach_no_broker_leave_no_snapshot(
         return {**kafka_client_settings(settings), **shut}
 
     monkeypatch.setattr(collecting, "kafka_client_settings", elsewhere)
+    policy = policy_of(cluster)
     with pytest.raises(KafkaUnreachableError, match="executors could not read Kafka"):
-        collect_snapshot(lake, "c", cluster, SLOT, run_id="r")
+        collect_snapshot(lake, policy, "c", SLOT, run_id="r")
     assert lake.read(SNAPSHOTS).count() == 0

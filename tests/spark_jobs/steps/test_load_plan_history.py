@@ -5,19 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import GroupHistory
 from spark_jobs.steps.load_plan_history import read_history
-from tests.support.lakes.snapshots import NOW, frame
+from tests.support.lakes.snapshots import NOW, arrow
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
-    from evenlag.policy.settings import Policy
-    from spark_jobs.runtime.delta_lake import Lake
+    from pathlib import Path
 
-pytestmark = pytest.mark.jvm
+    from evenlag.policy.settings import Policy
 
 STEP = timedelta(minutes=5)
 POLICY = """
@@ -64,7 +63,7 @@ def score(
     }
 
 
-def test_breaches_count_in_a_row_and_a_missing_reading_counts_for_nothing(lake: Lake) -> None:
+def test_breaches_count_in_a_row_and_a_missing_reading_counts_for_nothing(tmp_path: Path) -> None:
     rows = [
         *(decision("b-row", steps) for steps in (1, 2, 3)),
         *(decision("b-missed-one", steps) for steps in (1, 3, 4)),
@@ -79,8 +78,8 @@ def test_breaches_count_in_a_row_and_a_missing_reading_counts_for_nothing(lake: 
         decision("b-row", 0),
         decision("b-late", -1),
     ]
-    lake.append(DECISIONS, frame(lake.spark, DECISIONS, rows), "test")
-    found = read_history(lake, policy(), "c", NOW)
+    write_rows(tmp_path, DECISIONS, arrow(DECISIONS, rows))
+    found = read_history(LakeReader(str(tmp_path)), policy(), "c", NOW)
     assert {group: history.breaches for group, history in found.items()} == {
         "b-row": 3,
         "b-missed-one": 3,
@@ -90,7 +89,7 @@ def test_breaches_count_in_a_row_and_a_missing_reading_counts_for_nothing(lake: 
     }
 
 
-def test_a_group_backs_off_after_plans_in_a_row_that_did_not_pay_off(lake: Lake) -> None:
+def test_a_group_backs_off_after_plans_in_a_row_that_did_not_pay_off(tmp_path: Path) -> None:
     other = policy().group_settings("c", "x").model_copy(update={"max_moves": 3}).canonical_json()
     rows = [
         *(score("rests", number, paid_off=number == 0) for number in range(3)),
@@ -103,7 +102,7 @@ def test_a_group_backs_off_after_plans_in_a_row_that_did_not_pay_off(lake: Lake)
         *(score("b-never", number, paid_off=False) for number in range(2)),
         *(score("future", number, paid_off=False, minutes_ago=-10) for number in range(2)),
     ]
-    lake.append(PLAN_EVALUATIONS, frame(lake.spark, PLAN_EVALUATIONS, rows), "test")
-    found = read_history(lake, policy(), "c", NOW)
+    write_rows(tmp_path, PLAN_EVALUATIONS, arrow(PLAN_EVALUATIONS, rows))
+    found = read_history(LakeReader(str(tmp_path)), policy(), "c", NOW)
     until = "backs off until 2026-03-01 12:50 UTC: its last 2 plans did not pay off; the last: reason 2"
     assert found == {"rests": GroupHistory(0, until), "unclear": GroupHistory(0, until)}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
-from evenlag.publishing.event_log import ControlEvent, append_control_events
-from spark_jobs.runtime.cached_frames import CachedFrames
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from spark_jobs.steps.score_plans import score_plans
-from spark_jobs.steps.settle_outcomes import read_lifecycle_events
-from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, frame, marker, member
+from spark_jobs.steps.settle_outcomes import read_published
+from spark_jobs.steps.snapshot_rows import SnapshotRows
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, TOPIC_IDS, arrow, marker, member
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
@@ -63,7 +66,7 @@ def head(group: str) -> dict[str, Any]:
 def event(
     group: str, name: str, *, minutes_ago: float = 11, plan: str | None = None, sequence: int = 1
 ) -> Any:
-    return ControlEvent(
+    return PlanEventRow(
         cluster="c",
         day=DAY,
         snapshot_id=BEFORE,
@@ -97,16 +100,16 @@ NOW_LAGS: dict[str, tuple[list[int | None], list[int | None]]] = {
 
 
 def fill(lake: Lake) -> None:
-    spark = lake.spark
+    root = lake.paths.root
     before = [
         row for group in NOW_LAGS for row in lag_rows(group, [900, 100], [60_000, 2_000], snapshot_id=BEFORE)
     ]
     now = [row for group, (lags, drains) in NOW_LAGS.items() for row in lag_rows(group, lags, drains)]
-    lake.append(LAG, frame(spark, LAG, before + now), "test")
+    write_rows(root, LAG, arrow(LAG, before + now))
     people = [member(name, group=group, held=held) for group in NOW_LAGS for name, held in HELD.items()]
-    lake.append(MEMBERS, frame(spark, MEMBERS, people), "test")
-    lake.append(SNAPSHOTS, frame(spark, SNAPSHOTS, [marker()]), "test")
-    lake.append(PLANS, frame(spark, PLANS, [head(group) for group in NOW_LAGS]), "test")
+    write_rows(root, MEMBERS, arrow(MEMBERS, people))
+    write_rows(root, SNAPSHOTS, arrow(SNAPSHOTS, [marker()]))
+    write_rows(root, PLANS, arrow(PLANS, [head(group) for group in NOW_LAGS]))
     outcomes = [
         {
             "slot": NOW,
@@ -118,17 +121,17 @@ def fill(lake: Lake) -> None:
         for group in NOW_LAGS
         if group not in {"withdrawn", "unsettled"}
     ]
-    lake.append(OUTCOMES, frame(spark, OUTCOMES, outcomes), "test")
+    write_rows(root, OUTCOMES, arrow(OUTCOMES, outcomes))
     events = [event(group, "PUBLISHED", minutes_ago=9 if group == "early" else 11) for group in NOW_LAGS]
     events += [event("withdrawn", "WITHDRAWN", minutes_ago=5)]
     events += [event("replaced", "PUBLISHED", minutes_ago=3, plan="next", sequence=2)]
-    append_control_events(lake.paths.root, events)
+    append_plan_events(root, events)
 
 
 def score(lake: Lake) -> int:
-    """Score as a cycle does: the session is all tests', so nothing stays in its cache."""
-    with CachedFrames() as cached:
-        return score_plans(lake, "c", SNAPSHOT, "r", cached.cache(read_lifecycle_events(lake, "c")))
+    """Score as a cycle does."""
+    reader = LakeReader(lake.paths.root)
+    return score_plans(SnapshotRows(lake, reader, HEAD | marker()), read_published(reader, "c"), "r")
 
 
 def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None:
@@ -136,7 +139,8 @@ def test_plans_are_scored_once_when_their_horizon_has_passed(lake: Lake) -> None
     fill(lake)
     assert score(lake) == 11
     assert score(lake) == 0
-    rows = {row.plan_id: row for row in lake.read(PLAN_EVALUATIONS).collect()}
+    found = LakeReader(lake.paths.root).read(PLAN_EVALUATIONS).to_pylist()
+    rows = {row["plan_id"]: SimpleNamespace(**row) for row in found}
     assert {plan: row.paid_off for plan, row in rows.items()} == {
         "paid": True,
         "grew": False,

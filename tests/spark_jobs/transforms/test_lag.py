@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.enums import LagStatus
-from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
 from tests.support.lag_rules import LAG_RULES, GroupCase, LagRule
-from tests.support.lakes.snapshots import NOW, commit, frame, marker, member, offset
+from tests.support.lakes.snapshots import HEAD, NOW, commit, frame, marker, member, offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Reading:
             offsets=frame(self.spark, OFFSETS, get("offsets", [])),
             commits=frame(self.spark, COMMITS, get("commits", [])),
             members=frame(self.spark, MEMBERS, get("members", [])),
-            snapshot=frame(self.spark, SNAPSHOTS, [marker()]),
+            marker=HEAD | marker(),
             group_settings=group_settings,
             offset_history=build_offset_history(frame(self.spark, OFFSETS, get("past_offsets", []))),
             commit_history=build_commit_history(frame(self.spark, COMMITS, get("past_commits", []))),

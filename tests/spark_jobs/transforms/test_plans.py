@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from assignor_core.hint import HintPayload, plan_id
-from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
-from spark_jobs.runtime.session import LARGE_LOCAL_CONF, sized_session
+from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
+from spark_jobs.planning.plan_output import PLANNED, table_rows
+from spark_jobs.runtime.session import sized_session
+from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
+from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plans import build_plans, select_assignments, select_decisions, select_heads
+from spark_jobs.transforms.plans import build_plans, select_assignments, shared_values
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, frame, member, plan_context
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from evenlag.lake.tables import Table
     from spark_jobs.planning.context import PlanContext
 
 pytestmark = pytest.mark.jvm
@@ -64,18 +69,33 @@ def plan(
     return build_plans(frame(spark, LAG, lags), frame(spark, MEMBERS, members), context(assignor)).cache()
 
 
+def heads_of(planned: DataFrame) -> list[Any]:
+    """Rows of ``plans``, as the step writes them."""
+    return nested_rows(planned, "head", PLANS)
+
+
+def decisions_of(planned: DataFrame) -> list[Any]:
+    """Rows of ``decisions``."""
+    return nested_rows(planned, "decided", DECISIONS)
+
+
+def nested_rows(planned: DataFrame, column: str, table: Table) -> list[Any]:
+    rows = table_rows(to_contract(planned.toArrow(), PLANNED), column, table, shared_values(context()))
+    assert rows.column_names == list(table.column_names)
+    return [SimpleNamespace(**row) for row in rows.to_pylist()]
+
+
 def members_of(owners: dict[str, Any], *, group: str = "g", **more: Any) -> list[dict[str, Any]]:
     return [member(name, group=group, held=held, **more) for name, held in owners.items()]
 
 
 def test_a_plan_spreads_the_lag_and_says_so(spark: SparkSession) -> None:
     planned = plan(spark, lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN))
-    heads, rows = select_heads(planned, context()), select_assignments(planned, context())
-    assert heads.columns == list(PLANS.column_names)
+    rows = select_assignments(planned, context())
     assert rows.columns == list(PLAN_ASSIGNMENTS.column_names)
-    (head,) = heads.collect()
-    assert head.metrics_before.max_member_lag_records == 1700
-    assert head.metrics_after.max_member_lag_records == 910
+    (head,) = heads_of(planned)
+    assert head.metrics_before["max_member_lag_records"] == 1700
+    assert head.metrics_after["max_member_lag_records"] == 910
     assert head.gain == pytest.approx(1 - 910 / 1700)
     assert (head.moves, head.num_members, head.num_partitions, head.violations) == (2, 2, 4, [])
     after = {row.partition: (row.owner_before, row.owner_after, row.moved) for row in rows.collect()}
@@ -97,19 +117,17 @@ def test_moves_are_counted_against_the_coordinator_s_target(spark: SparkSession)
     target = {0: "m-1", 1: "m-2", 2: "m-1", 3: "m-2"}
     rows = [row | {"target_member_id": target[row["partition"]]} for row in lag_rows([900, 800, 10, 9], EVEN)]
     planned = plan(spark, rows, members_of(EVEN, group_type="consumer"), "lag-aware-sticky")
-    assert select_heads(planned, context()).collect() == []
-    (decision,) = select_decisions(planned, context()).collect()
+    assert heads_of(planned) == []
+    (decision,) = decisions_of(planned)
     assert decision.decision == "NO_CHANGE"
-    (head,) = select_heads(
-        plan(spark, lag_rows([900, 800, 10, 9], EVEN), members_of(EVEN), "lag-aware-sticky"), context()
-    ).collect()
+    (head,) = heads_of(plan(spark, lag_rows([900, 800, 10, 9], EVEN), members_of(EVEN), "lag-aware-sticky"))
     assert head.moves == 2
 
 
 def test_the_same_snapshot_gives_the_same_plan_id(spark: SparkSession) -> None:
     lags, members = lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN)
     ids = {
-        select_heads(plan(spark, list(order), list(people)), context()).collect()[0].plan_id
+        heads_of(plan(spark, list(order), list(people)))[0].plan_id
         for order, people in ((lags, members), (reversed(lags), reversed(members)))
     }
     assert len(ids) == 1
@@ -131,17 +149,17 @@ def test_groups_are_planned_apart_and_only_where_there_is_something_to_change(sp
         member(None, group="empty", topics=None, group_state="Empty"),
     ]
     planned = plan(spark, lags, members, "lag-aware-sticky")
-    assert [row.group_id for row in select_heads(planned, context()).collect()] == ["a"]
+    assert [row.group_id for row in heads_of(planned)] == ["a"]
 
 
 def test_a_partition_whose_lag_is_not_known_stays(spark: SparkSession) -> None:
     planned = plan(spark, lag_rows([900, 800, None, 10], EVEN), members_of(EVEN))
-    (head,) = select_heads(planned, context()).collect()
+    (head,) = heads_of(planned)
     assert (head.num_unknown_partitions, head.num_unknown_lags) == (1, 1)
     # m-1 has 900 + 800 now; what partition 2 adds to m-2 is not known, so neither is a mean or a skew.
-    assert head.metrics_before.max_member_lag_records == 1700
-    assert (head.metrics_before.mean_member_lag_records, head.metrics_before.lag_skew) == (None, None)
-    assert (head.metrics_after.mean_member_lag_records, head.metrics_after.lag_skew) == (None, None)
+    assert head.metrics_before["max_member_lag_records"] == 1700
+    assert (head.metrics_before["mean_member_lag_records"], head.metrics_before["lag_skew"]) == (None, None)
+    assert (head.metrics_after["mean_member_lag_records"], head.metrics_after["lag_skew"]) == (None, None)
     held = {row.partition: row for row in select_assignments(planned, context()).collect()}
     # By count and lag alone it would have gone to m-1, for partition 1 that comes to m-2.
     assert (held[1].owner_after, held[2].owner_after) == ("m-2", "m-2")
@@ -152,8 +170,8 @@ def test_a_partition_whose_lag_is_not_known_stays(spark: SparkSession) -> None:
 def test_a_group_that_cannot_be_planned_fails_alone(spark: SparkSession) -> None:
     twice = [*lag_rows([900, 800, 10, 10], EVEN, group="a"), *lag_rows([-5, 1, 1, 1], EVEN, group="bad")]
     planned = plan(spark, twice, [*members_of(EVEN, group="a"), *members_of(EVEN, group="bad")])
-    assert [row.group_id for row in select_heads(planned, context()).collect()] == ["a"]
-    failures = select_decisions(planned, context()).where("decision = 'FAILED'").collect()
+    assert [row.group_id for row in heads_of(planned)] == ["a"]
+    failures = [row for row in decisions_of(planned) if row.decision == "FAILED"]
     assert [(row.group_id, "negative" in row.reason) for row in failures] == [("bad", True)]
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE_FILE = ROOT / "docker" / "compose.yaml"
+SUBMIT_FILE = ROOT / "docker" / "compose.spark-submit.yaml"
 DOCKERFILES = sorted((ROOT / "docker").glob("*/Dockerfile"))
 
 _REFERENCE = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>\w+)(?:(?P<kind>:[-?])(?P<rest>[^{}]*))?\})")
@@ -78,13 +79,23 @@ class Service:
         return {name: what["condition"] for name, what in (self.raw.get("depends_on") or {}).items()}
 
     @property
+    def network(self) -> str:
+        """The service whose network namespace it uses, its own if no other is named."""
+        return str(self.raw.get("network_mode", f"service:{self.name}")).removeprefix("service:")
+
+    @property
     def is_job(self) -> bool:
         """Whether it ends by itself."""
         return self.raw.get("restart") == "no"
 
 
-def read_services(environment: Mapping[str, str]) -> dict[str, Service]:
+def read_services(environment: Mapping[str, str], *more: Path) -> dict[str, Service]:
     """Read the services as Compose would with these variables, profiles included.
+
+    Parameters
+    ----------
+    *more
+        Further compose files: their mappings are merged, all other values replaced.
 
     Raises
     ------
@@ -92,8 +103,16 @@ def read_services(environment: Mapping[str, str]) -> dict[str, Service]:
         When a variable that the file insists on is unset or empty.
     """
     tree = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
+    for path in more:
+        tree = _merge(tree, yaml.safe_load(path.read_text(encoding="utf-8")))
     services = interpolate(tree["services"], environment)
     return {name: Service(name, raw, _image_of(raw)) for name, raw in services.items()}
+
+
+def _merge(tree: Any, more: Any) -> Any:
+    if not (isinstance(tree, dict) and isinstance(more, dict)):
+        return more
+    return tree | {key: _merge(tree.get(key), value) for key, value in more.items()}
 
 
 def interpolate(tree: Any, environment: Mapping[str, str]) -> Any:

@@ -6,9 +6,11 @@ What a container has of its own is mapped, and nothing else is changed:
 in a container                        here
 ====================================  ======================================================================
 a service's name, ``0.0.0.0``         ``127.0.0.1``
-a port of a service                   a free port; each service has its own, as each container has
+a port of a service                   a free port; each service has its own, as each container has, except
+                                      those that share a network namespace
 ``/opt/airflow``, ``/opt/spark``      the environment that runs the tests: one instead of two
-executors' ``PYSPARK_PYTHON``         one with what that image has, and without evenlag: the driver sends it
+executors' ``PYSPARK_PYTHON``         one with what that image has, and without evenlag: a submitted driver
+                                      sends it
 ``/opt/evenlag/jars``, ``…/demo``     the cache of jars, the checkout
 ``/opt/evenlag/*.py``, ``…-conf``     ``docker/``
 ``/etc/evenlag/evenlag.yaml``         a copy of ``docker/evenlag.yaml``, its addresses and paths mapped
@@ -105,7 +107,8 @@ class NativeStack:
 
     def port(self, service: str, number: int | str) -> str:
         """Return the port here of a service's port there."""
-        return self._ports.setdefault((service, str(number)), self._spare[len(self._ports)])
+        network = self.services[service].network
+        return self._ports.setdefault((network, str(number)), self._spare[len(self._ports)])
 
     def start(self) -> None:
         """Start every service when what it depends on is well or done, and wait until all are.
@@ -143,6 +146,16 @@ class NativeStack:
         )
         return done.returncode == 0
 
+    def environment(self, service: Service) -> dict[str, str]:
+        """Return the variables that a service's process has here.
+
+        Parameters
+        ----------
+        service
+            One of the services, or as a further compose file changes it.
+        """
+        return self._environment(service)
+
     def tail(self, name: str, lines: int = 30) -> str:
         """Return the end of a service's log."""
         path = self.folder / f"{name}.log"
@@ -165,7 +178,7 @@ class NativeStack:
             return True
         if status is not None:
             raise StackError(f"{service.name} ended with status {status}:\n{self.tail(service.name)}")
-        return not service.is_job and self.is_well(service.name)
+        return not service.is_job and (not service.health or self.is_well(service.name))
 
     def _launch(self, service: Service) -> None:
         with (self.folder / f"{service.name}.log").open("ab") as log:
@@ -295,7 +308,8 @@ class NativeStack:
         return "127.0.0.1" if before == "--host" else self._translate(service, word)
 
     def _translate_variable(self, service: Service, name: str, value: str) -> str:
-        if name == "PYSPARK_PYTHON":
+        # The server's workers run its own interpreter, as in its container.
+        if name == "PYSPARK_PYTHON" and service.name != "spark-connect":
             return str(self._executors / "bin" / "python3")
         if name.endswith("_PORT"):
             return self.port(service.name, value)

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import (
-    CONTROL_EVENTS,
     GATE_RESULTS,
     LAG,
     OUTCOMES,
@@ -141,7 +140,7 @@ def write_lake(lake: Path) -> None:
         ],
     )
     published = _event(APPLIED_PLAN, FIRST, "PUBLISHED", FIRST_SLOT.replace(second=40))
-    write_rows(lake, CONTROL_EVENTS, [published | {"sequence": 7}])
+    write_rows(lake, PLAN_EVENTS, [published | {"sequence": 7}])
     gates = [("max_moves", True, "1", "1000"), ("cooldown", False, "300", "600")]
     write_rows(
         lake,

@@ -1,4 +1,4 @@
-"""A lake over midnight, as Spark writes it, for the moments that a report shows."""
+"""A lake over midnight, as its writers write it, for the moments that a report shows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from evenlag.publishing.event_log import ControlEvent, append_control_events
-from tests.support.lakes.snapshots import TOPIC_IDS, frame, marker, member, offset
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from tests.support.lakes.snapshots import TOPIC_IDS, append_rows, marker, member, offset
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
@@ -63,7 +63,7 @@ def head(slot: datetime) -> dict[str, Any]:
 
 
 def write(lake: Lake, table: Table, rows: list[dict[str, Any]]) -> None:
-    lake.append(table, frame(lake.spark, table, rows), table.name)
+    append_rows(lake.paths.root, table, rows)
 
 
 def write_seen(lake: Lake) -> None:
@@ -150,7 +150,7 @@ def write_planned(lake: Lake) -> None:
         (OPEN, FIFTH, "PUBLISHED", after(FIFTH, 40), 2),
     )
     events = [
-        ControlEvent(
+        PlanEventRow(
             cluster="c",
             day=slot.date(),
             snapshot_id=snapshot_id(slot),
@@ -164,7 +164,7 @@ def write_planned(lake: Lake) -> None:
         )
         for plan, slot, event, at, sequence in published
     ]
-    append_control_events(lake.paths.root, events)
+    append_plan_events(lake.paths.root, events)
 
 
 def write_compared(lake: Lake) -> None:

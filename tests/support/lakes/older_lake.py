@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import TABLES, Column, Table
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.writer import append_once
 from tests.support.lakes.snapshots import frame
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def write_older_lake(lake: Lake) -> None:
         if table.writer == "spark":
             lake.append(table, frame(lake.spark, table, [row]), None)
         else:
-            with delta_rs_writer(lake.paths.root, table) as writer:
-                writer.append([row])
+            append_once(lake.paths.root, table, [row], None)
 
 
 def check_nothing_is_lost(root: str, *written: Table) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     COMPARISONS,
-    CONTROL_EVENTS,
     DECISIONS,
     GATE_RESULTS,
     LAG,
@@ -165,7 +164,7 @@ def write_planned(root: Path) -> None:
         ],
     )
     published = {"event": "PUBLISHED", "at": slot(PLANNED) + timedelta(seconds=40), "sequence": 7}
-    write(root, CONTROL_EVENTS, [told | published])
+    write(root, PLAN_EVENTS, [told | published])
     gate = {"plan_id": REFUSED, "snapshot_id": snapshot_id(15), "message": "within its limits"}
     write(
         root,

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import PlanContext
+from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from evenlag.lake.tables import Table
@@ -43,16 +46,23 @@ def plan_context(
     )
 
 
-def frame(spark: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+def arrow(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows of a table by its contract; what a row lacks is null."""
     import pyarrow as pa
 
+    schema = arrow_schema(table)
     full = [{**HEAD, **row} for row in rows]
-    names = arrow_schema(table).names
-    columns = pa.Table.from_pylist(
-        [{name: row.get(name) for name in names} for row in full], arrow_schema(table)
-    )
-    return spark.createDataFrame(columns, table.ddl)
+    return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in full], schema)
+
+
+def frame(spark: SparkSession, table: Table, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """The same rows for Spark."""
+    return spark.createDataFrame(arrow(table, rows), table.ddl)
+
+
+def append_rows(root: Path | str, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows by the table's own writer; what a row lacks is of the snapshot, else null."""
+    write_rows(root, table, [{**HEAD, **row} for row in rows])
 
 
 def offset(

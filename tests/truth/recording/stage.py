@@ -20,7 +20,6 @@ from sandbox.workload.workload import Workload
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from spark_jobs.steps.simulate_candidates import Request, run_compare
@@ -134,12 +133,10 @@ class Stage:
     ) -> None:
         """Read the cluster and compute its lag, without a decision; then wait."""
         name, slot = cluster or self.cluster, slot or self._slot()
-        settings = self.loaded.policy.clusters[name]
         read = collect_snapshot(
-            self.lake, name, settings, slot, run_id=self._run_id(), progress=self._while_read
+            self.lake, self.loaded.policy, name, slot, run_id=self._run_id(), progress=self._while_read
         )
-        compute_lag(self.lake, self.loaded.policy, name, read.snapshot_id)
-        self.note("collected", cluster=name, snapshot_id=read.snapshot_id)
+        self.note("collected", cluster=name, snapshot_id=read.rows.snapshot_id)
         time.sleep(pause_s)
 
     def observe(

@@ -5,27 +5,46 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, SNAPSHOTS
-from spark_jobs.transforms.outcomes import build_outcomes
-from tests.support.lakes.snapshots import NOW, TOPIC_IDS, frame, marker, member
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS
+from evenlag.planning.outcomes import build_outcomes
+from evenlag.planning.published_plans import PublishedPlan
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, TOPIC_IDS, arrow, marker, member
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.jvm
+    from datetime import datetime
 
 Held = dict[str, list[int]]
+Rows = list[dict[str, Any]]
 WANTED: Held = {"m-1": [0, 1], "m-2": [2, 3]}
 OLD: Held = {"m-1": [2, 3], "m-2": [0, 1]}
 HALF: Held = {"m-1": [0, 2], "m-2": [1, 3]}
-_PENDING = """plan_id STRING, group_id STRING, published_at TIMESTAMP, expires_at TIMESTAMP,
-    superseded_by STRING, total_lag_before_records BIGINT,
-    metrics_before STRUCT<max_member_lag_records: BIGINT, lag_skew: DOUBLE>,
-    metrics_after STRUCT<max_member_lag_records: BIGINT, lag_skew: DOUBLE>"""
+METRICS = {
+    "metrics_before": {"max_member_lag_records": 9, "lag_skew": 1.0},
+    "metrics_after": {"max_member_lag_records": 5, "lag_skew": 1.0},
+}
+
+
+def published(name: str, *, expires_at: datetime) -> PublishedPlan:
+    """A plan of a group with its own name, an hour after its hint."""
+    return PublishedPlan(name, name, SNAPSHOT, DAY, NOW - timedelta(hours=1), expires_at)
+
+
+def settle(
+    pending: Sequence[PublishedPlan], assignments: Rows, members: Rows, lag: Rows
+) -> dict[str, dict[str, Any]]:
+    """Rows of ``outcomes`` by plan."""
+    built = build_outcomes(
+        pending,
+        {plan.plan_id: METRICS for plan in pending},
+        assignments=arrow(PLAN_ASSIGNMENTS, assignments),
+        members=arrow(MEMBERS, members),
+        lag=arrow(LAG, lag),
+        marker=HEAD | marker(),
+        run_id="r",
+    )
+    assert all(set(row) == set(OUTCOMES.column_names) for row in built)
+    return {row["plan_id"]: row for row in built}
 
 
 def people(group: str, held: Mapping[str, Sequence[int]], target: Held | None) -> list[dict[str, Any]]:
@@ -41,7 +60,7 @@ def people(group: str, held: Mapping[str, Sequence[int]], target: Held | None) -
     return rows
 
 
-def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up(spark: SparkSession) -> None:
+def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up() -> None:
     groups: dict[str, tuple[Held, Held | None, bool]] = {
         "done": (WANTED, WANTED, True),
         "under-way": (OLD, WANTED, True),
@@ -51,13 +70,10 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up(spark: SparkSessi
         "classic": (OLD, None, True),
     }
     hour = timedelta(hours=1)
-    pending = spark.createDataFrame(
-        [
-            (name, name, NOW - hour, NOW - hour / 2 if over else NOW + hour, None, 9, (9, 1.0), (5, 1.0))
-            for name, (*_, over) in groups.items()
-        ],
-        _PENDING,
-    )
+    pending = [
+        published(name, expires_at=NOW - hour / 2 if over else NOW + hour)
+        for name, (*_, over) in groups.items()
+    ]
     assignments = [
         {
             "plan_id": name,
@@ -74,17 +90,11 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up(spark: SparkSessi
         for number in numbers
     ]
     members = [row for name, (held, target, _) in groups.items() for row in people(name, held, target)]
-    built = build_outcomes(
-        pending=pending,
-        assignments=frame(spark, PLAN_ASSIGNMENTS, assignments),
-        members=frame(spark, MEMBERS, members),
-        lag=frame(spark, LAG, []),
-        snapshot=frame(spark, SNAPSHOTS, [marker()]),
-        run_id="r",
-    )
-    assert built.columns == list(OUTCOMES.column_names)
-    found = {row.plan_id: row for row in built.collect()}
-    told = {name: (row.outcome, row.adherence, row.target_adherence) for name, row in sorted(found.items())}
+    found = settle(pending, assignments, members, [])
+    told = {
+        name: (row["outcome"], row["adherence"], row["target_adherence"])
+        for name, row in sorted(found.items())
+    }
     assert told == {
         "classic": ("EXPIRED", 0.0, None),
         "done": ("APPLIED", 1.0, 1.0),
@@ -92,8 +102,8 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up(spark: SparkSessi
         "refused": ("EXPIRED", 0.0, 0.0),
     }
     over = "the hint's time is over with 0 % of its partitions as hinted"
-    assert found["classic"].reason == over
-    assert found["half"].reason == f"{over}, and 50 % in the coordinator's target"
+    assert found["classic"]["reason"] == over
+    assert found["half"]["reason"] == f"{over}, and 50 % in the coordinator's target"
 
 
 # Lags by member, None where the lag is not known; then, computed manually: partitions, unknown ones, the
@@ -109,11 +119,9 @@ LAGS: dict[str, tuple[dict[str, list[int | None]], tuple[Any, ...]]] = {
 }
 
 
-def test_what_a_snapshot_does_not_know_is_not_counted_as_no_lag(spark: SparkSession) -> None:
+def test_what_a_snapshot_does_not_know_is_not_counted_as_no_lag() -> None:
     hour = timedelta(hours=1)
-    pending = spark.createDataFrame(
-        [(name, name, NOW - hour, NOW - hour / 2, None, 9, (9, 1.0), (5, 1.0)) for name in LAGS], _PENDING
-    )
+    pending = [published(name, expires_at=NOW - hour / 2) for name in LAGS]
     head = {"slot": NOW, "topic_id": TOPIC_IDS["t"], "topic": "t"}
     rows: list[dict[str, Any]] = []
     for group, (by_member, _) in LAGS.items():
@@ -133,22 +141,13 @@ def test_what_a_snapshot_does_not_know_is_not_counted_as_no_lag(spark: SparkSess
             aside = {"group_id": group, "topic": "u", "topic_id": TOPIC_IDS["u"], "partition": 0}
             rows.append(head | aside | {"status": "NOT_SUBSCRIBED", "lag_records": None})
     members = [row for name in LAGS for row in people(name, OLD, None)]
-    built = build_outcomes(
-        pending=pending,
-        assignments=frame(spark, PLAN_ASSIGNMENTS, []),
-        members=frame(spark, MEMBERS, members),
-        lag=frame(spark, LAG, rows),
-        snapshot=frame(spark, SNAPSHOTS, [marker()]),
-        run_id="r",
+    columns = (
+        "num_partitions",
+        "num_unknown_partitions",
+        "max_member_lag_actual_records",
+        "lag_skew_actual",
+        "total_lag_actual_records",
     )
-    told = {
-        row.group_id: (
-            row.num_partitions,
-            row.num_unknown_partitions,
-            row.max_member_lag_actual_records,
-            row.lag_skew_actual,
-            row.total_lag_actual_records,
-        )
-        for row in built.collect()
-    }
+    found = settle(pending, [], members, rows)
+    told = {name: tuple(row[column] for column in columns) for name, row in found.items()}
     assert told == {name: expected for name, (_, expected) in LAGS.items()}

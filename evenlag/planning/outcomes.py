@@ -1,0 +1,139 @@
+"""Outcomes of published plans by a snapshot: APPLIED, IGNORED or EXPIRED, and the effect on lag.
+
+A plan has no outcome while the group may still apply its hint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, Outcome
+from evenlag.planning.group_lag import Adherence, GroupStatus, measure_adherence, measure_lag, measure_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+    from evenlag.planning.published_plans import PublishedPlan
+
+_NO_STATUS = GroupStatus(None, None)
+_NO_ADHERENCE = Adherence(None, None, None)
+
+
+def build_outcomes(
+    pending: Iterable[PublishedPlan],
+    heads: Mapping[str, Mapping[str, Any]],
+    *,
+    assignments: pa.Table,
+    members: pa.Table,
+    lag: pa.Table,
+    marker: Mapping[str, Any],
+    run_id: str,
+) -> list[dict[str, Any]]:
+    """Determine the outcome of the pending plans that a snapshot decides.
+
+    Parameters
+    ----------
+    pending
+        Published plans without an outcome.
+    heads
+        Their rows of ``plans`` by plan id, with ``metrics_before`` and ``metrics_after``.
+    assignments
+        Their rows of ``plan_assignments``, with the columns that ``evenlag.planning.group_lag`` names.
+    members, lag
+        Rows of these tables of the snapshot, of the plans' groups, with the columns named there.
+    marker
+        The snapshot's row of ``snapshots``.
+    run_id
+        Id of the run.
+
+    Returns
+    -------
+    list of dict
+        Rows of ``outcomes``; a plan whose hint may still be applied has none.
+    """
+    followed, statuses = measure_adherence(assignments, members), measure_status(members)
+    lags = measure_lag(lag, members)
+    rows = []
+    for plan in pending:
+        # A snapshot that began before the hint was published cannot show its effect.
+        if plan.published_at >= marker["started_at"]:
+            continue
+        share = followed.get(plan.plan_id, _NO_ADHERENCE)
+        status = statuses.get(plan.group_id, _NO_STATUS)
+        outcome = _outcome(plan, share, status, marker)
+        if outcome is None:
+            continue
+        before = heads[plan.plan_id]["metrics_before"] or {}
+        after = heads[plan.plan_id]["metrics_after"] or {}
+        actual = lags.get(plan.group_id)
+        rows.append(
+            {
+                **{name: marker[name] for name in ("cluster", "day", "snapshot_id", "slot")},
+                "plan_id": plan.plan_id,
+                "group_id": plan.group_id,
+                "outcome": outcome.value,
+                "reason": _reason(outcome, plan, share, status),
+                "adherence": share.assigned,
+                "target_adherence": share.targeted,
+                "max_member_lag_before_records": before.get("max_member_lag_records"),
+                "max_member_lag_predicted_records": after.get("max_member_lag_records"),
+                "max_member_lag_actual_records": actual and actual.max_member_lag_records,
+                "total_lag_before_records": share.total_lag_records,
+                "total_lag_actual_records": actual and actual.total_lag_records,
+                "lag_skew_before": before.get("lag_skew"),
+                "lag_skew_predicted": after.get("lag_skew"),
+                "lag_skew_actual": actual and actual.lag_skew,
+                "num_partitions": actual and actual.num_partitions,
+                "num_unknown_partitions": actual and actual.num_unknown_partitions,
+                "run_id": run_id,
+            }
+        )
+    return rows
+
+
+def _outcome(
+    plan: PublishedPlan, share: Adherence, status: GroupStatus, marker: Mapping[str, Any]
+) -> Outcome | None:
+    if share.assigned == 1.0:
+        return Outcome.APPLIED
+    if plan.next_plan_id is not None or status.state is None or status.state in MEMBERLESS_STATES:
+        return Outcome.IGNORED
+    # A stable group that reports no assignor may still be one that follows.
+    is_other = status.assignor is not None and status.assignor != EVENLAG_ASSIGNOR
+    if status.state == GroupState.STABLE and is_other:
+        return Outcome.IGNORED
+    # A hint expires only if the coordinator has not started on it: its target is not yet as hinted.
+    is_over = plan.expires_at is not None and plan.expires_at <= marker["started_at"]
+    return Outcome.EXPIRED if is_over and (share.targeted or 0.0) < 1.0 else None
+
+
+def _reason(outcome: Outcome, plan: PublishedPlan, share: Adherence, status: GroupStatus) -> str | None:
+    if outcome is Outcome.APPLIED:
+        return "every hinted partition is with its hinted member"
+    if outcome is Outcome.EXPIRED:
+        target = (
+            "" if share.targeted is None else f", and {_percent(share.targeted)} in the coordinator's target"
+        )
+        if share.assigned is None:
+            return None
+        return f"the hint's time is over with {_percent(share.assigned)} of its partitions as hinted{target}"
+    if plan.next_plan_id is not None:
+        return f"a newer plan took its place: {plan.next_plan_id}"
+    if status.state == GroupState.STABLE:
+        return f"the group has selected {status.assignor}"
+    return "the group has no members any more"
+
+
+def _expired(share: Adherence) -> str | None:
+    if share.assigned is None:
+        return None
+    told = f"the hint's time is over with {_percent(share.assigned)} of its partitions as hinted"
+    if share.targeted is None:
+        return told
+    return f"{told}, and {_percent(share.targeted)} in the coordinator's target"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

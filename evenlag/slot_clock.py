@@ -1,0 +1,148 @@
+"""Slots of a job that runs a cycle every so often: which slot is due, and when the next one is.
+
+Slots are multiples of the interval, counted from 1970-01-01 in UTC. A slot that passes while a cycle runs is
+skipped: the newest due slot is next. Only the wall clock counts, so a computer that slept continues with the
+newest slot.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The longest pause after failed cycles, unless the interval is longer.
+MAX_PAUSE_MS: Final = 600_000
+# How long a wait may miss that the clock was set.
+_MAX_SLEEP_MS: Final = 1_000
+_MAX_DOUBLINGS: Final = 20
+_MS: Final = timedelta(milliseconds=1)
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+class NextSlot(NamedTuple):
+    """The next slot.
+
+    Attributes
+    ----------
+    slot_ms
+        The slot in ms since the epoch.
+    wait_ms
+        Time until it is due; 0 when it is due already.
+    """
+
+    slot_ms: int
+    wait_ms: int
+
+
+class SlotClock:
+    """Chooses the slots of cycles.
+
+    The first slot is the moment of the first call. Later slots are at least half an interval after the slot
+    before. After consecutive failures the distance doubles, to ten minutes at most (or the interval, if that
+    is longer).
+
+    If the wall clock goes back by more than an interval, the slots continue from the new time, each one
+    millisecond later than a multiple of the interval: waiting could take years, and a slot that already has a
+    snapshot would not be read again.
+
+    Parameters
+    ----------
+    every
+        The interval, from one second.
+    now
+        Returns the current time, with its time zone.
+    sleep
+        Waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        every: timedelta,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._every_ms = every // _MS
+        self._now, self._sleep = now, sleep
+        self._first_ms: int | None = None
+        self._last_ms = 0
+        self._offset_ms = 0
+        self._num_failures = 0
+
+    def wait(self) -> datetime:
+        """Wait until a slot is due.
+
+        Returns
+        -------
+        datetime.datetime
+            The slot. No slot is returned twice.
+        """
+        while (found := self.find_next()).wait_ms > 0:
+            self._sleep(min(found.wait_ms, _MAX_SLEEP_MS) / 1000)
+        if self._first_ms is None:
+            self._first_ms = found.slot_ms
+        self._last_ms = found.slot_ms
+        return _EPOCH + found.slot_ms * _MS
+
+    def succeeded(self) -> datetime:
+        """Record that the cycle of the last slot succeeded.
+
+        Returns
+        -------
+        datetime.datetime
+            The next slot, if the clock is not set until then.
+        """
+        self._num_failures = 0
+        return _EPOCH + self.find_next().slot_ms * _MS
+
+    def failed(self) -> datetime:
+        """Record that the cycle of the last slot failed.
+
+        Returns
+        -------
+        datetime.datetime
+            The slot of the next attempt, if the clock is not set until then.
+        """
+        self._num_failures += 1
+        return _EPOCH + self.find_next().slot_ms * _MS
+
+    def find_next(self) -> NextSlot:
+        """Find the next slot at the current time.
+
+        Returns
+        -------
+        NextSlot
+            The slot and the time until it is due.
+        """
+        now_ms = (self._now() - _EPOCH) // _MS
+        if self._first_ms is None:
+            return NextSlot(now_ms, 0)
+        found = self._next_from(now_ms)
+        if found.wait_ms > self._distance_ms() + self._every_ms:
+            self._follow_clock(now_ms)
+            found = self._next_from(now_ms)
+        return found
+
+    def _next_from(self, now_ms: int) -> NextSlot:
+        earliest = self._last_ms + self._distance_ms() - self._every_ms // 2
+        multiple = max((now_ms - self._offset_ms) // self._every_ms, self._multiple_from(earliest))
+        slot_ms = multiple * self._every_ms + self._offset_ms
+        return NextSlot(slot_ms, max(slot_ms - now_ms, 0))
+
+    def _multiple_from(self, moment_ms: int) -> int:
+        return -((self._offset_ms - moment_ms) // self._every_ms)
+
+    def _distance_ms(self) -> int:
+        doubled = self._every_ms << min(max(self._num_failures - 1, 0), _MAX_DOUBLINGS)
+        return min(doubled, max(self._every_ms, MAX_PAUSE_MS))
+
+    def _follow_clock(self, now_ms: int) -> None:
+        """Continue from the present time, beside the multiples that were slots before."""
+        self._last_ms = now_ms
+        self._offset_ms += 1
+        if ((self._first_ms or 0) - self._offset_ms) % self._every_ms == 0:
+            self._offset_ms += 1

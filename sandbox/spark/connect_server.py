@@ -1,0 +1,152 @@
+"""A Spark Connect server on the loopback interface: evenlag's own server program in its own processes.
+
+It is the program that production runs (``python -m spark_jobs.connect_server``), with the sandbox's settings
+of the JVM. Whoever can connect to it runs code as its user, so it listens on 127.0.0.1 only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from sandbox.processes import free_ports, start_process, stop_process
+from sandbox.spark import jvm_class_archive
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping
+
+REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
+_START_TIMEOUT_S: Final = 180.0
+# The subreaper kills what does not end earlier; only a JVM that writes its class archive needs long.
+_END_TIMEOUT_S: Final = 150.0
+_POLL_S: Final = 0.2
+_REPOSITORY: Final = Path(__file__).resolve().parents[2]
+_KEEPER: Final = Path(__file__).resolve().parents[1] / "subreaper.py"
+_HOST: Final = "127.0.0.1"
+_MEMORY: Final = "1g"
+
+
+class ConnectServerError(RuntimeError):
+    """Raised when the server does not start; the message ends with its log's tail."""
+
+
+class ConnectServer:
+    """A server; on exit the context manager stops it and all of its processes.
+
+    Attributes
+    ----------
+    url : str
+        ``sc://127.0.0.1:port``, for ``EVENLAG_SPARK_REMOTE``.
+
+    Examples
+    --------
+    >>> with ConnectServer.start("/tmp/spark") as server:  # doctest: +SKIP
+    ...     server.wait_until_ready()
+    ...     subprocess.run(job, env={**os.environ, "EVENLAG_SPARK_REMOTE": server.url})
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.resolve()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.port,) = free_ports(1)
+        self.url = f"sc://{_HOST}:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready: int | None = None
+
+    @classmethod
+    def start(cls, directory: str | Path, *, environment: Mapping[str, str] | None = None) -> Self:
+        """Start the server without waiting for it: its JVM takes as long as Airflow's start.
+
+        Parameters
+        ----------
+        directory
+            Folder for its log; created if it does not exist.
+        environment
+            Settings of the JVM; None: the sandbox's, with the class archive if it exists.
+
+        Returns
+        -------
+        ConnectServer
+            The starting server.
+        """
+        server = cls(Path(directory))
+        server.launch(environment)
+        return server
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def connection(self) -> str:
+        """Return Airflow's connection to this server, as JSON."""
+        return json.dumps({"conn_type": "spark_connect", "host": _HOST, "port": self.port})
+
+    @property
+    def pid(self) -> int | None:
+        """Root of the server's processes; None while it does not run."""
+        return self._process.pid if self._process is not None else None
+
+    def wait_until_ready(self) -> None:
+        """Wait until the server accepts sessions.
+
+        Raises
+        ------
+        ConnectServerError
+            If it exits first, or takes more than three minutes.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while self._ready is not None and time.monotonic() < deadline:
+            if select.select([self._ready], [], [], _POLL_S)[0]:
+                told = os.read(self._ready, 1024)
+                os.close(self._ready)
+                self._ready = None
+                if told:
+                    return
+            self._check_running()
+        self._check_running()
+        if self._ready is not None:
+            raise ConnectServerError(f"not ready after {_START_TIMEOUT_S:.0f} s:\n{self._tail()}")
+
+    def stop(self) -> None:
+        """Stop the server, its JVM and its Python workers."""
+        if self._ready is not None:
+            os.close(self._ready)
+            self._ready = None
+        if self._process is not None:
+            stop_process(self._process, timeout_s=_END_TIMEOUT_S)
+            self._process = None
+
+    def launch(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start the server's process, as :meth:`start` does."""
+        settings = environment or jvm_class_archive.environment(self.directory, kind="connect")
+        self._ready, writing = os.pipe()
+        program = [sys.executable, "-m", "spark_jobs.connect_server", "--host", _HOST]
+        options = ["--port", str(self.port), "--memory", _MEMORY, "--ready-fd", str(writing)]
+        keeper = [sys.executable, "-I", "-S", str(_KEEPER)]
+        try:
+            with (self.directory / "spark-connect.log").open("ab") as log:
+                self._process = start_process(
+                    [*keeper, *program, *options],
+                    log=log,
+                    env={**os.environ, "PYTHONPATH": str(_REPOSITORY), **settings},
+                    pass_fds=(writing,),
+                )
+        finally:
+            os.close(writing)
+
+    def _check_running(self) -> None:
+        if self._process is None or (status := self._process.poll()) is None:
+            return
+        raise ConnectServerError(f"the server ended with status {status}:\n{self._tail()}")
+
+    def _tail(self, lines: int = 20) -> str:
+        text = (self.directory / "spark-connect.log").read_text(encoding="utf-8", errors="replace")
+        return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])

@@ -1,0 +1,213 @@
+"""A Spark Connect server for evenlag's jobs: ``python -m spark_jobs.connect_server``.
+
+It runs Spark's Connect service inside a driver of its own, with Delta and with evenlag's code installed, so
+that no session leaves a Python process behind (``docs/spark-connect.md``). Ctrl-C or SIGTERM end it, with its
+JVM and its Python workers. ``--check`` asks the running server in ``EVENLAG_SPARK_REMOTE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evenlag.errors import JobError, SparkUnreachableError, UsageError
+from evenlag.logging_setup import set_up_logging
+from evenlag.redaction import redact
+from evenlag.spark_connect import REMOTE_VARIABLE, TOKEN_VARIABLE
+from evenlag.spark_installation import delta_jars
+from spark_jobs.runtime.classic_session import (
+    EXECUTOR_PYTHON_VARIABLE,
+    build_session,
+    default_parallelism,
+    end_session,
+    jvm_process,
+    spark_master,
+)
+from spark_jobs.runtime.code_archive import code_hash
+from spark_jobs.runtime.connect_service import ConnectService
+from spark_jobs.runtime.connect_session import check_server
+from spark_jobs.runtime.session import remote_url
+from spark_jobs.runtime.session_conf import (
+    EMBEDDED_CONF,
+    LOCAL_CONF,
+    SERVER_CODE_KEY,
+    SERVER_PARALLELISM_KEY,
+    is_local,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+# Run as a program, its name is not that of its module.
+_LOG = logging.getLogger("spark_jobs.connect_server")
+
+DEFAULT_PORT: Final = 15002
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# Spark reads the token from this variable too: a setting would be visible to each client.
+_SPARK_TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # a name, no token
+_SERVICE_CONF: Final = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    # With isolation, each session has Python workers of its own, which Spark 4.1 never ends (SPARK-54055).
+    "spark.sql.artifact.isolation.enabled": "false",
+    # A client's operation ends soon after the client was killed; a live client asks at least each minute.
+    "spark.connect.execute.manager.detachedTimeout": "60s",
+    "spark.connect.execute.manager.maintenanceInterval": "10s",
+    "spark.connect.session.manager.defaultSessionTimeout": "5m",
+    "spark.connect.session.manager.maintenanceInterval": "30s",
+    # Blocks of what clients no longer use are freed with the objects that stand for them.
+    "spark.cleaner.periodicGC.interval": "10min",
+}
+# A server without memory answers nobody: it ends, and whoever started it starts it again.
+_SERVER_JVM: Final = "-XX:+ExitOnOutOfMemoryError"
+_POLL_S: Final = 1.0
+_POLLS_PER_CLEAN_UP: Final = 5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the server, or check one, from the command line.
+
+    Parameters
+    ----------
+    argv
+        Arguments; those of this process when None.
+
+    Returns
+    -------
+    int
+        0 after SIGTERM, Ctrl-C or a successful check; else the exit code of the error.
+    """
+    arguments = _parser().parse_args(argv)
+    set_up_logging()
+    try:
+        if arguments.check:
+            return _check()
+        return _serve(arguments)
+    except JobError as error:
+        _LOG.error("%s", redact(str(error)))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spark_jobs.connect_server", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind; any but loopback needs a token")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free port")
+    parser.add_argument("--memory", default="2g", help="heap of the JVM, e.g. 2g")
+    parser.add_argument(
+        "--ready-fd", type=int, metavar="N", help="write the address to this file descriptor when ready"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help=f"check the running server in {REMOTE_VARIABLE}, then exit"
+    )
+    return parser
+
+
+def _check() -> int:
+    url = remote_url()
+    if url is None:
+        raise UsageError(f"{REMOTE_VARIABLE} is not set: it names the server to check")
+    check_server(url)
+    _LOG.info("the server answers, and runs this code")
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    token = os.environ.pop(TOKEN_VARIABLE, None) or os.environ.get(_SPARK_TOKEN_VARIABLE)
+    if not token and not _is_loopback(arguments.host):
+        raise UsageError(
+            f"--host {arguments.host} is not a loopback address: whoever reaches the server runs code on it. "
+            f"Set {TOKEN_VARIABLE}, or bind 127.0.0.1"
+        )
+    _set_environment(token)
+    is_ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: is_ended.set())
+    spark = build_session("evenlag-connect", conf=_settings(arguments))
+    with end_session(spark):
+        return _run(spark, arguments, is_ended)
+
+
+def _run(spark: SparkSession, arguments: argparse.Namespace, is_ended: threading.Event) -> int:
+    service = ConnectService(spark)
+    service.set_for_sessions(SERVER_PARALLELISM_KEY, str(default_parallelism(spark)))
+    address = f"sc://{arguments.host}:{service.port()}"
+    _LOG.info("ready: %s=%s", REMOTE_VARIABLE, address)
+    if arguments.ready_fd is not None:
+        with os.fdopen(arguments.ready_fd, "w") as ready:
+            ready.write(f"{address}\n")
+    process = jvm_process(spark)
+    polls = 0
+    while not is_ended.wait(_POLL_S):
+        if process is not None and process.poll() is not None:
+            raise SparkUnreachableError(
+                f"the server's JVM has ended with exit code {process.returncode}: if it lacked memory, "
+                "give it more by --memory"
+            )
+        polls += 1
+        if polls % _POLLS_PER_CLEAN_UP == 0:
+            _clean_up(service)
+    return 0
+
+
+def _clean_up(service: ConnectService) -> None:
+    from py4j.protocol import Py4JError
+
+    try:
+        service.drop_orphaned_caches()
+    except (Py4JError, OSError):
+        _LOG.warning("could not look for caches of ended sessions", exc_info=True)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _set_environment(token: str | None) -> None:
+    """Set what the JVM and its Python workers inherit."""
+    if token:
+        os.environ[_SPARK_TOKEN_VARIABLE] = token
+    # This program is the server: none of these leads it to another one.
+    for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+        os.environ.pop(name, None)
+    root = str(Path(__file__).resolve().parents[1])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+    if is_local(spark_master()):
+        os.environ.setdefault(EXECUTOR_PYTHON_VARIABLE, sys.executable)
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, str]:
+    settings: dict[str, str] = {
+        **_SERVICE_CONF,
+        "spark.connect.grpc.binding.address": arguments.host,
+        "spark.connect.grpc.binding.port": str(arguments.port),
+        "spark.driver.memory": arguments.memory,
+        SERVER_CODE_KEY: code_hash(),
+    }
+    if is_local(spark_master()):
+        settings |= LOCAL_CONF
+        settings[_JVM_OPTIONS] = f"{EMBEDDED_CONF[_JVM_OPTIONS]} {_SERVER_JVM}"
+        if jars := delta_jars():
+            # On the JVM's own class path, so that a class archive holds Delta's classes too.
+            settings["spark.driver.extraClassPath"] = os.pathsep.join(jars)
+    return settings
+
+
+if __name__ == "__main__":
+    sys.exit(main())

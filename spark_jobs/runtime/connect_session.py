@@ -1,0 +1,295 @@
+"""A session on a Spark Connect server: this process starts no JVM.
+
+A job's session has an id that its repeat has too. The repeat interrupts what is left of the earlier attempt,
+waits until it has ended, and starts an empty session under the same id: an earlier attempt that still runs
+cannot continue, because the server refuses its requests (``INVALID_HANDLE.SESSION_CHANGED``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import uuid
+import warnings
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import JobError, SparkServerError, UsageError
+from evenlag.redaction import remember_secret
+from evenlag.spark_connect import TOKEN_VARIABLE
+from spark_jobs.runtime.code_archive import build_archive, code_hash
+from spark_jobs.runtime.connect_errors import server_errors
+from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, LOCAL_CONF, SERVER_CODE_KEY, is_local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+
+# By this variable PySpark's functions know that columns are not Java objects.
+_MODE_VARIABLE: Final = "SPARK_CONNECT_MODE_ENABLED"
+_USER: Final = "evenlag"
+_NAMESPACE: Final = uuid.UUID("5d6c1a0e-5f6d-4a53-9a3a-6f2f5f0d7c11")
+_DELTA_EXTENSION: Final = "DeltaSparkSessionExtension"
+
+# A dead server: PySpark's own policy retries for ten minutes, this one for about 20 s.
+_RETRIES: Final[dict[str, Any]] = {
+    "max_retries": 12,
+    "initial_backoff": 50,
+    "max_backoff": 3_000,
+    "backoff_multiplier": 2.0,
+    "jitter": 100,
+    "max_server_retry_delay": 10_000,
+}
+_CONNECT_TIMEOUT_S: Final = 20.0
+# How long an interrupted operation of an earlier attempt may take to end.
+_INTERRUPT_TIMEOUT_S: Final = 120.0
+# A server of ours closes a session without requests after some minutes: a job may wait for Kafka for longer.
+_KEEP_ALIVE_S: Final = 60.0
+# Ids that the server refuses because it closed them itself: try as many further ids.
+_MAX_CLOSED_IDS: Final = 50
+
+
+@contextmanager
+def connect(url: str, *, is_large: bool = False, job_identity: str | None = None) -> Iterator[SparkSession]:
+    """Open a session on a server, and release it after the block.
+
+    Parameters
+    ----------
+    url
+        ``sc://host:port``, with parameters as Spark documents them; a token may also be in
+        ``EVENLAG_SPARK_TOKEN``.
+    is_large
+        Whether the job processes millions of rows; used if the server's master is local.
+    job_identity
+        The same text for a job and its repeat; None: a session of its own.
+
+    Yields
+    ------
+    SparkSession
+        The session.
+
+    Raises
+    ------
+    UsageError
+        When the address is not one of a Spark Connect server.
+    SparkUnreachableError
+        When the server does not answer, or ends the session.
+    SparkAuthenticationError
+        When it refuses the token.
+    SparkServerError
+        When it lacks Delta, or runs other code of evenlag.
+    """
+    server = _Server(url)
+    session_id = str(uuid.uuid4()) if job_identity is None else server.take_over(job_identity)
+    os.environ[_MODE_VARIABLE] = "1"
+    try:
+        with server_errors(server.address):
+            spark = server.open_session(session_id)
+            is_over = threading.Event()
+            try:
+                _prepare(spark, server.address, is_large=is_large)
+                threading.Thread(target=_keep_alive, args=(spark, is_over), daemon=True).start()
+                yield spark
+            finally:
+                is_over.set()
+                server.close_session(spark, session_id)
+    finally:
+        os.environ.pop(_MODE_VARIABLE, None)
+        server.close()
+
+
+def check_server(url: str) -> None:
+    """Check that a server answers a query and runs the code of this process.
+
+    Parameters
+    ----------
+    url
+        As for :func:`connect`.
+
+    Raises
+    ------
+    JobError
+        As for :func:`connect`.
+    """
+    with connect(url) as spark:
+        spark.sql("SELECT 1").collect()
+
+
+class _Server:
+    """A server and a channel to it, for the requests that PySpark's sessions do not offer."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
+        except ImportError as error:
+            raise JobError(f"Spark Connect needs pip install 'evenlag[spark]': {error}") from error
+        # It logs each error with its stack trace; evenlag reports errors itself.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+        warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+        self._builder = _channel_builder(url)
+        self.address = str(self._builder.endpoint)
+        self._channel = self._builder.toChannel()
+        stub: Any = SparkConnectServiceStub
+        self._stub = stub(self._channel)
+
+    def take_over(self, job_identity: str) -> str:
+        """Return the session id of a job, after the end of what an earlier attempt left running."""
+        import grpc
+
+        for number in range(_MAX_CLOSED_IDS):
+            session_id = str(uuid.uuid5(_NAMESPACE, f"{number}\n{job_identity}"))
+            with server_errors(self.address):
+                try:
+                    self._end_operations(session_id)
+                    self._release(session_id)
+                except grpc.RpcError as error:
+                    # The server has closed that session itself, e.g. because it was idle for long.
+                    if "INVALID_HANDLE.SESSION_CLOSED" not in str(error):
+                        raise
+                else:
+                    return session_id
+        # So many sessions of this job have ended by themselves: none of them runs.
+        return str(uuid.uuid4())
+
+    def _end_operations(self, session_id: str) -> None:
+        from pyspark.sql.connect import proto
+
+        request = proto.InterruptRequest(
+            session_id=session_id,
+            user_context=self._user_context(),
+            client_type=self._builder.userAgent,
+            interrupt_type=proto.InterruptRequest.INTERRUPT_TYPE_ALL,
+        )
+        # The first request: wait for a server that is just starting.
+        found = self._stub.Interrupt(request, timeout=_CONNECT_TIMEOUT_S, wait_for_ready=True, **self._more())
+        for operation_id in found.interrupted_ids:
+            _LOG.warning("an earlier attempt of this job was still running on %s: interrupted", self.address)
+            self._await_end(session_id, operation_id)
+
+    def _await_end(self, session_id: str, operation_id: str) -> None:
+        """Wait until an interrupted operation has ended: the server then ends its stream of responses."""
+        import grpc
+        from pyspark.sql.connect import proto
+
+        request = proto.ReattachExecuteRequest(
+            session_id=session_id, user_context=self._user_context(), operation_id=operation_id
+        )
+        with suppress(grpc.RpcError):
+            for _ in self._stub.ReattachExecute(request, timeout=_INTERRUPT_TIMEOUT_S, **self._more()):
+                pass
+
+    def open_session(self, session_id: str) -> SparkSession:
+        """Open the session under an id."""
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+        self._builder.set(self._builder.PARAM_SESSION_ID, session_id)
+        session: Any = RemoteSession.builder.channelBuilder(self._builder).create()
+        session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+        # Released by `close_session`, so that the id stays usable.
+        session.release_session_on_close = False
+        opened: SparkSession = session
+        return opened
+
+    def close_session(self, spark: SparkSession, session_id: str) -> None:
+        """Release the session on the server; a server that does not answer must not hide an earlier error."""
+        import grpc
+
+        with suppress(grpc.RpcError):
+            self._release(session_id)
+        spark.stop()
+
+    def _release(self, session_id: str) -> None:
+        from pyspark.sql.connect import proto
+
+        request = proto.ReleaseSessionRequest(
+            session_id=session_id,
+            user_context=self._user_context(),
+            client_type=self._builder.userAgent,
+            allow_reconnect=True,
+        )
+        self._stub.ReleaseSession(request, timeout=_CONNECT_TIMEOUT_S, **self._more())
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def _user_context(self) -> Any:
+        from pyspark.sql.connect import proto
+
+        return proto.UserContext(user_id=self._builder.userId, user_name=self._builder.userId)
+
+    def _more(self) -> dict[str, Any]:
+        return {"metadata": self._builder.metadata()}
+
+
+def _channel_builder(url: str) -> Any:
+    """Return PySpark's description of an address, with evenlag's names in it."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    token = os.environ.get(TOKEN_VARIABLE)
+    try:
+        builder = DefaultChannelBuilder(url)
+        if token and builder.token is None:
+            builder.set(builder.PARAM_TOKEN, token)
+        if builder.token is not None:
+            remember_secret(builder.token)
+        if builder.token is not None and not builder.use_ssl and builder.host == "127.0.0.1":
+            # PySpark sends a token without TLS to this name only.
+            more = dict(builder._params)  # noqa: SLF001  # no public method lists the parameters
+            builder = DefaultChannelBuilder(f"sc://localhost:{builder.endpoint.rpartition(':')[2]}")
+            for name, value in more.items():
+                builder.set(name, value)
+    except (PySparkException, ValueError) as error:
+        # The address itself may hold a token: it is not repeated.
+        raise UsageError(
+            "EVENLAG_SPARK_REMOTE is not the address of a Spark Connect server: write sc://HOST:PORT, with "
+            "parameters such as sc://HOST:PORT/;use_ssl=true"
+        ) from error
+    if builder.userId is None:
+        builder.set(builder.PARAM_USER_ID, _USER)
+    if builder.PARAM_USER_AGENT not in builder._params:  # noqa: SLF001  # no public method lists the parameters
+        builder.set(builder.PARAM_USER_AGENT, _USER)
+    return builder
+
+
+def _prepare(spark: SparkSession, address: str, *, is_large: bool) -> None:
+    """Check what the server is, give it the code if it is not ours, and set the session's settings."""
+    server_code = spark.conf.get(SERVER_CODE_KEY, None)
+    is_ours = server_code is not None
+    if is_ours and server_code != code_hash():
+        raise SparkServerError(
+            f"the Spark Connect server {address} runs other code of evenlag than this process: "
+            "install the same version on both sides and restart the server"
+        )
+    if not is_ours:
+        _prepare_foreign(spark, address)
+    # A server of ours has the settings for small inputs already.
+    if (is_large or not is_ours) and is_local(str(spark.conf.get("spark.master", ""))):
+        for key, value in (LARGE_LOCAL_CONF if is_large else LOCAL_CONF).items():
+            spark.conf.set(key, value)
+
+
+def _prepare_foreign(spark: SparkSession, address: str) -> None:
+    if _DELTA_EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
+        raise SparkServerError(
+            f"the Spark Connect server {address} has no Delta: start python -m spark_jobs.connect_server, or "
+            "add Delta's jars, extension and catalog to that server"
+        )
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with tempfile.TemporaryDirectory(prefix="evenlag-code-") as folder:
+        spark.addArtifacts(str(build_archive(Path(folder))), pyfile=True)
+
+
+def _keep_alive(spark: SparkSession, is_over: threading.Event) -> None:
+    while not is_over.wait(_KEEP_ALIVE_S):
+        # The job reports a server that does not answer.
+        with suppress(Exception):
+            spark.conf.get("spark.sql.session.timeZone")

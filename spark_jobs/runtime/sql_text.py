@@ -1,0 +1,81 @@
+"""Names and values in Spark SQL: names of clusters come from outside and may contain any character."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import date
+
+# Spark reads a backslash, u and four digits as the character of that code; for a larger code U and eight.
+_MAX_SHORT_CODE: Final = 0xFFFF
+
+
+def text_literal(text: str) -> str:
+    r"""Return a string literal of Spark SQL.
+
+    Parameters
+    ----------
+    text
+        Any text.
+
+    Examples
+    --------
+    >>> text_literal("orders-eu 1")
+    "'orders-eu 1'"
+    >>> print(text_literal("a' OR '1"))
+    'a\u0027 OR \u00271'
+    """
+    return "'" + "".join(_character(sign) for sign in text) + "'"
+
+
+def _character(sign: str) -> str:
+    if sign.isprintable() and sign not in "'\\":
+        return sign
+    code = ord(sign)
+    return f"\\u{code:04x}" if code <= _MAX_SHORT_CODE else f"\\U{code:08x}"
+
+
+def text_list(texts: Iterable[str]) -> str:
+    """Return a list of string literals, in parentheses.
+
+    Parameters
+    ----------
+    texts
+        At least one text.
+    """
+    return f"({', '.join(map(text_literal, texts))})"
+
+
+def date_literal(day: date) -> str:
+    """Return a date literal of Spark SQL.
+
+    Parameters
+    ----------
+    day
+        The date.
+    """
+    return f"DATE '{day.isoformat()}'"
+
+
+def identifier(name: str) -> str:
+    """Return a quoted identifier of Spark SQL.
+
+    Parameters
+    ----------
+    name
+        Name of a column, or path of a table.
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def part_condition(cluster: str, day: date) -> str:
+    """Return the condition for one partition of a table, with the literal values that Delta looks for.
+
+    Parameters
+    ----------
+    cluster, day
+        The partition.
+    """
+    return f"cluster = {text_literal(cluster)} AND day = {date_literal(day)}"

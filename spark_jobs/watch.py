@@ -1,0 +1,286 @@
+"""Run cycles of one cluster in one warm session until interrupted: the job of ``evenlag run --watch``.
+
+A cycle has a slot and a run id of its own, and the steps of :mod:`spark_jobs.cycle`; with ``--publish`` it
+also publishes. An error that may pass is reported, and the next cycle tries again, later after each failure.
+Any other error ends the job with its exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from evenlag.enums import CycleStep
+from evenlag.errors import FencedPublisherError, JobError, PolicyError
+from evenlag.job_events import CycleEnded, JobNotice, JobProgress
+from evenlag.logging_setup import log_fields
+from evenlag.policy.loader import find_policy_path, load_policy
+from evenlag.publishing.publish import publish_cycle
+from evenlag.redaction import redact
+from evenlag.slot_clock import SlotClock
+from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
+from spark_jobs.runtime.quiet_session import quiet_log
+from spark_jobs.runtime.session import WarmSession
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from evenlag.job_events import JobEvent
+    from evenlag.policy.loader import LoadedPolicy
+    from spark_jobs.runtime.event_channel import EventChannel
+    from spark_jobs.runtime.session import OpenSession
+
+_LOG = logging.getLogger(__name__)
+_STEPS: Final = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}
+# After so many consecutive unexpected errors the job ends: they are no faults that pass.
+_MAX_UNEXPECTED: Final = 3
+_UNEXPECTED_EXIT_CODE: Final = 1
+# The JVM's output is truncated beyond this size: the job may run for months.
+_MAX_LOG_BYTES: Final = 16 * 1024 * 1024
+
+
+class WatchedPolicy:
+    """The policy file, read again when it has changed.
+
+    Parameters
+    ----------
+    config
+        The file; None as for :func:`evenlag.policy.loader.find_policy_path`.
+    cluster
+        The cluster that the policy must contain.
+    """
+
+    def __init__(self, config: str | None, cluster: str) -> None:
+        self._path, self._cluster = find_policy_path(config), cluster
+        self._signature: tuple[int, int, int] | None = None
+        self._read()
+
+    @property
+    def error(self) -> PolicyError | None:
+        """The mistake in the file; None when the policy is valid."""
+        return self._found if isinstance(self._found, PolicyError) else None
+
+    @property
+    def loaded(self) -> LoadedPolicy:
+        """The policy.
+
+        Raises
+        ------
+        PolicyError
+            When the file is not valid.
+        """
+        if isinstance(self._found, PolicyError):
+            raise self._found
+        return self._found
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed.
+
+        Returns
+        -------
+        bool
+            Whether it has changed.
+        """
+        if self._sign() == self._signature:
+            return False
+        self._read()
+        return True
+
+    def _read(self) -> None:
+        # Signed before it is read: a change while it is read is noticed by the next call.
+        self._signature = self._sign()
+        self._found: LoadedPolicy | PolicyError
+        try:
+            self._found = load_policy(self._path)
+            self._found.cluster_settings(self._cluster)
+        except PolicyError as error:
+            self._found = error
+
+    def _sign(self) -> tuple[int, int, int] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@dataclass(slots=True)
+class Watch:
+    """Runs the cycles.
+
+    Attributes
+    ----------
+    cluster
+        The cluster's name in the policy.
+    policy
+        The policy.
+    clock
+        Chooses the slots.
+    publishes
+        Whether cycles publish.
+    send
+        Receives the events.
+    """
+
+    cluster: str
+    policy: WatchedPolicy
+    clock: SlotClock
+    publishes: bool
+    send: Callable[[JobEvent], None]
+    _num_unexpected: int = field(default=0, init=False)
+
+    def run(self, session: WarmSession) -> NoReturn:
+        """Run cycles until an error or an interrupt ends them.
+
+        Parameters
+        ----------
+        session
+            The session; it is left open.
+
+        Raises
+        ------
+        JobError
+            When a cycle failed and no later one can succeed without a change.
+        KeyboardInterrupt
+            When the process is interrupted.
+        """
+        while True:
+            self._progress("waiting for the next cycle", 0, 1)
+            slot = self.clock.wait()
+            self._refresh_policy()
+            if self.policy.error is None:
+                self._run_slot(session, slot)
+
+    def _refresh_policy(self) -> None:
+        if not self.policy.refresh():
+            return
+        error = self.policy.error
+        if error is None:
+            self.send(JobNotice("the policy file has changed: it applies from this cycle on"))
+            return
+        first, *more = str(error).splitlines()
+        others = f" ({len(more)} more: evenlag policy check)" if more else ""
+        self.send(JobNotice(f"no cycle runs until the policy file is corrected: {redact(first)}{others}"))
+
+    def _run_slot(self, session: WarmSession, slot: datetime) -> None:
+        loaded, started = self.policy.loaded, time.monotonic()
+        run_id = f"watch__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+        cycle: dict[str, Any] = {
+            "cluster": self.cluster,
+            "lake": loaded.policy.lake,
+            "slot": slot.isoformat(),
+            "run_id": run_id,
+            "started_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        }
+        with log_fields(run_id=run_id, cluster=self.cluster, slot=slot.isoformat()):
+            try:
+                self._run_steps(session, loaded, slot, run_id, cycle)
+            except Exception as error:  # noqa: BLE001  # also what Spark's client raises when the JVM dies
+                cycle |= self._handle(error, session)
+            else:
+                self._num_unexpected = 0
+                cycle["next_slot"] = self.clock.succeeded().isoformat()
+        self.send(CycleEnded(cycle | {"duration_s": round(time.monotonic() - started, 3)}))
+
+    def _run_steps(
+        self, session: WarmSession, loaded: LoadedPolicy, slot: datetime, run_id: str, cycle: dict[str, Any]
+    ) -> None:
+        """Run the steps; add the summary of each step to the cycle."""
+        spark = session.get()
+        for step, run_step in _STEPS.items():
+            with log_fields(step=step):
+                cycle[step] = run_step(spark, loaded, self.cluster, slot, run_id, self._progress)
+        if self.publishes:
+            self._progress("publishing", 0, 1)
+            cycle[CycleStep.PUBLISH] = publish_cycle(loaded, self.cluster, slot, run_id, actor="command")
+            self._progress("publishing", 1, 1)
+
+    def _handle(self, error: Exception, session: WarmSession) -> dict[str, Any]:
+        """Return what to report of an error that may pass; raise any other."""
+        lost = session.drop_if_lost(error)
+        error = lost or error
+        if isinstance(error, JobError):
+            if not (error.retriable or isinstance(error, FencedPublisherError)):
+                raise error
+            message, exit_code = str(error), error.exit_code
+        else:
+            message, exit_code = f"{type(error).__name__}: {error}", _UNEXPECTED_EXIT_CODE
+            self._num_unexpected += 1
+            if lost is None:
+                _LOG.error("the cycle ended by an unexpected error", exc_info=error)
+            if self._num_unexpected >= _MAX_UNEXPECTED:
+                raise JobError(f"{_MAX_UNEXPECTED} consecutive cycles ended by unexpected errors") from error
+        if lost is not None:
+            message = f"Spark's session was lost, the next cycle opens another: {message}"
+        first_line = redact(message).strip().partition("\n")[0]
+        return {"error": first_line, "exit_code": exit_code, "next_slot": self.clock.failed().isoformat()}
+
+    def _progress(self, step: str, done: int, total: int) -> None:
+        self.send(JobProgress(step, done, total))
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
+    parser.add_argument("--every", required=True, type=float, metavar="SECONDS", help="interval of the slots")
+    parser.add_argument("--publish", action="store_true", help="publish what passed the gates")
+
+
+def _prepare(arguments: argparse.Namespace) -> RepeatedWork:
+    policy = WatchedPolicy(arguments.config, arguments.cluster)
+    if policy.error is not None:
+        raise policy.error
+    app_name = f"evenlag watch {arguments.cluster}"
+
+    def run(open_session: OpenSession, events: EventChannel) -> NoReturn:
+        send = partial(_send, events, app_name)
+        clock = SlotClock(timedelta(seconds=arguments.every))
+        watch = Watch(arguments.cluster, policy, clock, publishes=arguments.publish, send=send)
+        session = WarmSession(open_session)
+        try:
+            watch.run(session)
+        except BaseException as error:
+            session.close(error)
+            raise
+
+    return RepeatedWork(app_name, run)
+
+
+def _send(events: EventChannel, app_name: str, event: JobEvent) -> None:
+    """Send an event, or log it when nobody reads events; and limit the JVM's output after a cycle."""
+    events.send(event)
+    if isinstance(event, CycleEnded):
+        with contextlib.suppress(FileNotFoundError):
+            log = quiet_log(app_name)
+            if log.stat().st_size > _MAX_LOG_BYTES:
+                os.truncate(log, 0)
+    if events.is_open:
+        return
+    match event:
+        case CycleEnded():
+            _LOG.info("cycle: %s", json.dumps(event.cycle, default=str))
+        case JobNotice():
+            _LOG.warning("%s", event.message)
+
+
+_JOB: Final = Job("spark_jobs.watch", __doc__, _add_arguments, _prepare, lambda _: "watch")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run cycles until interrupted and return the exit code."""
+    return run_job(_JOB, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

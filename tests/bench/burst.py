@@ -1,0 +1,194 @@
+"""From a burst of records to the last consumer on its new partitions, with a schedule of one minute.
+
+``python -m tests.bench.burst [--bursts N] [--groups N] [--every SECONDS]`` runs cycles by ``evenlag run
+--watch --publish`` beside real consumers. Each group gets a burst at a random time of the interval, again and
+again, and ``docs/bench/burst.json`` gets the time until its consumers own what the hint says, with its parts:
+waiting for the slot, the cycle, and following. Owners come from the consumers' own journals, plans from the
+lake.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import PlanEvent
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import PLAN_ASSIGNMENTS
+from tests.bench.support.cycle_world import CycleWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "burst.json"
+_PARTITIONS_AND_CONSUMERS: Final = (12, 3)
+# A burst outlasts a slot's wait and a cycle, or there is nothing left to balance.
+_BACKLOG_INTERVALS: Final = 3.0
+_TIMEOUT_INTERVALS: Final = 4.0
+
+
+class Burst:
+    """One burst on one group: from its records to the last consumer on its new partitions.
+
+    Parameters
+    ----------
+    world, group
+        The cluster, and the group that gets the burst.
+    """
+
+    def __init__(self, world: CycleWorld, group: str, backlog_s: float) -> None:
+        self._world, self._group = world, group
+        self.at = time.time()
+        world.skew(backlog_s, [group])
+        self.followed_at: float | None = None
+        self.published_at: float | None = None
+        self._plan: dict[int, str] | None = None
+
+    def poll(self) -> bool:
+        """Look at the lake and the journals; return whether the consumers have followed."""
+        if self._plan is None:
+            self._find_plan()
+        if self._plan is None:
+            return False
+        workload = self._world.workloads[self._group]
+        owners = {part: name for name, parts in workload.owners().items() for part in parts}
+        if set(owners) == set(self._plan) and _same_division(owners, self._plan):
+            self.followed_at = time.time()
+        return self.followed_at is not None
+
+    def _find_plan(self) -> None:
+        reader = LakeReader(str(self._world.lake))
+        events = reader.read_events(
+            filters=[("group_id", "=", self._group), ("event", "=", PlanEvent.PUBLISHED)]
+        ).to_pylist()
+        new = [row for row in events if _seconds(row["at"]) > self.at]
+        if not new:
+            return
+        filters = [("plan_id", "=", new[0]["plan_id"])]
+        rows = reader.read(
+            PLAN_ASSIGNMENTS, columns=["partition", "owner_after"], filters=filters
+        ).to_pylist()
+        self._plan = {row["partition"]: row["owner_after"] for row in rows}
+        self.published_at = _seconds(new[0]["at"])
+
+
+def _same_division(owners: Mapping[int, str], plan: Mapping[int, str]) -> bool:
+    """Whether two maps divide the partitions alike: journals name processes, plans name member ids."""
+    pairs = {(owners[part], plan[part]) for part in plan}
+    return len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.timestamp()
+
+
+@contextmanager
+def _watching(world: CycleWorld, every_s: float) -> Iterator[Path]:
+    """Run the cycles in a process of their own; yields the file with a JSON object per cycle."""
+    output = world.folder / "cycles.jsonl"
+    command = [sys.executable, "-m", "evenlag", "run", f"--config={world.config}", "--publish", "--json"]
+    command += ["--watch", f"--every={every_s:g}"]
+    with output.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(command, stdout=file)
+        try:
+            yield output
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def _cycles(output: Path) -> list[dict[str, Any]]:
+    lines = output.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def measure(num_bursts: int, num_groups: int, every_s: float) -> list[dict[str, float]]:
+    """Measure the bursts; a group gets its next one when it has followed and its backlog is processed."""
+    rng = random.Random(7)  # noqa: S311  # the same bursts in each run
+    groups = {f"group-{number}": _PARTITIONS_AND_CONSUMERS for number in range(num_groups)}
+    rows: list[dict[str, float]] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        CycleWorld(Path(folder), groups) as world,
+        _watching(world, every_s) as output,
+    ):
+        while not _cycles(output):
+            time.sleep(0.5)
+        waits = {group: time.time() + rng.uniform(0, every_s) for group in groups}
+        active: dict[str, Burst] = {}
+        while len(rows) < num_bursts:
+            time.sleep(0.05)
+            for group in groups:
+                if group in active:
+                    burst = active[group]
+                    if burst.poll():
+                        rows.append(_row(burst, _cycles(output)))
+                        sys.stdout.write(f"{len(rows)} {json.dumps(rows[-1])}\n")
+                        sys.stdout.flush()
+                        del active[group]
+                        waits[group] = time.time() + _BACKLOG_INTERVALS * every_s + rng.uniform(0, every_s)
+                    elif time.time() > burst.at + _TIMEOUT_INTERVALS * every_s:
+                        sys.exit(f"{group} has not followed: {_cycles(output)[-3:]}")
+                elif time.time() >= waits[group]:
+                    active[group] = Burst(world, group, _BACKLOG_INTERVALS * every_s)
+    return rows[:num_bursts]
+
+
+def _row(burst: Burst, cycles: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    from datetime import datetime
+
+    assert burst.followed_at is not None  # poll() has set both
+    assert burst.published_at is not None
+    started = [_seconds(datetime.fromisoformat(cycle["started_at"])) for cycle in cycles]
+    # The cycle that published it may not have ended yet.
+    before = [at for at in started if at <= burst.published_at]
+    began = max(before, default=burst.at)
+    return {
+        "total_s": round(burst.followed_at - burst.at, 3),
+        "until_cycle_s": round(began - burst.at, 3),
+        "cycle_until_published_s": round(burst.published_at - began, 3),
+        "following_s": round(burst.followed_at - burst.published_at, 3),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and write the results."""
+    parser = argparse.ArgumentParser(prog="tests.bench.burst", description=__doc__)
+    parser.add_argument("--bursts", type=int, default=20)
+    parser.add_argument("--groups", type=int, default=5)
+    parser.add_argument("--every", type=float, default=60.0)
+    arguments = parser.parse_args(argv)
+    rows = measure(arguments.bursts, arguments.groups, arguments.every)
+    names = sorted(rows[0])
+    results = {
+        "every_s": arguments.every,
+        "groups": arguments.groups,
+        "bursts": rows,
+        "median": {name: statistics.median(row[name] for row in rows) for name in names},
+        "p95": {name: statistics.quantiles([row[name] for row in rows], n=20)[-1] for name in names},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("pyspark", "delta-spark", "deltalake", "kafka-python")},
+        },
+    }
+    RESULTS.write_text(f"{json.dumps(results, indent=1, sort_keys=True)}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

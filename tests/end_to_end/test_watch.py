@@ -1,0 +1,141 @@
+"""`evenlag run --watch` on the real broker: cycles in one process and one session, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import RUNS
+from sandbox.workload.workload import Workload
+from tests.support.processes import processes_with, wait_until_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sandbox.kafka.broker import Broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(420)]
+
+CLUSTER = "watched"
+EVERY_S = 4
+# A job that is interrupted may take this long to end its JVM.
+PATIENCE_S = 15.0
+
+
+class Watched:
+    """A running command, and its cycles as they come."""
+
+    def __init__(self, command: subprocess.Popen[str], marker: str, lake: Path) -> None:
+        self.command, self.marker, self.lake = command, marker, lake
+
+    def next_cycle(self) -> dict[str, Any]:
+        """Wait for the next line of standard output."""
+        assert self.command.stdout is not None
+        line = self.command.stdout.readline()
+        assert line, f"the command ended with {self.command.wait(PATIENCE_S)}"
+        cycle: dict[str, Any] = json.loads(line)
+        return cycle
+
+    def pids(self, name: str) -> list[int]:
+        """Ids of the processes of this watch whose command line contains a name."""
+        found = []
+        for pid in processes_with(self.marker):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if name.encode() in line:
+                found.append(pid)
+        return found
+
+
+@pytest.fixture
+def watched(broker: Broker, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Watched]:
+    """Start a watch that publishes for a group with an uneven backlog."""
+    group, marker = unique("watched"), f"watch-test={tmp_path}"
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    with Workload(
+        client,
+        tmp_path / "workload",
+        topic=unique("t"),
+        group_id=group,
+        num_partitions=4,
+        hint_topic="evenlag-hints",
+        consumer={"records_per_s": 1.0},
+    ) as workload:
+        workload.start_consumers(2)
+        heavy = min(workload.wait_until_owned().values(), key=min)
+        workload.fill(dict.fromkeys(heavy, 2000))
+        lake = tmp_path / "lake"
+        words = ["run", "-b", broker.bootstrap_servers, "--cluster", CLUSTER, "--lake", str(lake)]
+        words += ["--group", group, "--reset-policy", "earliest", "--publish", "--json"]
+        command = subprocess.Popen(
+            [sys.executable, "-m", "evenlag", *words, "--watch", "--every", f"{EVERY_S}s"],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"WATCH_TEST": marker},
+            cwd=tmp_path,
+            text=True,
+        )
+        try:
+            yield Watched(command, marker, lake)
+        finally:
+            command.kill()
+            command.wait()
+            left = wait_until_gone(marker, PATIENCE_S)
+    assert left == []
+
+
+def test_cycles_follow_each_other_in_one_session_until_ctrl_c(watched: Watched) -> None:
+    first = watched.next_cycle()
+    assert "error" not in first, first
+    assert (first["decide"]["plans"], first["publish"]["published"]) == (1, 1)
+    assert [plan["status"] for plan in first["plans"]] == ["PUBLISHED"]
+    assert first["lag_records"] > 1000
+    jobs = [watched.pids(name) for name in ("spark_jobs.watch", "java")]
+    assert [len(pids) for pids in jobs] == [1, 1]
+
+    cycles = [first, watched.next_cycle(), watched.next_cycle()]
+    slots = [datetime.fromisoformat(cycle["slot"]) for cycle in cycles]
+    assert all(earlier < later for earlier, later in pairwise(slots))
+    assert [slot.timestamp() % EVERY_S for slot in slots[1:]] == [0, 0]
+    assert [watched.pids(name) for name in ("spark_jobs.watch", "java")] == jobs
+
+    runs = LakeReader(str(watched.lake)).read(RUNS, columns=["run_id", "step"]).to_pylist()
+    expected = {(cycle["run_id"], step) for cycle in cycles for step in ("observe", "decide")}
+    assert len(expected) == 6
+    assert expected <= {(row["run_id"], row["step"]) for row in runs}
+
+    _wait_until_within_a_cycle(cycles[-1])
+    watched.command.send_signal(signal.SIGINT)
+    assert watched.command.wait(PATIENCE_S) == 130
+    assert wait_until_gone(watched.marker, PATIENCE_S) == []
+
+
+def test_a_killed_jvm_costs_one_cycle(watched: Watched) -> None:
+    watched.next_cycle()
+    [jvm], [job] = watched.pids("java"), watched.pids("spark_jobs.watch")
+    os.kill(jvm, signal.SIGKILL)
+    failed = watched.next_cycle()
+    assert failed["exit_code"] == 1
+    assert "Spark's session was lost" in failed["error"]
+    recovered = watched.next_cycle()
+    assert "error" not in recovered, recovered
+    assert recovered["slot"] > failed["slot"]
+    assert watched.pids("spark_jobs.watch") == [job]
+    [other] = watched.pids("java")
+    assert other != jvm
+    watched.command.send_signal(signal.SIGTERM)
+    assert watched.command.wait(PATIENCE_S) == 128 + signal.SIGTERM
+
+
+def _wait_until_within_a_cycle(last: dict[str, Any]) -> None:
+    begins = datetime.fromisoformat(last["next_slot"])
+    time.sleep(max((begins - datetime.now(UTC)).total_seconds(), 0) + 0.5)

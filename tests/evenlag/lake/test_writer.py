@@ -1,0 +1,255 @@
+"""Appends of ``deltalake``: what is repeated, raced or killed is in the table once, and Spark reads it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.errors import LakeError, SchemaError
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.table_properties import wanted_properties
+from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
+from evenlag.lake.writer import append_once, delta_rs_writer
+from evenlag.monitoring.table_health import check_lake, check_table
+from evenlag.policy.settings import MaintenanceSettings
+from spark_jobs.runtime.delta_lake import Lake
+from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, expire_ids, run, run_ids, set_property
+from tests.support.lakes.snapshots import frame
+from tests.support.spark_tables import write_foreign_table, write_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+# A repeat ---------------------------------------------------------------------------------------------------
+
+
+def test_an_id_belongs_to_one_table(tmp_path: Path) -> None:
+    verdict = {"cluster": "c", "day": TODAY, "plan_id": "p", "gate": "gain", "passed": True}
+    assert append_once(str(tmp_path), RUNS, [run("r")], "decide/c/1")
+    assert append_once(str(tmp_path), GATE_RESULTS, [verdict], "decide/c/1")
+    assert LakeReader(str(tmp_path)).read(GATE_RESULTS)["gate"].to_pylist() == ["gain"]
+
+
+def test_arrow_rows_are_written_as_they_are(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    rows = pa.Table.from_pylist([run("a"), run("b", summary='{"a": 1}')], schema=arrow_schema(RUNS))
+    assert append_once(str(tmp_path), RUNS, rows, "run/c/1")
+    assert LakeReader(str(tmp_path)).read(RUNS).sort_by("run_id").equals(rows)
+    assert not append_once(str(tmp_path), RUNS, rows.slice(0, 0), "run/c/2")
+    assert len(actions(tmp_path)) == 2, "nothing to write is no commit"
+
+
+def test_writes_without_an_id_are_all_written(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert append_once(str(tmp_path), RUNS, [run("r")], None)
+    assert run_ids(tmp_path) == ["r", "r"]
+
+
+# After the expiry of the ids --------------------------------------------------------------------------------
+
+
+def test_after_its_id_has_expired_the_key_of_each_row_decides(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    root = str(tmp_path)
+    written = [run("a", OLD), run("b", OLD)]
+    assert append_once(root, RUNS, written, "run/c/1")
+    # The same key in another partition is another row.
+    assert append_once(root, RUNS, [run("c", OLD, cluster="other"), run("d", TODAY)], "run/c/2")
+    expire_ids(tmp_path)
+    assert DeltaTable(str(tmp_path / RUNS.name)).transaction_version("run/c/1/runs") is None
+    assert not append_once(root, RUNS, written, "run/c/1")
+    assert append_once(root, RUNS, [run("b", OLD, summary="repeated"), run("c", OLD)], "run/c/1")
+    assert run_ids(tmp_path) == ["a", "b", "c", "c", "d"]
+    rows = LakeReader(root).read(RUNS).to_pylist()
+    assert [row["summary"] for row in rows] == [None] * 5, "the first write of a row is kept"
+
+
+def test_a_key_of_several_columns_is_compared_as_a_whole(tmp_path: Path) -> None:
+    head = {"cluster": "c", "day": OLD, "snapshot_id": "s", "group_id": "g", "message": "m"}
+
+    def verdict(plan_id: str, gate: str) -> dict[str, Any]:
+        return head | {"plan_id": plan_id, "gate": gate, "passed": True}
+
+    root = str(tmp_path)
+    append_once(root, GATE_RESULTS, [verdict("p", "gain"), verdict("q", "cooldown")], "validate/c/1")
+    with delta_rs_writer(root, GATE_RESULTS) as writer:
+        writer.set_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    time.sleep(0.01)
+    again = [verdict("p", "gain"), verdict("p", "cooldown"), verdict("q", "gain")]
+    assert append_once(root, GATE_RESULTS, again, "validate/c/1")
+    rows = LakeReader(root).read(GATE_RESULTS).to_pylist()
+    assert sorted((row["plan_id"], row["gate"]) for row in rows) == [
+        ("p", "cooldown"),
+        ("p", "gain"),
+        ("q", "cooldown"),
+        ("q", "gain"),
+    ]
+
+
+def test_expired_ids_are_not_in_checkpoints(tmp_path: Path) -> None:
+    """Ids end with delta.setTransactionRetentionDuration: else each log would keep all of them."""
+    for number in range(3):
+        append_once(str(tmp_path), RUNS, [run(str(number))], f"run/c/{number}")
+    assert checkpoint_ids(tmp_path) == [f"run/c/{number}/runs" for number in range(3)]
+    expire_ids(tmp_path)
+    assert checkpoint_ids(tmp_path) == []
+    set_property(tmp_path, "delta.setTransactionRetentionDuration", "interval 7 days")
+    append_once(str(tmp_path), RUNS, [run("3")], "run/c/3")
+    assert "run/c/3/runs" in checkpoint_ids(tmp_path)
+
+
+def checkpoint_ids(root: Path) -> list[str]:
+    """Write a checkpoint of ``runs``, and return the transaction ids in it."""
+    import pyarrow.parquet as pq
+    from deltalake import DeltaTable
+
+    DeltaTable(str(root / RUNS.name)).create_checkpoint()
+    (newest,) = sorted((root / RUNS.name / "_delta_log").glob("*.checkpoint.parquet"))[-1:]
+    return sorted(row["appId"] for row in pq.read_table(newest)["txn"].to_pylist() if row is not None)
+
+
+def test_maintenance_removes_the_log_before_its_checkpoint_and_keeps_ids(tmp_path: Path) -> None:
+    for number in range(3):
+        append_once(str(tmp_path), RUNS, [run(str(number))], f"run/c/{number}")
+    set_property(tmp_path, "delta.logRetentionDuration", "interval 0 seconds")
+    time.sleep(0.01)
+    with delta_rs_writer(str(tmp_path), RUNS) as writer:
+        writer.vacuum(7)
+    assert len(actions(tmp_path)) == 1
+    assert run_ids(tmp_path) == ["0", "1", "2"]
+    assert not append_once(str(tmp_path), RUNS, [run("1")], "run/c/1")
+
+
+def test_maintenance_deletes_the_snapshots_of_one_day_of_one_cluster(tmp_path: Path) -> None:
+    odd, ids = "o'd\\x \U0001f600", ("s-1", "it's", "back\\slash")
+    rows = [
+        {"cluster": cluster, "day": day, "snapshot_id": name, "slot": NOW + timedelta(minutes=number)}
+        for cluster in ("c", odd)
+        for day in (OLD, TODAY)
+        for number, name in enumerate(ids)
+    ]
+    append_once(str(tmp_path), SNAPSHOTS, rows, None)
+    with delta_rs_writer(str(tmp_path), SNAPSHOTS) as writer:
+        writer.delete_snapshots(odd, OLD, ids[1:])
+        writer.delete_snapshots("c", TODAY, ())
+        writer.delete_snapshots("nobody", TODAY, ids)
+    left = [(row["cluster"], row["day"], row["snapshot_id"]) for row in rows]
+    left = [row for row in left if row != (odd, OLD, "s-1") and row[:2] != ("c", TODAY)]
+    found = LakeReader(str(tmp_path)).read(SNAPSHOTS).to_pylist()
+    assert sorted((row["cluster"], row["day"], row["snapshot_id"]) for row in found) == sorted(left)
+
+
+# What is refused --------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_spark_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="table lag is written by Spark only"):
+        append_once(str(tmp_path), LAG, [{"cluster": "c"}], None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_with_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
+    write_foreign_table(tmp_path / RUNS.name, [run("r") | {"slot": "noon"}])
+    before = actions(tmp_path)
+    with pytest.raises(SchemaError, match="runs: column slot is string in the lake and timestamp"):
+        append_once(str(tmp_path), RUNS, [run("s")], "run/c/1")
+    assert actions(tmp_path) == before
+
+
+def test_rows_with_a_column_that_the_contract_lacks_are_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    row = run("r", sumary="{}")
+    for rows in ([run("q"), row], pa.Table.from_pylist([row])):
+        with pytest.raises(SchemaError, match=r"table runs: rows have columns .*: sumary"):
+            append_once(str(tmp_path), RUNS, rows, "run/c/1")
+    assert not (tmp_path / RUNS.name).exists()
+
+
+def test_data_without_a_log_is_not_written_over(tmp_path: Path) -> None:
+    append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
+    shutil.rmtree(tmp_path / RUNS.name / "_delta_log")
+    with pytest.raises(LakeError, match="is gone"):
+        append_once(str(tmp_path), RUNS, [run("s")], "run/c/2")
+    assert not (tmp_path / RUNS.name / "_delta_log").exists()
+
+
+# Spark and deltalake ----------------------------------------------------------------------------------------
+
+
+def test_spark_and_deltalake_read_each_other_s_tables(spark: SparkSession, tmp_path: Path) -> None:
+    root, lake = str(tmp_path), Lake(spark, str(tmp_path))
+    head = {"cluster": "c", "day": TODAY, "plan_id": "p"}
+    verdicts = [head | {"gate": "gain", "passed": True}, head | {"gate": "cooldown", "passed": False}]
+    # An older evenlag made the table; this one adds a column.
+    older = replace(GATE_RESULTS, columns=tuple(c for c in GATE_RESULTS.columns if c.name != "observed"))
+    append_once(root, older, verdicts[:1], "validate/c/1")
+    append_once(root, GATE_RESULTS, [verdicts[1] | {"observed": "300"}], "validate/c/2")
+    for number in range(3):
+        append_once(root, RUNS, [run(str(number), summary="{}")], f"run/c/{number}")
+    # A checkpoint of deltalake, without the log before it.
+    set_property(tmp_path, "delta.logRetentionDuration", "interval 0 seconds")
+    time.sleep(0.01)
+    with delta_rs_writer(root, RUNS) as writer:
+        writer.vacuum(7)
+    assert len(actions(tmp_path)) == 1
+    rows = lake.read(RUNS).orderBy("run_id").collect()
+    assert [(row.run_id, row.day, row.slot.timestamp(), row.summary) for row in rows] == [
+        (str(number), TODAY, NOW.timestamp(), "{}") for number in range(3)
+    ]
+    seen = lake.read(GATE_RESULTS).where(f"cluster = 'c' AND day = DATE '{TODAY}' AND NOT passed").collect()
+    assert [(row.gate, row.observed) for row in seen] == [("cooldown", "300")]
+    assert {row.observed for row in lake.read(GATE_RESULTS).collect()} == {None, "300"}
+    lag_row = {
+        "cluster": "c",
+        "day": TODAY,
+        "group_id": "g",
+        "topic": "t",
+        "partition": 3,
+        "lag_records": 17,
+    }
+    write_rows(root, LAG, [lag_row])
+    (found,) = LakeReader(root).read(LAG, filters=[("day", "=", TODAY), ("partition", "=", 3)]).to_pylist()
+    assert {name: found[name] for name in lag_row} == lag_row
+    for table in (RUNS, LAG):
+        files = read_table_files(LakeReader(root), table)
+        assert files is not None
+        assert files.protocol == (1, 2)
+
+
+def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, before = str(tmp_path), replace(RUNS, writer="spark")
+    for number in range(2):
+        Lake(spark, root).append(before, frame(spark, before, [run(f"spark {number}")]), f"run/{number}")
+    for _ in range(2):
+        append_once(root, RUNS, [run("deltalake")], "run/c/1")
+    expected = ["deltalake", "spark 0", "spark 1"]
+    assert run_ids(tmp_path) == expected
+    assert sorted(row.run_id for row in Lake(spark, root).read(RUNS).collect()) == expected
+    checks = {
+        check.check_name: check
+        for check in check_lake(LakeReader(root), MaintenanceSettings(), "c", None, NOW)
+        if check.table_name == RUNS.name
+    }
+    assert [name for name, check in checks.items() if not check.is_ok] == ["PROPERTIES"]
+    assert "setTransactionRetentionDuration: not set" in checks["PROPERTIES"].observed
+    with delta_rs_writer(root, RUNS) as writer:
+        writer.set_properties(wanted_properties(RUNS, 7))
+    files = read_table_files(LakeReader(root), RUNS)
+    assert files is not None
+    policy = MaintenanceSettings(vacuum_days=7)
+    assert all(check.is_ok for check in check_table(RUNS, files, policy, "c", NOW))

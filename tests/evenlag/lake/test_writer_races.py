@@ -1,0 +1,190 @@
+"""Writers without a JVM that repeat, race or are killed: what they write is in the table once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.errors import LakeConflictError
+from evenlag.lake.location import LakePaths
+from evenlag.lake.tables import RUNS
+from evenlag.lake.writer import append_once
+from tests.support.lakes.run_rows import actions, run, run_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.synchronize import Barrier
+    from pathlib import Path
+
+
+NUM_RACES = 25
+NUM_WRITERS = 3
+# Child processes start with this module, not as a copy of a process that runs deltalake's threads.
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local lake without evenlag's lock, as a lake in an object store is."""
+    monkeypatch.setattr(LakePaths, "lock", lambda *_: nullcontext())
+
+
+def append_in_child(root: str, run_id: str, app_id: str, answers: Any) -> None:
+    """Append a run, as the main function of a process."""
+    answers.put(append_once(root, RUNS, [run(run_id)], app_id))
+
+
+def test_a_repeat_is_skipped_also_from_another_process(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    assert append_once(root, RUNS, [run("first")], "run/c/1")
+    assert not append_once(root, RUNS, [run("repeat")], "run/c/1")
+    answers = SPAWN.SimpleQueue()
+    child = SPAWN.Process(target=append_in_child, args=(root, "from a child", "run/c/1", answers))
+    child.start()
+    child.join()
+    assert (child.exitcode, answers.get()) == (0, False)
+    assert append_once(root, RUNS, [run("second")], "run/c/2")
+    assert run_ids(tmp_path) == ["first", "second"]
+    # Nothing changes the table but its creation: a change of metadata conflicts with each other writer.
+    assert actions(tmp_path)[1:] == [["commitInfo", "add", "txn"]] * 2
+
+
+# Races ------------------------------------------------------------------------------------------------------
+
+
+def race(roots: list[str], number: int, start: Barrier, answers: Any) -> None:
+    """Write into each lake at the same time as the other writers: its first row, then a second one."""
+    LakePaths.lock = lambda *_: nullcontext()  # type: ignore[assignment, method-assign]
+    for root in roots:
+        for app_id in ("created", "there"):
+            start.wait()
+            answers.put((root, app_id, append_once(root, RUNS, [run(f"{app_id} by {number}")], app_id)))
+
+
+def test_of_three_writers_with_one_id_and_no_lock_one_wins(tmp_path: Path) -> None:
+    roots = [str(tmp_path / str(number)) for number in range(NUM_RACES)]
+    start, answers = SPAWN.Barrier(NUM_WRITERS), SPAWN.Queue()
+    writers = [
+        SPAWN.Process(target=race, args=(roots, number, start, answers)) for number in range(NUM_WRITERS)
+    ]
+    for writer in writers:
+        writer.start()
+    told = [answers.get(timeout=120) for _ in range(NUM_RACES * 2 * NUM_WRITERS)]
+    for writer in writers:
+        writer.join()
+    for root in roots:
+        for app_id in ("created", "there"):
+            assert sorted(won for where, what, won in told if (where, what) == (root, app_id)) == [
+                False,
+                False,
+                True,
+            ]
+        rows = run_ids(tmp_path / root)
+        assert [row.split(" by ")[0] for row in rows] == ["created", "there"]
+        created = [names for names in actions(tmp_path / root) if "metaData" in names]
+        assert len(created) == 1, "one writer creates the table"
+
+
+@pytest.mark.usefixtures("unlocked")
+def test_a_writer_that_finds_the_table_just_created_by_another_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalake import DeltaTable
+
+    create = DeltaTable.create
+
+    def create_too_late(*args: Any, **options: Any) -> Any:
+        create(*args, **options)
+        return create(*args, **options)
+
+    monkeypatch.setattr(DeltaTable, "create", create_too_late)
+    assert append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
+    assert run_ids(tmp_path) == ["r"]
+    assert [names for names in actions(tmp_path) if "metaData" in names] == actions(tmp_path)[:1]
+
+
+@pytest.mark.parametrize("app_id", ["run/c/1", None])
+def test_an_attempt_that_committed_but_reported_a_conflict_is_not_repeated(
+    app_id: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    write, errors = deltalake.write_deltalake, [CommitFailedError("the answer was lost")]
+
+    def write_and_fail_once(*args: Any, **options: Any) -> None:
+        write(*args, **options)
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setattr("deltalake.write_deltalake", write_and_fail_once)
+    append_once(str(tmp_path), RUNS, [run("r")], app_id)
+    assert errors == []
+    assert run_ids(tmp_path) == ["r"]
+
+
+def test_a_writer_that_always_conflicts_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from deltalake.exceptions import CommitFailedError
+
+    pauses: list[float] = []
+
+    def conflict(*_: Any, **__: Any) -> None:
+        raise CommitFailedError("another writer\nwas faster")
+
+    monkeypatch.setattr("deltalake.write_deltalake", conflict)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(
+        LakeConflictError, match=r"table runs of .* cannot be written: another writer: was fas"
+    ):
+        append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
+    assert len(pauses) == 5
+    assert 1.5 < sum(pauses) < 5
+    assert run_ids(tmp_path) == []
+
+
+# Killed writers ---------------------------------------------------------------------------------------------
+
+
+def die(*_: Any, **__: Any) -> None:
+    """End the process at once, as the kernel ends one without memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_before_the_commit(root: str) -> None:
+    """Create the table, and die before its first row is written."""
+    import deltalake
+
+    deltalake.write_deltalake = die
+    append_once(root, RUNS, [run("killed")], "run/c/1")
+
+
+def killed_after_the_commit(root: str) -> None:
+    """Die when the commit is written, before the caller knows."""
+    import deltalake
+
+    write = deltalake.write_deltalake
+    deltalake.write_deltalake = lambda *args, **options: die(write(*args, **options))
+    append_once(root, RUNS, [run("killed")], "run/c/1")
+
+
+@pytest.mark.parametrize(
+    ("killed", "rows"), [(killed_before_the_commit, ["repeat"]), (killed_after_the_commit, ["killed"])]
+)
+def test_the_repeat_of_a_killed_writer_adds_what_is_missing(
+    killed: Callable[[str], None], rows: list[str], tmp_path: Path
+) -> None:
+    child = SPAWN.Process(target=killed, args=(str(tmp_path),))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    # A created table without rows is read as an empty one.
+    assert run_ids(tmp_path) == [row for row in rows if row == "killed"]
+    # Its lock is free, and its id decides.
+    assert append_once(str(tmp_path), RUNS, [run("repeat")], "run/c/1") == (rows == ["repeat"])
+    assert run_ids(tmp_path) == rows

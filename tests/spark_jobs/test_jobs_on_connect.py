@@ -1,0 +1,202 @@
+"""Each job on a Spark Connect server does to a lake what it does on a classic session."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import (
+    AUDITED_SNAPSHOTS,
+    COMMITS,
+    COMPARISONS,
+    GATE_RESULTS,
+    MEMBERS,
+    MEMBERSHIPS,
+    OFFSETS,
+    OWNERSHIP,
+    REPLAYS,
+    RUNS,
+    SNAPSHOTS,
+    TABLES,
+)
+from evenlag.policy.gates import GATES
+from evenlag.policy.loader import parse_policy
+from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.audit_ownership import audit_assignments
+from spark_jobs.steps.simulate_candidates import Request, run_compare
+from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, Workload, write_days
+from tests.support.connect_jobs import run_module
+from tests.support.lakes.audit_histories import expected_ownership, make_readings
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT
+from tests.support.spark_tables import together, write_rows
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from evenlag.lake.tables import Table
+    from sandbox.spark.connect_server import ConnectServer
+
+pytestmark = pytest.mark.jvm
+
+# A name that Kafka's administrators would not choose, but that a policy file may have.
+HOSTILE = "c' OR cluster <> '\\` --"
+POLICY = """\
+lake: {lake}
+clusters:
+  c: {{bootstrap_servers: "nowhere:9092", schedule: null}}
+  "{hostile}": {{bootstrap_servers: "nowhere:9092", schedule: null}}
+  bench: {{bootstrap_servers: "nowhere:9092", schedule: null}}
+comparison: {{policies: [range, lag-aware]}}
+maintenance: {{target_file_mb: 64, raw_days: 30, orphan_days: 3, vacuum_days: 9}}
+"""
+_COLUMNS = (
+    "group_id", "topic_id", "topic", "partition", "member_id", "state", "reason", "owner_key", "num_owners",
+    "first_snapshot_id", "last_snapshot_id", "previous_snapshot_id", "next_snapshot_id", "first_seen_at",
+    "last_seen_at", "num_snapshots", "longest_gap_ms",
+)  # fmt: skip
+
+
+def write_policy(lake: Path) -> Path:
+    file = lake.with_suffix(".yaml")
+    hostile = HOSTILE.replace("\\", "\\\\")
+    file.write_text(POLICY.format(lake=lake, hostile=hostile), encoding="utf-8")
+    return file
+
+
+def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the result that a job logs."""
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if ": {" in line]
+    line = lines[-1]
+    # The fields of the log record follow.
+    result: dict[str, Any] = json.JSONDecoder().raw_decode(line, line.index(": {") + 2)[0]
+    return result
+
+
+def rows_of(lake: Path, table: Table, *without: str) -> list[dict[str, Any]]:
+    rows = LakeReader(str(lake)).read(table).to_pylist()
+    return sorted(
+        ({name: value for name, value in row.items() if name not in without} for row in rows), key=str
+    )
+
+
+@pytest.fixture
+def history(spark: SparkSession, tmp_path: Path) -> Path:
+    """Twelve snapshots of twelve groups over two days."""
+    root = tmp_path / "seen"
+    readings = make_readings(7)
+    with together(spark):
+        write_rows(root, MEMBERS, [row for reading in readings for row in reading.members])
+        write_rows(root, OFFSETS, [row for reading in readings for row in reading.offsets])
+        write_rows(root, SNAPSHOTS, [reading.marker for reading in readings])
+    return root
+
+
+def test_the_audit_builds_the_same_intervals(
+    connect_server: ConnectServer, spark: SparkSession, history: Path, tmp_path: Path
+) -> None:
+    classic = shutil.copytree(history, tmp_path / "classic")
+    arguments = ("spark_jobs.audit", "--lake", str(history), "--cluster", "c")
+    result = result_of(run_module(connect_server.url, *arguments))
+    assert result == audit_assignments(Lake(spark, str(classic)), "c").summary()
+    assert len(result["days"]) == 2
+    for table in (MEMBERSHIPS, OWNERSHIP, AUDITED_SNAPSHOTS):
+        assert rows_of(history, table) == rows_of(classic, table) != []
+    found = {tuple(row[name] for name in _COLUMNS) for row in rows_of(history, OWNERSHIP)}
+    assert found == expected_ownership(make_readings(7))
+    assert result_of(run_module(connect_server.url, *arguments)) == {"days": [], "kept_days": []}
+
+
+def test_a_day_is_compared_to_the_same_rows(
+    connect_server: ConnectServer, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    write_days(str(lake), Workload(1), 1)
+    classic = shutil.copytree(lake, tmp_path / "classic")
+    policy = write_policy(lake)
+    day = FIRST_DAY.isoformat()
+    arguments = ("--config", str(policy), "--cluster", CLUSTER, "--day", day)
+    result = result_of(run_module(connect_server.url, "spark_jobs.compare", *arguments))
+    assert result == {"compared": [day], "skipped": [], "empty": [], "downsampled": []}
+    loaded = parse_policy(policy.read_text(encoding="utf-8"), environ={})
+    run_compare(Lake(spark, str(classic)), loaded, Request(CLUSTER, FIRST_DAY, FIRST_DAY))
+    for table in (COMPARISONS, REPLAYS):
+        assert rows_of(lake, table) == rows_of(classic, table) != []
+
+
+def named(minute: int) -> str:
+    return f"{NOW + timedelta(minutes=minute):%Y%m%dT%H%M%S}000Z-00000001"
+
+
+def write_commits(root: Path, cluster: str, minutes: range, unfinished: int) -> None:
+    """Snapshots a minute apart, a file and a marker for each; the last ones are without a marker."""
+    for minute in minutes:
+        head = HEAD | {"cluster": cluster, "snapshot_id": named(minute)}
+        row = {"group_id": "g", "topic_id": "x", "topic": "t", "partition": 0, "read_at": NOW}
+        write_rows(root, COMMITS, [head | row | {"committed_offset": minute}])
+        if minute < minutes.stop - unfinished:
+            times = dict.fromkeys(("started_at", "commits_read_at", "end_read_at", "finished_at"), NOW)
+            slot = NOW + timedelta(minutes=minute)
+            write_rows(root, SNAPSHOTS, [head | times | {"slot": slot, "kafka_cluster_id": "k"}])
+
+
+def shape_of(lake: Path) -> dict[str, Any]:
+    """Files and properties of each table, as the log has them."""
+    found = {}
+    for table in TABLES.values():
+        files = read_table_files(LakeReader(str(lake)), table)
+        if files is not None:
+            by_part = {part: len(parts) for part, parts in files.by_day.items()}
+            found[table.name] = (by_part, files.protocol, sorted(files.properties.items()))
+    return found
+
+
+def test_maintenance_does_the_same_also_to_a_cluster_with_a_hostile_name(
+    connect_server: ConnectServer, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    for cluster in ("c", HOSTILE):
+        write_commits(lake, cluster, range(4), 1)
+    classic = shutil.copytree(lake, tmp_path / "classic")
+    policy = write_policy(lake)
+    result = result_of(run_module(connect_server.url, "spark_jobs.maintain", "--config", str(policy)))
+    loaded = parse_policy(policy.read_text(encoding="utf-8"), environ={})
+    expected = maintain_lake(Lake(spark, str(classic)), loaded.policy, datetime.now(UTC)).summary()
+    assert (result["done"], result["failures"]) == (expected["done"], [])
+    # The unfinished snapshot's commits wait for the day on which they are old enough.
+    assert [len(told["left"]) for told in (result, expected)] == [2, 2]
+    assert shape_of(lake) == shape_of(classic)
+    assert rows_of(lake, COMMITS) == rows_of(classic, COMMITS)
+    files, _, properties = shape_of(lake)["commits"]
+    assert files == {("c", DAY): 4, (HOSTILE, DAY): 4}
+    assert ("delta.logRetentionDuration", "interval 9 days") in properties
+
+
+def test_data_docs_show_the_same_pages(
+    connect_server: ConnectServer, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    head = {"cluster": "c", "day": DAY, "snapshot_id": SNAPSHOT}
+    rows = [
+        head | {"plan_id": "p", "group_id": "g", "gate": gate.name, "passed": True, "message": "passed"}
+        for gate in GATES
+    ]
+    with together(spark):
+        write_rows(lake, GATE_RESULTS, rows)
+        run = {"run_id": "r", "step": "decide", "slot": NOW, "started_at": NOW, "finished_at": NOW}
+        write_rows(lake, RUNS, [head | run])
+    folder = tmp_path / "docs"
+    arguments = ("--config", str(write_policy(lake)), "--cluster", "c", "--folder", str(folder))
+    result = result_of(run_module(connect_server.url, "spark_jobs.data_docs", *arguments))
+    assert result == {"num_runs": 1, "page": str(folder / "index.html")}
+    assert SNAPSHOT in (folder / "index.html").read_text(encoding="utf-8")

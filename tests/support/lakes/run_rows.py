@@ -1,0 +1,53 @@
+"""Rows of ``runs`` for tests of the writer without a JVM, and what is in the table and its log after them."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_properties import TRANSACTION_DAYS
+from evenlag.lake.tables import RUNS
+from evenlag.lake.writer import delta_rs_writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TODAY: Final = datetime.now(UTC).date()
+# Ids of this day's writes may have expired.
+OLD: Final = TODAY - timedelta(days=TRANSACTION_DAYS)
+
+
+def run(run_id: str, day: date = TODAY, **more: Any) -> dict[str, Any]:
+    """Return a row of ``runs``."""
+    times = dict.fromkeys(("slot", "started_at", "finished_at"), NOW)
+    return {"cluster": "c", "day": day, "run_id": run_id, "step": "observe", **times, **more}
+
+
+def run_ids(root: Path) -> list[str]:
+    """Return the ids of the runs in a lake, sorted."""
+    return sorted(LakeReader(str(root)).read(RUNS)["run_id"].to_pylist())
+
+
+def actions(root: Path) -> list[list[str]]:
+    """Return the names of the actions of each commit, as the log has them."""
+    files = sorted((root / RUNS.name / "_delta_log").glob("*.json"))
+    return [
+        [name for line in file.read_text(encoding="utf-8").splitlines() for name in json.loads(line)]
+        for file in files
+    ]
+
+
+def set_property(root: Path, name: str, value: str) -> None:
+    """Set a property of ``runs``."""
+    with delta_rs_writer(str(root), RUNS) as writer:
+        writer.set_properties({name: value})
+
+
+def expire_ids(root: Path) -> None:
+    """Let all transaction ids of ``runs`` expire."""
+    set_property(root, "delta.setTransactionRetentionDuration", "interval 0 seconds")
+    time.sleep(0.01)
