@@ -1,9 +1,10 @@
 """From a burst of records to the last consumer on its new partitions, with a schedule of one minute.
 
-``python -m tests.bench.burst [--bursts N] [--groups N] [--every SECONDS]`` runs ``evenlag run --watch --publish``
-beside real consumers. Each group gets a burst at a random time of the interval, again and again, and
-``docs/bench/burst.json`` gets the time until its consumers own what the hint says, with its parts: waiting for
-the slot, the cycle, and following. Owners come from the consumers' own journals, plans from the lake.
+``python -m tests.bench.burst [--bursts N] [--groups N] [--every SECONDS]`` runs cycles by ``evenlag run
+--watch --publish`` beside real consumers. Each group gets a burst at a random time of the interval, again and
+again, and ``docs/bench/burst.json`` gets the time until its consumers own what the hint says, with its parts:
+waiting for the slot, the cycle, and following. Owners come from the consumers' own journals, plans from the
+lake.
 """
 
 from __future__ import annotations
