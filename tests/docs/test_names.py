@@ -46,9 +46,11 @@ OF_OTHERS = {
 }
 OPTIONS_OF_OTHERS = {
     "--check": "python -m spark_jobs.connect_server",
+    "--durations": "pytest",
     "--events-fd": "python -m spark_jobs.cycle",
     "--host": "python -m spark_jobs.connect_server",
     "--jars": "spark-submit",
+    "--lf": "pytest",
     "--memory": "python -m spark_jobs.connect_server",
     "--operation": "kafka-acls.sh",
     "--port": "python -m spark_jobs.connect_server",
