@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping
 
-REMOTE_VARIABLE: Final = "EVENLAG_SPARK_REMOTE"
 _START_TIMEOUT_S: Final = 180.0
 # The subreaper kills what does not end earlier; only a JVM that writes its class archive needs long.
 _END_TIMEOUT_S: Final = 150.0

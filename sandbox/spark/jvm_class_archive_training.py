@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sandbox.spark.connect_server import REMOTE_VARIABLE, ConnectServer
+from evenlag.spark_connect import REMOTE_VARIABLE
+from sandbox.spark.connect_server import ConnectServer
 from spark_jobs.runtime.classic_session import build_session, end_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.spark.connect_server import REMOTE_VARIABLE, ConnectServer, ConnectServerError
+from evenlag.spark_connect import REMOTE_VARIABLE
+from sandbox.spark.connect_server import ConnectServer, ConnectServerError
 from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
