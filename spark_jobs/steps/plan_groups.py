@@ -101,7 +101,7 @@ def plan_groups(rows: SnapshotRows, context: PlanContext) -> Planned:
 def _plan(
     rows: SnapshotRows, context: PlanContext, cached: CachedFrames
 ) -> tuple[pa.Table, Callable[[], DataFrame]]:
-    """Return rows of ``PLANNED`` without the plans' partitions, and what makes a DataFrame of those with them."""
+    """Return rows of ``PLANNED`` without the partitions, and what makes a DataFrame of those with them."""
     spark = rows.lake.spark
     if rows.is_small:
         rows.rows(LAG), rows.rows(MEMBERS)
