@@ -35,7 +35,7 @@ from spark_jobs.steps.plan_groups import plan_groups
 from spark_jobs.steps.simulate_candidates import Request, run_compare
 from spark_jobs.steps.snapshot_rows import find_marker
 from spark_jobs.steps.validate_plans import validate_plans
-from tests.support.lakes.cycle_lake import FIRST, GROUPS, POLICY, write_snapshot
+from tests.support.lakes.cycle_lake import FIRST, GROUPS, POLICY, SECOND, write_snapshot
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, plan_context
 
 if TYPE_CHECKING:
@@ -141,7 +141,14 @@ def test_of_two_attempts_at_a_slot_the_first_marker_counts_and_the_other_s_lag_i
         (row["group_id"], row["partition"]): row["member_id"] for row in reader.read(OWNERSHIP).to_pylist()
     }
     assert owners["billing", 0] == "m-1"
+    # History of the next snapshot: 400 records in 300 s, since the first marker's commits.
+    write_snapshot(lake, SECOND, {}, is_kept=True)
+    rates = {
+        (row["group_id"], row["partition"]): row["consume_rate_records_per_s"]
+        for row in reader.read(LAG, filters=[("snapshot_id", "=", SECOND), ("topic", "=", "t")]).to_pylist()
+    }
+    assert rates["billing", 0] == pytest.approx(400 / 300)
     loaded = parse_policy(POLICY.replace("/nowhere", lake.paths.root), environ={})
     run_compare(lake, loaded, Request("c", DAY, DAY, names=("range",)))
     compared = reader.read(COMPARISONS).to_pylist()
-    assert {row["snapshot_id"] for row in compared} == {SNAPSHOT}
+    assert {row["snapshot_id"] for row in compared} == {SNAPSHOT, SECOND}

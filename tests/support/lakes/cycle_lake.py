@@ -23,9 +23,9 @@ POLICY = """
 lake: /nowhere
 clusters: {c: {bootstrap_servers: "localhost:9092"}}
 groups:
-  - {match: "shadow-*", mode: shadow, assignor: lag-aware, back_off: {horizon_s: 60}}
+  - {match: "shadow-*", mode: shadow, assignor: lag-aware-sticky, back_off: {horizon_s: 60}}
   - {match: "watched", mode: observe}
-  - {match: "*", mode: auto, assignor: lag-aware, min_gain: 0.1, reset_policy: earliest,
+  - {match: "*", mode: auto, assignor: lag-aware-sticky, min_gain: 0.1, reset_policy: earliest,
      back_off: {horizon_s: 60}, gates: {cooldown_s: 0}}
 """
 # Names that a filter or a file name might take apart.
