@@ -63,7 +63,7 @@ def kill_after_write(table_name: str, nth: int) -> None:
         Lake.append, lambda _, table, *__: str(table.name)
     )
     DeltaRsWriter.append = watched(  # type: ignore[method-assign]
-        DeltaRsWriter.append, lambda writer, *_: str(writer._table.name)
+        DeltaRsWriter.append, lambda writer, *_: str(writer.table.name)
     )
 
 
