@@ -322,7 +322,9 @@ with open_session("test") as spark:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
+)
 def test_an_ended_server_leaves_neither_jvm_nor_workers(how: signal.Signals, tmp_path: Path) -> None:
     marker = str(tmp_path / "marker")
     reading, writing = os.pipe()
