@@ -56,7 +56,7 @@ clusters:
   c: {{bootstrap_servers: "nowhere:9092", schedule: null}}
   bench: {{bootstrap_servers: "nowhere:9092", schedule: null}}
 comparison: {{policies: [range, lag-aware]}}
-maintenance: {{target_file_mb: 64, raw_days: 30, orphan_days: 3, vacuum_days: 9}}
+maintenance: {{target_file_mb: 64, raw_days: null, orphan_days: 3, vacuum_days: 9}}
 """
 _COLUMNS = (
     "group_id", "topic_id", "topic", "partition", "member_id", "state", "reason", "owner_key", "num_owners",
@@ -136,16 +136,15 @@ def named(minute: int) -> str:
     return f"{NOW + timedelta(minutes=minute):%Y%m%dT%H%M%S}000Z-00000001"
 
 
-def write_commits(root: Path, cluster: str, minutes: range, unfinished: int) -> None:
-    """Snapshots a minute apart, a file and a marker for each; the last ones are without a marker."""
+def write_commits(root: Path, cluster: str, minutes: range) -> None:
+    """Snapshots a minute apart, a file and a marker for each."""
     for minute in minutes:
         head = HEAD | {"cluster": cluster, "snapshot_id": named(minute)}
         row = {"group_id": "g", "topic_id": "x", "topic": "t", "partition": 0, "read_at": NOW}
         write_rows(root, COMMITS, [head | row | {"committed_offset": minute}])
-        if minute < minutes.stop - unfinished:
-            times = dict.fromkeys(("started_at", "commits_read_at", "end_read_at", "finished_at"), NOW)
-            slot = NOW + timedelta(minutes=minute)
-            write_rows(root, SNAPSHOTS, [head | times | {"slot": slot, "kafka_cluster_id": "k"}])
+        times = dict.fromkeys(("started_at", "commits_read_at", "end_read_at", "finished_at"), NOW)
+        slot = NOW + timedelta(minutes=minute)
+        write_rows(root, SNAPSHOTS, [head | times | {"slot": slot, "kafka_cluster_id": "k"}])
 
 
 def shape_of(lake: Path) -> dict[str, Any]:
@@ -164,19 +163,18 @@ def test_maintenance_does_the_same_also_to_a_cluster_with_a_hostile_name(
 ) -> None:
     lake = tmp_path / "lake"
     for cluster in ("c", HOSTILE):
-        write_commits(lake, cluster, range(4), 1)
+        write_commits(lake, cluster, range(4))
     classic = shutil.copytree(lake, tmp_path / "classic")
     policy = write_policy(lake)
     result = result_of(run_module(connect_server.url, "spark_jobs.maintain", "--config", str(policy)))
     loaded = parse_policy(policy.read_text(encoding="utf-8"), environ={})
     expected = maintain_lake(Lake(spark, str(classic)), loaded.policy, datetime.now(UTC)).summary()
     assert (result["done"], result["failures"]) == (expected["done"], [])
-    # The unfinished snapshot's commits wait for the day on which they are old enough.
-    assert [len(told["left"]) for told in (result, expected)] == [2, 2]
+    assert result["left"] == expected["left"] == []
     assert shape_of(lake) == shape_of(classic)
     assert rows_of(lake, COMMITS) == rows_of(classic, COMMITS)
     files, _, properties = shape_of(lake)["commits"]
-    assert files == {("c", DAY): 4, (HOSTILE, DAY): 4}
+    assert files == {("c", DAY): 1, (HOSTILE, DAY): 1}
     assert ("delta.logRetentionDuration", "interval 9 days") in properties
 
 
