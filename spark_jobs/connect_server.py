@@ -69,7 +69,6 @@ _SERVICE_CONF: Final = {
 # A server without memory answers nobody: it ends, and whoever started it starts it again.
 _SERVER_JVM: Final = "-XX:+ExitOnOutOfMemoryError"
 _POLL_S: Final = 1.0
-_POLLS_PER_CLEAN_UP: Final = 5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -146,26 +145,30 @@ def _run(spark: SparkSession, arguments: argparse.Namespace, is_ended: threading
         with os.fdopen(arguments.ready_fd, "w") as ready:
             ready.write(f"{address}\n")
     process = jvm_process(spark)
-    polls = 0
+    can_clean_up = True
     while not is_ended.wait(_POLL_S):
         if process is not None and process.poll() is not None:
             raise SparkUnreachableError(
                 f"the server's JVM has ended with exit code {process.returncode}: if it lacked memory, "
                 "give it more by --memory"
             )
-        polls += 1
-        if polls % _POLLS_PER_CLEAN_UP == 0:
-            _clean_up(service)
+        can_clean_up = can_clean_up and _clean_up(service)
     return 0
 
 
-def _clean_up(service: ConnectService) -> None:
-    from py4j.protocol import Py4JError
+def _clean_up(service: ConnectService) -> bool:
+    """Uncache what ended sessions left; returns whether this Spark lets us do so."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
 
     try:
         service.drop_orphaned_caches()
-    except (Py4JError, OSError):
-        _LOG.warning("could not look for caches of ended sessions", exc_info=True)
+    except Py4JNetworkError:
+        # The JVM ends: its exit code is reported.
+        return True
+    except Py4JError:
+        _LOG.warning("caches of ended sessions stay until this server is restarted", exc_info=True)
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:

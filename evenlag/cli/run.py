@@ -21,7 +21,7 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
-from evenlag.cli.console import console, print_json, shown_progress
+from evenlag.cli.console import console, print_json, printable, shown_progress
 from evenlag.cli.job_runner import job_runner
 from evenlag.cli.options import (  # Typer reads them
     ClusterOption,
@@ -44,6 +44,7 @@ _WIDTHS = (6, 13, 10, 5, 6, 9, 7)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import IO
 
     from evenlag.cli.console import ReportProgress
     from evenlag.cli.job_runner import JobRunner
@@ -249,7 +250,7 @@ class _Cycles:
     def receive(self, event: CycleEnded | JobNotice) -> None:
         """Show a cycle on standard output; a notice or a failed cycle on standard error."""
         if isinstance(event, JobNotice):
-            console(stderr=True).print(event.message, soft_wrap=True)
+            _print_line(sys.stderr, event.message)
             return
         cycle = dict(event.cycle)
         self.num_cycles += 1
@@ -259,7 +260,7 @@ class _Cycles:
             print_json(cycle | _total_lag(cycle) | {"plans": rows}, is_line=True)
         elif "error" in cycle:
             told = f"{_time(cycle['slot'])}  {cycle['error']}; next try: {_time(cycle['next_slot'])}"
-            console(stderr=True).print(told, soft_wrap=True)
+            _print_line(sys.stderr, told)
         else:
             self._print(cycle)
 
@@ -278,12 +279,16 @@ class _Cycles:
             number(published.get("published")),
             f"{cycle['duration_s']:.1f} s",
         )
-        out = console()
         time = _time(cycle["slot"])
         if self.num_cycles - self.num_failed == 1:
-            out.print(_row("slot".ljust(len(time)), _HEADINGS), soft_wrap=True)
-        out.print(_row(time, cells), soft_wrap=True)
-        out.file.flush()
+            _print_line(sys.stdout, _row("slot".ljust(len(time)), _HEADINGS))
+        _print_line(sys.stdout, _row(time, cells))
+
+
+def _print_line(stream: IO[str], line: str) -> None:
+    """Print a line at once; on a terminal above the current step, which a console of its own would miss."""
+    stream.write(f"{printable(line)}\n")
+    stream.flush()
 
 
 def _row(first: str, cells: tuple[str, ...]) -> str:

@@ -163,13 +163,15 @@ class DeltaRsWriter:
 
     def _create(self, schema: pa.Schema) -> Any:
         """Create the table without rows, unless another writer does it first."""
-        from deltalake import CommitProperties, DeltaTable
+        from deltalake import CommitProperties, write_deltalake
         from deltalake.exceptions import DeltaError
 
         try:
-            DeltaTable.create(
+            # Not by DeltaTable.create: it writes the lake's address into the log.
+            write_deltalake(
                 self.lake.paths.table(self.table),
-                schema,
+                schema.empty_table(),
+                mode="error",
                 partition_by=list(CLUSTER_AND_DAY),
                 configuration=wanted_properties(self.table, DEFAULT_VACUUM_DAYS),
                 # A retry would commit the same properties again, as a change of an existing table.

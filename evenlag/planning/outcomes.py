@@ -113,12 +113,7 @@ def _reason(outcome: Outcome, plan: PublishedPlan, share: Adherence, status: Gro
     if outcome is Outcome.APPLIED:
         return "every hinted partition is with its hinted member"
     if outcome is Outcome.EXPIRED:
-        target = (
-            "" if share.targeted is None else f", and {_percent(share.targeted)} in the coordinator's target"
-        )
-        if share.assigned is None:
-            return None
-        return f"the hint's time is over with {_percent(share.assigned)} of its partitions as hinted{target}"
+        return _expired(share)
     if plan.next_plan_id is not None:
         return f"a newer plan took its place: {plan.next_plan_id}"
     if status.state == GroupState.STABLE:

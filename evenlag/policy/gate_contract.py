@@ -222,7 +222,7 @@ class Gate:
     inputs
         Inputs of a plan from which the observed value is computed: columns of ``plans``, measures of its
         ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
-        ``spark_jobs.transforms.gate_inputs`` adds. Empty: the input with the name `observed`.
+        ``evenlag.planning.gate_inputs`` adds. Empty: the input with the name `observed`.
     compute
         Computes the observed value from the values of `inputs`, in that order. It must work on single
         numbers and on arrays with one element per plan, so it may use arithmetic only. None: the input

@@ -26,6 +26,7 @@ class ConnectService:
     def __init__(self, spark: SparkSession) -> None:
         jvm, self._session = java_objects(spark)
         self._service: Any = getattr(getattr(jvm, _SERVICE), "MODULE$")
+        self._seen: set[str] = set()
 
     def port(self) -> int:
         """Return the port that the service listens on."""
@@ -47,9 +48,10 @@ class ConnectService:
         return {str(found.apply(number).serverSessionId()) for number in range(found.length())}
 
     def drop_orphaned_caches(self) -> int:
-        """Uncache the DataFrames that sessions have cached which have ended since.
+        """Uncache the DataFrames that sessions have cached which have ended since; called each second.
 
-        Spark keeps them: the end of a session uncaches nothing, and a client that was killed cannot.
+        Spark keeps them: the end of a session uncaches nothing, and a client that was killed cannot. What
+        Delta caches for itself, as VACUUM does, belongs to a session of its own that no client has: it stays.
 
         Returns
         -------
@@ -58,19 +60,23 @@ class ConnectService:
         """
         manager = self._session.sharedState().cacheManager()
         if manager.isEmpty():
+            self._seen = self.live_sessions()
             return 0
         # The list is private, and Spark has no public way from a cached DataFrame to its session.
         field = manager.getClass().getDeclaredField("cachedData")
         field.setAccessible(True)
         cached = field.get(manager)
         # First what is cached, then who lives: a session that starts in between has cached none of these.
-        entries = [cached.apply(number) for number in range(cached.length())]
+        owned = [(_owner(entry), entry) for entry in (cached.apply(n) for n in range(cached.length()))]
         live = self.live_sessions()
-        orphans = [entry for entry in entries if _owner(entry) not in live]
+        ended = self._seen - live
+        orphans = [entry for owner, entry in owned if owner in ended]
         for entry in orphans:
             manager.uncacheQuery(self._session, entry.plan(), False, False)
         if orphans:
             _LOG.info("uncached %d DataFrames of sessions that have ended", len(orphans))
+        # Sessions that have ended and left nothing are forgotten.
+        self._seen = live | (ended & {owner for owner, _ in owned})
         return len(orphans)
 
 

@@ -35,6 +35,7 @@ _LOG = logging.getLogger(__name__)
 _MODE_VARIABLE: Final = "SPARK_CONNECT_MODE_ENABLED"
 _USER: Final = "evenlag"
 _NAMESPACE: Final = uuid.UUID("5d6c1a0e-5f6d-4a53-9a3a-6f2f5f0d7c11")
+_TIME_ZONE_KEY: Final = "spark.sql.session.timeZone"
 _DELTA_EXTENSION: Final = "DeltaSparkSessionExtension"
 
 # A dead server: PySpark's own policy retries for ten minutes, this one for about 20 s.
@@ -98,7 +99,7 @@ def connect(url: str, *, is_large: bool = False, job_identity: str | None = None
                 yield spark
             finally:
                 is_over.set()
-                server.close_session(spark, session_id)
+                server.close_session(spark)
     finally:
         os.environ.pop(_MODE_VARIABLE, None)
         server.close()
@@ -137,6 +138,7 @@ class _Server:
         self._channel = self._builder.toChannel()
         stub: Any = SparkConnectServiceStub
         self._stub = stub(self._channel)
+        self._session = ("", "")
 
     def take_over(self, job_identity: str) -> str:
         """Return the session id of a job, after the end of what an earlier attempt left running."""
@@ -166,7 +168,6 @@ class _Server:
             client_type=self._builder.userAgent,
             interrupt_type=proto.InterruptRequest.INTERRUPT_TYPE_ALL,
         )
-        # The first request: wait for a server that is just starting.
         found = self._stub.Interrupt(request, timeout=_CONNECT_TIMEOUT_S, wait_for_ready=True, **self._more())
         for operation_id in found.interrupted_ids:
             _LOG.warning("an earlier attempt of this job was still running on %s: interrupted", self.address)
@@ -194,16 +195,38 @@ class _Server:
         session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
         # Released by `close_session`, so that the id stays usable.
         session.release_session_on_close = False
+        # The first request: a server that is just starting is waited for.
+        self._session = (session_id, self._ask(session_id, wait_for_ready=True))
         opened: SparkSession = session
         return opened
 
-    def close_session(self, spark: SparkSession, session_id: str) -> None:
+    def close_session(self, spark: SparkSession) -> None:
         """Release the session on the server; a server that does not answer must not hide an earlier error."""
         import grpc
 
+        session_id, on_server = self._session
         with suppress(grpc.RpcError):
+            # A repeat of the job may have replaced it by a session with the same id: that is not ours to end.
+            self._ask(session_id, on_server=on_server)
             self._release(session_id)
         spark.stop()
+
+    def _ask(self, session_id: str, *, on_server: str | None = None, wait_for_ready: bool = False) -> str:
+        """Return the id that the server has given to a session; an error if it is not ``on_server``."""
+        from pyspark.sql.connect import proto
+
+        request = proto.ConfigRequest(
+            session_id=session_id,
+            user_context=self._user_context(),
+            client_type=self._builder.userAgent,
+            operation=proto.ConfigRequest.Operation(get=proto.ConfigRequest.Get(keys=[_TIME_ZONE_KEY])),
+        )
+        if on_server is not None:
+            request.client_observed_server_side_session_id = on_server
+        found = self._stub.Config(
+            request, timeout=_CONNECT_TIMEOUT_S, wait_for_ready=wait_for_ready, **self._more()
+        )
+        return str(found.server_side_session_id)
 
     def _release(self, session_id: str) -> None:
         from pyspark.sql.connect import proto
@@ -283,7 +306,7 @@ def _prepare_foreign(spark: SparkSession, address: str) -> None:
             f"the Spark Connect server {address} has no Delta: start python -m spark_jobs.connect_server, or "
             "add Delta's jars, extension and catalog to that server"
         )
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set(_TIME_ZONE_KEY, "UTC")
     with tempfile.TemporaryDirectory(prefix="evenlag-code-") as folder:
         spark.addArtifacts(str(build_archive(Path(folder))), pyfile=True)
 
@@ -292,4 +315,4 @@ def _keep_alive(spark: SparkSession, is_over: threading.Event) -> None:
     while not is_over.wait(_KEEP_ALIVE_S):
         # The job reports a server that does not answer.
         with suppress(Exception):
-            spark.conf.get("spark.sql.session.timeZone")
+            spark.conf.get(_TIME_ZONE_KEY)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import LakeError
-from evenlag.lake.delta_log import open_log
+from evenlag.lake.delta_log import check_log_is_there, open_log
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import log_types
 from evenlag.lake.schema_evolution import (
@@ -223,8 +223,9 @@ class Lake:
             self._evolve(table)
             work()
 
-        # Before the lock is acquired: its holder counts as the writer of a missing log.
-        self.exists(table)
+        # Before the lock is acquired: its holder counts as the writer of a missing log. Data beside an empty
+        # log is of a first write that was killed, and is written again.
+        check_log_is_there(self.paths, table)
         with self.paths.lock(table):
             retry_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
 

@@ -7,6 +7,8 @@ DataFrame API and SQL only, which both kinds have.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
@@ -96,6 +98,10 @@ class WarmSession:
         if self._spark is None:
             opened = self._open_session()
             self._spark, self._opened = opened.__enter__(), opened
+            if threading.current_thread() is threading.main_thread():
+                # PySpark's handler first cancels the jobs of its context: with a dead JVM it raises another
+                # error in place of the interrupt.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         return self._spark
 
     def drop_if_lost(self, error: Exception) -> Exception | None:

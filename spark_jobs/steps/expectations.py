@@ -40,7 +40,7 @@ def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[d
     Parameters
     ----------
     frame
-        One row per plan, as :func:`spark_jobs.transforms.gate_inputs.build_gate_frame` aggregates it.
+        One row per plan, as :func:`evenlag.planning.gate_inputs.build_gate_rows` builds it.
     gates
         The gates; all of them by default.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plans import build_plans, select_assignments, shared_values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -95,13 +98,15 @@ def plan_groups(rows: SnapshotRows, context: PlanContext) -> Planned:
     return Planned(heads.to_pylist(), _counts(planned), *_log_failures(planned))
 
 
-def _plan(rows: SnapshotRows, context: PlanContext, cached: CachedFrames) -> tuple[pa.Table, DataFrame]:
-    """Return rows of ``PLANNED`` without the plans' partitions, and a DataFrame of those with them."""
+def _plan(
+    rows: SnapshotRows, context: PlanContext, cached: CachedFrames
+) -> tuple[pa.Table, Callable[[], DataFrame]]:
+    """Return rows of ``PLANNED`` without the partitions, and what makes a DataFrame of those with them."""
     spark = rows.lake.spark
     if rows.is_small:
         rows.rows(LAG), rows.rows(MEMBERS)
         planned = to_contract(build_plans(rows.frame(LAG), rows.frame(MEMBERS), context).toArrow(), PLANNED)
-        return planned, spark.createDataFrame(planned, PLANNED.ddl)
+        return planned, partial(spark.createDataFrame, planned, PLANNED.ddl)
     from pyspark import StorageLevel
 
     lag, members = rows.frame(LAG), rows.frame(MEMBERS)
@@ -110,11 +115,15 @@ def _plan(rows: SnapshotRows, context: PlanContext, cached: CachedFrames) -> tup
     # On a local master an executor's memory is the driver's: it must not grow with the partitions.
     frame = cached.cache(build_plans(lag, members, context, (group_ids, batches)), StorageLevel.DISK_ONLY)
     names = [column.name for column in PLANNED.columns if column.name != "rows"]
-    return frame.select(*names).toArrow(), frame
+    return frame.select(*names).toArrow(), lambda: frame
 
 
 def _write_plans(
-    rows: SnapshotRows, context: PlanContext, heads: pa.Table, partitions: DataFrame, app_id: str
+    rows: SnapshotRows,
+    context: PlanContext,
+    heads: pa.Table,
+    partitions: Callable[[], DataFrame],
+    app_id: str,
 ) -> None:
     """Write the plans that are not on record: under another policy the same plan may be made again."""
     import pyarrow.compute as pc
@@ -134,7 +143,7 @@ def _write_plans(
             condition &= ~sf.col("plan_id").isin(recorded)
         if missing.num_rows:
             files = -(-pc.sum(missing["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
-            rows_to_write = select_assignments(partitions, context, condition)
+            rows_to_write = select_assignments(partitions(), context, condition)
             rows.lake.append(
                 PLAN_ASSIGNMENTS, rows_to_write, app_id, files=files, sort_by=("group_id", "plan_id")
             )

@@ -103,9 +103,9 @@ def test_no_health_check_passes_without_its_service(verdicts_before: dict[str, b
 
 
 def test_every_service_starts_by_its_own_command_and_gets_well(stack: NativeStack) -> None:
-    assert {name: stack.is_well(name) for name, service in stack.services.items() if service.health} == {
-        name: True for name, service in stack.services.items() if service.health
-    }
+    checked = [name for name, service in stack.services.items() if service.health]
+    # A single check may exceed its time on a busy machine; Docker also repeats it before it gives up.
+    wait_until(lambda: all(stack.is_well(name) for name in checked), timeout_s=180, what="not all are well")
 
 
 def test_airflow_is_whole_and_its_database_is_postgres(stack: NativeStack, airflow: AirflowRest) -> None:

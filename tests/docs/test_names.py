@@ -45,14 +45,20 @@ OF_OTHERS = {
     "validate_only": "a field of Kafka's CreateTopics",
 }
 OPTIONS_OF_OTHERS = {
+    "--check": "python -m spark_jobs.connect_server",
+    "--durations": "pytest",
     "--events-fd": "python -m spark_jobs.cycle",
+    "--host": "python -m spark_jobs.connect_server",
     "--jars": "spark-submit",
+    "--lf": "pytest",
     "--memory": "python -m spark_jobs.connect_server",
     "--operation": "kafka-acls.sh",
+    "--port": "python -m spark_jobs.connect_server",
     "--profile": "docker compose",
     "--py-files": "spark-submit",
     "--quick": "python -m tests.bench.workers",
     "--quiet": "python -m spark_jobs.cycle",
+    "--ready-fd": "python -m spark_jobs.connect_server",
 }
 # A gate is what a plan fails; these fail as settings and tasks do.
 NO_GATES = {"report": "a task", "max_broker_failures": "a setting: so many brokers may not answer"}

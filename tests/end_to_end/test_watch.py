@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(420)]
 
 CLUSTER = "watched"
 EVERY_S = 4
-# A job that is interrupted may take this long to end its JVM.
-PATIENCE_S = 15.0
+# On a busy machine, a JVM takes seconds to end; the command kills it after 12 s.
+PATIENCE_S = 40.0
 
 
 class Watched:

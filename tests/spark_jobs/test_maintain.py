@@ -32,7 +32,7 @@ from evenlag.policy.settings import Policy
 from spark_jobs.maintenance.maintain_lake import Maintained, maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.aged import copy_aged
-from tests.support.lakes.snapshots import append_rows, commit, frame, marker, member, offset
+from tests.support.lakes.snapshots import HEAD, append_rows, commit, frame, marker, member, offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -201,7 +201,7 @@ def test_without_a_lock_cycles_and_maintenance_do_not_fail_each_other(
         try:
             for minute in late:
                 write(mine, COMMITS, [commit(0, 1, snapshot_id=named(minute))])
-                append_once(mine.paths.root, SNAPSHOTS, [marker_at(minute)], named(minute))
+                append_once(mine.paths.root, SNAPSHOTS, [HEAD | marker_at(minute)], named(minute))
         except BaseException as error:  # noqa: BLE001 - reported to the test
             errors.append(error)
         finally:

@@ -5,6 +5,7 @@ tests/end_to_end/test_watch.py runs it with the real steps.
 
 from __future__ import annotations
 
+import signal
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -216,6 +217,29 @@ def test_a_lost_session_is_replaced(policy: Path, monkeypatch: pytest.MonkeyPatc
         None,
     ]
     assert counts == [(2, 1)]
+
+
+def test_ctrl_c_interrupts_even_when_the_jvm_is_dead(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classic session installs a handler that asks the JVM to cancel its jobs before it interrupts."""
+    loop = Loop(policy, monkeypatch)
+    before = signal.getsignal(signal.SIGINT)
+
+    @contextmanager
+    def open_classic() -> Iterator[Any]:
+        def ask_the_jvm(_number: int, _frame: object) -> None:
+            raise ConnectionRefusedError("no JVM")
+
+        signal.signal(signal.SIGINT, ask_the_jvm)
+        with loop.server.open() as spark:
+            yield spark
+
+    loop._script = [None, lambda: signal.raise_signal(signal.SIGINT), None]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.watch.run(WarmSession(open_classic))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [cycle.get("error") for cycle in loop.cycles] == [None]
 
 
 def test_a_server_that_is_gone_is_an_error_that_may_pass(

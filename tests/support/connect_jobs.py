@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +46,10 @@ def start_program(url: str | None, text: str, *arguments: str, **more: str) -> s
         text=True,
         start_new_session=True,
     )
+
+
+def copy_code(folder: Path) -> Path:
+    """Copy the packages that a job runs, to change them."""
+    for package in ("assignor_core", "evenlag", "spark_jobs"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder

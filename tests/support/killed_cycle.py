@@ -27,6 +27,8 @@ from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 RUN_ID = "killed"
@@ -46,21 +48,23 @@ def kill_after_write(table_name: str, nth: int) -> None:
         if name == table_name and written[name] == nth:
             die()
 
-    append_by_spark, append_directly = Lake.append, DeltaRsWriter.append
+    def watched(write: Callable[..., Any], table_of: Callable[..., str]) -> Callable[..., Any]:
+        def wrapped(*given: Any, **more: Any) -> Any:
+            # Without Spark: False if nothing was written. The table's lock is held, and its holder dies.
+            result = write(*given, **more)
+            if result is not False:
+                count(table_of(*given))
+            return result
 
-    def watched_spark(lake: Lake, table: Any, *rest: Any, **more: Any) -> None:
-        append_by_spark(lake, table, *rest, **more)
-        count(table.name)
+        return wrapped
 
-    def watched_direct(writer: DeltaRsWriter, *rest: Any, **more: Any) -> bool:
-        # Still under the table's lock, whose holder dies.
-        is_written = append_directly(writer, *rest, **more)
-        if is_written:
-            count(writer.table.name)
-        return is_written
-
-    Lake.append = watched_spark  # type: ignore[method-assign, assignment]  # the fault is the point of this program
-    DeltaRsWriter.append = watched_direct  # type: ignore[method-assign, assignment]  # the same
+    # The fault is the point of this program.
+    Lake.append = watched(  # type: ignore[method-assign]
+        Lake.append, lambda _, table, *__: str(table.name)
+    )
+    DeltaRsWriter.append = watched(  # type: ignore[method-assign]
+        DeltaRsWriter.append, lambda writer, *_: str(writer.table.name)
+    )
 
 
 def attach_session() -> SparkSession:

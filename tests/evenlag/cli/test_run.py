@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -256,6 +257,9 @@ fd = int([a for a in sys.argv if a.startswith("--events-fd=")][0].partition("=")
 slot = "2026-03-01T12:00:00+00:00"
 cycle = {"cluster": "kafka", "lake": "/none", "slot": slot, "next_slot": slot, "duration_s": 1}
 try:
+    progress = {"event": "progress", "step": "observe: computing lag", "done": 0, "total": 1}
+    os.write(fd, (json.dumps(progress) + "\\n").encode())
+    time.sleep(0.3)
     for number in range(CYCLES):
         event = {"event": "cycle", "cycle": cycle | {"observe": {}, "decide": {}}}
         os.write(fd, (json.dumps(event) + "\\n").encode())
@@ -274,13 +278,19 @@ def watch(tmp_path: Path) -> Any:
     package.mkdir()
     (package / "__init__.py").touch()
 
-    def start(num_cycles: int, pipe: str = "") -> subprocess.Popen[str]:
+    def start(num_cycles: int, pipe: str = "", output: int | None = None) -> subprocess.Popen[str]:
         (package / "watch.py").write_text(JOB.replace("CYCLES", str(num_cycles)), encoding="utf-8")
         environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
-        line = f"exec {sys.executable} -m evenlag run -b a:1 --lake {tmp_path}/lake --watch --json"
+        form = "--json" if output is None else ""
+        line = f"exec {sys.executable} -m evenlag run -b a:1 --lake {tmp_path}/lake --watch {form}"
         script = f"set -o pipefail; {line} {pipe}" if pipe else line
         command = subprocess.Popen(
-            ["bash", "-c", script], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+            ["bash", "-c", script],
+            env=environment | {"TERM": "xterm"},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE if output is None else output,
+            stderr=output,
+            text=True,
         )
         started.append(command)
         return command
@@ -307,3 +317,19 @@ def test_a_watch_ends_with_the_reader_of_its_output(num_cycles: int, watch: Any,
     assert [json.loads(line)["cluster"] for line in lines] == ["kafka", "kafka"]
     assert command.returncode == 1
     assert wait_until_gone(str(tmp_path), 5) == []
+
+
+def test_a_terminal_shows_the_lines_above_the_current_step(watch: Any) -> None:
+    """The line of the step is erased before a line is printed, and drawn again below it."""
+    terminal, side = os.openpty()
+    command = watch(2, output=side)
+    os.close(side)
+    shown = ""
+    while shown.count("1.0 s") < 2:
+        shown += os.read(terminal, 65_536).decode()
+    command.send_signal(signal.SIGINT)
+    assert command.wait(10) == 130
+    os.close(terminal)
+    assert "observe: computing lag" in shown
+    assert re.search("\x1b\\[2Kslot +groups +lag", shown)
+    assert re.search("\x1b\\[2K12:00:00Z +- +- ", shown)

@@ -1,4 +1,4 @@
-"""Filters of the light reader on a table that Spark wrote, beside plain Python over an independent reader."""
+"""Filters of the light reader on tables of both writers, beside plain Python over an independent reader."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from tests.support.lakes.odd_table import (
     SHARES,
     TOP,
     write_odd_table,
+    write_odd_table_directly,
 )
 
 if TYPE_CHECKING:
@@ -86,13 +87,35 @@ def fulfils(row: dict[str, Any], column: str, sign: str, value: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def written_by_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
     root = tmp_path_factory.mktemp("odd") / "lake"
     write_odd_table(Lake(spark, str(root)))
     return Written(root)
 
 
-def test_the_table_has_what_made_filters_lose_rows(written: Written) -> None:
+@pytest.fixture(scope="module")
+def written_directly(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    root = tmp_path_factory.mktemp("odd") / "lake"
+    write_odd_table_directly(str(root))
+    return Written(root)
+
+
+@pytest.fixture(params=["written_by_spark", "written_directly"])
+def written(request: pytest.FixtureRequest) -> Written:
+    found: Written = request.getfixturevalue(request.param)
+    return found
+
+
+def test_both_writers_write_the_same_rows(written_by_spark: Written, written_directly: Written) -> None:
+    both = [
+        sorted(str(sorted(plain(row).items())) for row in written.rows)
+        for written in (written_by_spark, written_directly)
+    ]
+    assert both[0] == both[1]
+
+
+def test_the_table_has_what_made_filters_lose_rows(written_by_spark: Written) -> None:
+    written = written_by_spark
     log = written.root / ODD.name / "_delta_log"
     assert list(log.glob("*.checkpoint*.parquet"))
     texts = [file.read_text(encoding="utf-8") for file in log.glob("*.json")]
@@ -164,7 +187,8 @@ def test_a_column_that_old_files_lack_fulfils_no_filter(written: Written) -> Non
         assert written.reader.read(newer, filters=[("note", sign, value)]).num_rows == 0
 
 
-def test_files_are_pruned_by_day_and_by_statistics_that_are_there(written: Written) -> None:
+def test_files_are_pruned_by_day_and_by_statistics_that_are_there(written_by_spark: Written) -> None:
+    written = written_by_spark
     delta = open_log(written.reader.paths, ODD)
     actions = read_actions(delta, written.reader.paths, ODD)
 

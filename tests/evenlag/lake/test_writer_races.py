@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from contextlib import nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,38 +90,42 @@ def test_of_three_writers_with_one_id_and_no_lock_one_wins(tmp_path: Path) -> No
         assert [row.split(" by ")[0] for row in rows] == ["created", "there"]
         created = [names for names in actions(tmp_path / root) if "metaData" in names]
         assert len(created) == 1, "one writer creates the table"
+        log = tmp_path / root / RUNS.name / "_delta_log"
+        assert all(str(tmp_path) not in file.read_text(encoding="utf-8") for file in log.glob("*.json"))
 
 
 @pytest.mark.usefixtures("unlocked")
 def test_a_writer_that_finds_the_table_just_created_by_another_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deltalake import DeltaTable
+    deltalake: Any = import_module("deltalake")
 
-    create = DeltaTable.create
+    write = deltalake.write_deltalake
 
-    def create_too_late(*args: Any, **options: Any) -> Any:
-        create(*args, **options)
-        return create(*args, **options)
+    def create_too_late(*args: Any, mode: str, **options: Any) -> None:
+        if mode == "error":
+            write(*args, mode=mode, **options)
+        write(*args, mode=mode, **options)
 
-    monkeypatch.setattr(DeltaTable, "create", create_too_late)
+    monkeypatch.setattr("deltalake.write_deltalake", create_too_late)
     assert append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
     assert run_ids(tmp_path) == ["r"]
     assert [names for names in actions(tmp_path) if "metaData" in names] == actions(tmp_path)[:1]
 
 
+@pytest.mark.parametrize("failing", ["error", "append"], ids=["creation", "append"])
 @pytest.mark.parametrize("app_id", ["run/c/1", None])
 def test_an_attempt_that_committed_but_reported_a_conflict_is_not_repeated(
-    app_id: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app_id: str | None, failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import deltalake
+    deltalake: Any = import_module("deltalake")
     from deltalake.exceptions import CommitFailedError
 
     write, errors = deltalake.write_deltalake, [CommitFailedError("the answer was lost")]
 
-    def write_and_fail_once(*args: Any, **options: Any) -> None:
-        write(*args, **options)
-        if errors:
+    def write_and_fail_once(*args: Any, mode: str, **options: Any) -> None:
+        write(*args, mode=mode, **options)
+        if mode == failing and errors:
             raise errors.pop()
 
     monkeypatch.setattr("deltalake.write_deltalake", write_and_fail_once)
@@ -158,18 +163,27 @@ def die(*_: Any, **__: Any) -> None:
 
 def killed_before_the_commit(root: str) -> None:
     """Create the table, and die before its first row is written."""
-    import deltalake
+    deltalake: Any = import_module("deltalake")
 
-    deltalake.write_deltalake = die
+    write = deltalake.write_deltalake
+    deltalake.write_deltalake = lambda *args, mode, **options: (
+        die() if mode == "append" else write(*args, mode=mode, **options)
+    )
     append_once(root, RUNS, [run("killed")], "run/c/1")
 
 
 def killed_after_the_commit(root: str) -> None:
     """Die when the commit is written, before the caller knows."""
-    import deltalake
+    deltalake: Any = import_module("deltalake")
 
     write = deltalake.write_deltalake
-    deltalake.write_deltalake = lambda *args, **options: die(write(*args, **options))
+
+    def write_and_die(*args: Any, mode: str, **options: Any) -> None:
+        write(*args, mode=mode, **options)
+        if mode == "append":
+            die()
+
+    deltalake.write_deltalake = write_and_die
     append_once(root, RUNS, [run("killed")], "run/c/1")
 
 

@@ -17,7 +17,7 @@ from evenlag.lake.tables import COMMITS
 from sandbox.processes import free_ports
 from sandbox.spark import jvm_class_archive
 from sandbox.spark.connect_server import ConnectServer
-from tests.support.connect_jobs import ROOT, job_environment, run_module, start_program
+from tests.support.connect_jobs import copy_code, job_environment, run_module, start_program
 from tests.support.processes import processes_with, wait_until_gone
 
 if TYPE_CHECKING:
@@ -166,6 +166,29 @@ def test_a_repeat_interrupts_what_a_killed_client_left_and_writes_once(
     assert num_rows(lake) == 2
 
 
+def test_what_a_killed_client_has_cached_is_uncached_and_what_a_live_one_has_stays(
+    connect_server: ConnectServer, tmp_path: Path
+) -> None:
+    log = connect_server.directory / "spark-connect.log"
+    offset = log.stat().st_size
+
+    def told() -> str:
+        return log.read_text(encoding="utf-8")[offset:]
+
+    process = work(connect_server.url, tmp_path / "lake", delay_s=120.0)
+    wait_for(process, "begins")
+    # The server has looked for orphans at least once.
+    time.sleep(7)
+    assert "uncached" not in told()
+    process.kill()
+    process.communicate(timeout=60)
+    assert finish(work(connect_server.url, tmp_path / "lake"))[0] == 0
+    deadline = time.monotonic() + 30
+    while "uncached 1 DataFrames of sessions that have ended" not in told():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.5)
+
+
 def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:
@@ -173,14 +196,18 @@ def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
     first = work(connect_server.url, lake, "first", delay_s=120.0)
     wait_for(first, "begins")
     time.sleep(2)
-    assert finish(work(connect_server.url, lake, "second"))[0] == 0
+    # Its end, in the middle of the other one's work, does not end the other one.
+    second = work(connect_server.url, lake, "second", delay_s=8.0)
     status, _, stderr = finish(first)
     assert status != 0
     assert "SparkUnreachableError" in stderr
     assert "a repeat of this job runs" in stderr
+    status, _, stderr = finish(second)
+    assert status == 0, stderr
     assert num_rows(lake) == 2
 
 
+@pytest.mark.jvm
 def test_a_server_that_dies_is_told_in_one_line_and_the_retry_succeeds(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     with ConnectServer.start(tmp_path / "server") as server:
@@ -240,13 +267,7 @@ def test_the_check_passes_and_the_answer_is_of_this_code(connect_server: Connect
 
 
 def test_a_client_with_other_code_is_refused(connect_server: ConnectServer, tmp_path: Path) -> None:
-    copied = tmp_path / "other"
-    for package in ("assignor_core", "evenlag", "spark_jobs"):
-        source = ROOT / package
-        for file in source.rglob("*.py"):
-            target = copied / package / file.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
+    copied = copy_code(tmp_path / "other")
     with (copied / "evenlag" / "errors.py").open("a", encoding="utf-8") as file_:
         file_.write("# newer\n")
     done = subprocess.run(

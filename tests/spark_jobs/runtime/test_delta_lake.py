@@ -98,7 +98,7 @@ def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
     assert LakeReader(lake.paths.root).read(newer, columns=["note"]).to_pylist() == [{"note": None}]
 
 
-def test_control_events_are_told_once_and_read_with_the_others(lake: Lake) -> None:
+def test_a_plan_s_event_is_recorded_once_and_spark_reads_it(lake: Lake) -> None:
     event = PlanEventRow(
         cluster="c",
         day=DAY,

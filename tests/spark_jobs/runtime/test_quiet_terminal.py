@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,16 +32,23 @@ clusters: {{c: {{bootstrap_servers: "localhost:9092"}}}}
 """
 
 
-@pytest.fixture
-def policy(spark: SparkSession, tmp_path: Path) -> Path:
-    """A policy, and a lake of one snapshot."""
-    lake = Lake(spark, str(tmp_path / "lake"))
+@pytest.fixture(scope="module")
+def one_snapshot(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of one snapshot, written once: each test gets a copy."""
+    lake = Lake(spark, str(tmp_path_factory.mktemp("one-snapshot") / "lake"))
     lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]), None)
     append_rows(lake.paths.root, SNAPSHOTS, [marker()])
     for table in (OFFSETS, MEMBERS, LAG):
         lake.append(table, spark.createDataFrame([], table.ddl), None)
+    return Path(lake.paths.root)
+
+
+@pytest.fixture
+def policy(one_snapshot: Path, tmp_path: Path) -> Path:
+    """A policy, and a lake of one snapshot."""
+    lake = shutil.copytree(one_snapshot, tmp_path / "lake")
     file = tmp_path / "evenlag.yaml"
-    file.write_text(POLICY.format(lake=lake.paths.root), encoding="utf-8")
+    file.write_text(POLICY.format(lake=lake), encoding="utf-8")
     return file
 
 

@@ -16,6 +16,7 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.planning import group_planner
 from spark_jobs.planning.plan_batch import plan_groups
+from spark_jobs.planning.plan_output import with_counts
 from spark_jobs.transforms.batch_packing import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
 from spark_jobs.transforms.plans import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
 from tests.support.lakes.snapshots import member, plan_context
@@ -122,7 +123,7 @@ def test_rows_are_the_same_however_groups_are_bundled_and_rows_ordered() -> None
 def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
     lags, people = snapshot()
     lag, members = table(LAG, lags), table(MEMBERS, people)
-    expected = plan_groups(lag, members, context())
+    expected = with_counts(plan_groups(lag, members, context()), lag, members)
     taken = [None if row["subscription"] is None else ",".join(row["subscription"]) for row in people]
     place = members.schema.get_field_index("subscription")
     told = members.set_column(place, "subscription", pa.array(taken, pa.string()))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import Column, Table
 from evenlag.lake.tables.contract import partition_columns
+from evenlag.lake.writer import append_once, delta_rs_writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spark_jobs.runtime.delta_lake import Lake
 
 ODD: Final = Table(
@@ -52,18 +56,34 @@ def rows_of_file(start: int, cluster: str, day: date, names: tuple[str | None, .
     return made
 
 
-def write_odd_table(lake: Lake) -> None:
-    """Write it in many commits, so that the log has a checkpoint, and compact one day of one cluster."""
-    from pyspark.sql import functions as sf
-
+def rows_by_file() -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of each file."""
     number = 0
     for day in DAYS:
         for cluster in CLUSTERS:
             for names in NAMES:
                 rows = rows_of_file(number, cluster, day, names)
-                # A moment goes to Spark as microseconds: a datetime would go by this machine's time zone.
-                plain = [(*row[:5], round(row[5].timestamp() * 1_000_000), *row[6:]) for row in rows]
-                frame = lake.spark.createDataFrame(plain, ODD.ddl.replace("TIMESTAMP", "BIGINT"))
-                lake.append(ODD, frame.withColumn("at", sf.timestamp_micros("at")), None)
+                yield rows
                 number += len(rows)
+
+
+def write_odd_table_directly(root: str) -> None:
+    """Write it by deltalake as below."""
+    table = replace(ODD, writer="direct")
+    for rows in rows_by_file():
+        append_once(root, table, [dict(zip(ODD.column_names, row, strict=True)) for row in rows], None)
+    with delta_rs_writer(root, table) as writer:
+        writer.compact("c", DAYS[0], 1024**2)
+        writer.vacuum(7)
+
+
+def write_odd_table(lake: Lake) -> None:
+    """Write it in many commits, so that the log has a checkpoint, and compact one day of one cluster."""
+    from pyspark.sql import functions as sf
+
+    for rows in rows_by_file():
+        # A moment goes to Spark as microseconds: a datetime would go by this machine's time zone.
+        plain = [(*row[:5], round(row[5].timestamp() * 1_000_000), *row[6:]) for row in rows]
+        frame = lake.spark.createDataFrame(plain, ODD.ddl.replace("TIMESTAMP", "BIGINT"))
+        lake.append(ODD, frame.withColumn("at", sf.timestamp_micros("at")), None)
     lake.spark.sql(f"OPTIMIZE {lake.sql_name(ODD)} WHERE cluster = 'c' AND day = DATE '2026-03-01'")

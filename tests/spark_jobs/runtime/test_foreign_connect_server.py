@@ -1,0 +1,115 @@
+"""Spark's own Connect server, as somebody else runs it: it gets evenlag's code with each session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import OWNERSHIP
+from evenlag.spark_installation import delta_jars
+from sandbox.processes import free_ports, start_process, stop_process
+from spark_jobs.runtime.session_conf import EMBEDDED_CONF, LOCAL_CONF, SESSION_CONF
+from tests.support.connect_jobs import ROOT, copy_code, run_module
+from tests.support.lakes.audit_histories import make_readings
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+# A server of its own, and a second one without Delta: half a minute each.
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@contextmanager
+def stock_server(folder: Path, *, has_delta: bool) -> Iterator[str]:
+    """Start Spark's server; it knows nothing of evenlag."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    (connect,) = jars.glob("spark-connect_*.jar")
+    (port,) = free_ports(1)
+    folder.mkdir()
+    conf = EMBEDDED_CONF | LOCAL_CONF | (SESSION_CONF if has_delta else {})
+    conf["spark.connect.grpc.binding.port"] = str(port)
+    settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    delta = ["--jars", ",".join(delta_jars())] if has_delta else []
+    # In another folder: from that of the checkout, Python workers would import evenlag.
+    submit = ["env", "-C", str(folder), "spark-submit", "--master", "local[2]"]
+    command = [*submit, *delta, *settings, "--class", SERVER, f"local:{connect}"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with (folder / "server.log").open("wb") as log:
+        process = start_process(command, log=log, env=environment)
+    try:
+        _wait_for(port, process)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        stop_process(process)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
+    pytest.fail("the server does not listen")
+
+
+def test_jobs_run_on_it_with_the_code_that_they_send(tmp_path: Path) -> None:
+    text = f"""
+from evenlag.lake.tables import MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.writer import append_once
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.runtime.session import num_task_slots, open_session
+from tests.support.lakes.audit_histories import make_readings
+from tests.support.lakes.snapshots import frame
+
+def double(batches):
+    import evenlag.only_here
+    from spark_jobs.planning import plan_output
+    yield from batches
+
+with open_session("test") as spark:
+    assert num_task_slots(spark) == 2
+    assert spark.range(5).mapInArrow(double, "id BIGINT").count() == 5
+    lake, readings = Lake(spark, {str(tmp_path / "lake")!r}), make_readings(7)
+    lake.append(MEMBERS, frame(spark, MEMBERS, [row for one in readings for row in one.members]), None)
+    lake.append(OFFSETS, frame(spark, OFFSETS, [row for one in readings for row in one.offsets]), None)
+    append_once(lake.paths.root, SNAPSHOTS, [one.marker for one in readings], "markers")
+"""
+    script = tmp_path / "scripts" / "write_history.py"
+    script.parent.mkdir()
+    script.write_text(text, encoding="utf-8")
+    with stock_server(tmp_path / "server", has_delta=True) as url:
+        # A module that no installation has: the client has sent it.
+        code = copy_code(tmp_path / "code")
+        (code / "evenlag" / "only_here.py").touch()
+        path = os.pathsep.join([str(code), str(ROOT), str(script.parent)])
+        done = run_module(url, "write_history", PYTHONPATH=path)
+        assert done.returncode == 0, done.stderr
+        lake = str(tmp_path / "lake")
+        done = run_module(url, "spark_jobs.audit", "--lake", lake, "--cluster", "c")
+        assert done.returncode == 0, done.stderr
+    assert LakeReader(lake).read(OWNERSHIP).num_rows > len(make_readings(7))
+
+
+def test_without_delta_it_is_refused(tmp_path: Path) -> None:
+    assert shutil.which("spark-submit")
+    with stock_server(tmp_path / "server", has_delta=False) as url:
+        done = run_module(url, "spark_jobs.connect_server", "--check")
+    assert done.returncode == 2
+    assert "has no Delta" in done.stderr
