@@ -40,6 +40,6 @@ def test_a_server_that_does_not_start_tells_why(tmp_path: Path) -> None:
     server = ConnectServer(tmp_path / "spark")
     with socket.create_server(("127.0.0.1", server.port)), server:
         server.launch()
-        with pytest.raises(ConnectServerError, match=r"(?s)ended with status .*in use"):
+        with pytest.raises(ConnectServerError, match="in use"):
             server.wait_until_ready()
     assert wait_until_gone(str(tmp_path)) == []
