@@ -104,9 +104,12 @@ class ConnectServer:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self._ready is not None and time.monotonic() < deadline:
             if select.select([self._ready], [], [], _POLL_S)[0]:
-                told = os.read(self._ready, 1024)
+                told = os.read(self._ready, 1024).decode().strip()
                 os.close(self._ready)
                 self._ready = None
+                # Spark may take the next free port instead, without an error.
+                if told and told != self.url:
+                    raise ConnectServerError(f"it listens on {told}: the port {self.port} is in use")
                 if told:
                     return
             self._check_running()

@@ -5,22 +5,27 @@ The environment has the JVM's options. Two cycles run, of the jobs as Airflow st
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from evenlag.spark_connect import REMOTE_VARIABLE
 from sandbox.spark.connect_server import ConnectServer
-from spark_jobs.runtime.classic_session import build_session, end_session
+from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
 _NUM_CYCLES: Final = 2
-# The JVM writes the archive after SIGTERM.
-_END_TIMEOUT_S: Final = "120"
+# The JVM writes the archive at its exit, which takes longer than those who started it wait.
+_JVM_END_TIMEOUT_S: Final = 120.0
+_POLL_S: Final = 0.2
+_ARCHIVE_OPTION: Final = b"-XX:ArchiveClassesAtExit="
 
 
 def main(argv: list[str]) -> None:
@@ -33,7 +38,7 @@ def main(argv: list[str]) -> None:
 
 
 def _train_server(policy: str, cluster: str, folder: Path) -> None:
-    environment = {**os.environ, "EVENLAG_KEEPER_PATIENCE_S": _END_TIMEOUT_S}
+    environment = dict(os.environ)
     with ConnectServer.start(folder / "server", environment=environment) as server:
         server.wait_until_ready()
         for number in range(_NUM_CYCLES):
@@ -46,17 +51,47 @@ def _train_server(policy: str, cluster: str, folder: Path) -> None:
                 check=True,
             )
 
+        _end_jvm()
+
+
+def _end_jvm() -> None:
+    """End the JVM of this training and wait for it: the server's program would kill it after ten seconds."""
+    option = next(
+        word for word in os.environ["SPARK_SUBMIT_OPTS"].encode().split() if _ARCHIVE_OPTION in word
+    )
+    deadline = time.monotonic() + _JVM_END_TIMEOUT_S
+    is_asked = False
+    while (pids := _processes_with(option)) and time.monotonic() < deadline:
+        for pid in () if is_asked else pids:
+            os.kill(pid, signal.SIGTERM)
+        is_asked = True
+        time.sleep(_POLL_S)
+
+
+def _processes_with(option: bytes) -> list[int]:
+    """Return the processes with this option on their command lines; none where there is no ``/proc``."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if option in file.read_bytes().split(b"\0"):
+                found.append(int(file.parent.name))
+    return found
+
 
 def _train_driver(policy: str, cluster: str) -> None:
     from evenlag.policy.loader import load_policy
 
     loaded = load_policy(policy)
     spark = build_session("evenlag training")
-    with end_session(spark):
-        for number in range(_NUM_CYCLES):
-            slot = datetime.now(UTC)
-            run_observe(spark, loaded, cluster, slot, f"training-{number}")
-            run_decide(spark, loaded, cluster, slot, f"training-{number}")
+    for number in range(_NUM_CYCLES):
+        slot = datetime.now(UTC)
+        run_observe(spark, loaded, cluster, slot, f"training-{number}")
+        run_decide(spark, loaded, cluster, slot, f"training-{number}")
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # only it has the JVM's process
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(_JVM_END_TIMEOUT_S)
 
 
 if __name__ == "__main__":
