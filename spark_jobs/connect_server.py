@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -127,6 +128,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             f"--host {arguments.host} is not a loopback address: whoever reaches the server runs code on it. "
             f"Set {TOKEN_VARIABLE}, or bind 127.0.0.1"
         )
+    _check_address(arguments.host, arguments.port)
     _set_environment(token)
     is_ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -178,6 +180,20 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_address(host: str, port: int) -> None:
+    """Refuse an address that cannot be bound, before a JVM starts and says so by a stack trace."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As the JVM binds: a port whose last connections are just ending is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise UsageError(
+            f"the server cannot listen on {host}:{port} ({error.strerror}): choose another --host or --port"
+        ) from error
 
 
 def _set_environment(token: str | None) -> None:

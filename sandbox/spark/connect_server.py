@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import select
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -18,7 +20,6 @@ from sandbox.processes import free_ports, start_process, stop_process
 from sandbox.spark import jvm_class_archive
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping
 
 _START_TIMEOUT_S: Final = 180.0
@@ -107,11 +108,10 @@ class ConnectServer:
                 told = os.read(self._ready, 1024).decode().strip()
                 os.close(self._ready)
                 self._ready = None
-                # Spark may take the next free port instead, without an error.
-                if told and told != self.url:
-                    raise ConnectServerError(f"it listens on {told}: the port {self.port} is in use")
-                if told:
+                if told == self.url:
                     return
+                # Its end of the pipe is closed: it has ended, or ends.
+                raise ConnectServerError(f"the server is not ready:\n{self._tail_of_ended()}")
             self._check_running()
         self._check_running()
         if self._ready is not None:
@@ -148,6 +148,12 @@ class ConnectServer:
         if self._process is None or (status := self._process.poll()) is None:
             return
         raise ConnectServerError(f"the server ended with status {status}:\n{self._tail()}")
+
+    def _tail_of_ended(self) -> str:
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_TIMEOUT_S)
+        return self._tail()
 
     def _tail(self, lines: int = 20) -> str:
         text = (self.directory / "spark-connect.log").read_text(encoding="utf-8", errors="replace")
