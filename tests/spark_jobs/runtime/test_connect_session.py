@@ -100,7 +100,7 @@ def tree(root: int) -> list[int]:
 
 
 def num_threads(processes: list[int]) -> int:
-    """Count threads, without Spark's two pools of 100 for blocks: they fill, whatever the number of sessions."""
+    """Count threads, without Spark's two pools of 100 for blocks: a few sessions fill them."""
     names = [
         (task / "comm").read_text()
         for process in processes
