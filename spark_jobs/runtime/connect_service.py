@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.runtime.classic_session import java_objects
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
+_SESSION_ID: Final = re.compile(r'session_id: "([0-9a-f-]{36})"')
 _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
@@ -26,7 +28,6 @@ class ConnectService:
     def __init__(self, spark: SparkSession) -> None:
         jvm, self._session = java_objects(spark)
         self._service: Any = getattr(getattr(jvm, _SERVICE), "MODULE$")
-        self._seen: set[str] = set()
 
     def port(self) -> int:
         """Return the port that the service listens on."""
@@ -43,15 +44,14 @@ class ConnectService:
         self._session.sharedState().conf().set(key, value)
 
     def live_sessions(self) -> set[str]:
-        """Return the ids, on the server's side, of the sessions that are open."""
+        """Return the ids, on the clients' side, of the sessions that are open."""
         found = self._service.sessionManager().listActiveSessions()
-        return {str(found.apply(number).serverSessionId()) for number in range(found.length())}
+        return {str(found.apply(number).sessionId()) for number in range(found.length())}
 
     def drop_orphaned_caches(self) -> int:
-        """Uncache the DataFrames that sessions have cached which have ended since; called each second.
+        """Uncache the DataFrames that sessions have cached which have ended since.
 
-        Spark keeps them: the end of a session uncaches nothing, and a client that was killed cannot. What
-        Delta caches for itself, as VACUUM does, belongs to a session of its own that no client has: it stays.
+        Spark keeps them: the end of a session uncaches nothing, and a client that was killed cannot.
 
         Returns
         -------
@@ -60,7 +60,6 @@ class ConnectService:
         """
         manager = self._session.sharedState().cacheManager()
         if manager.isEmpty():
-            self._seen = self.live_sessions()
             return 0
         # The list is private, and Spark has no public way from a cached DataFrame to its session.
         field = manager.getClass().getDeclaredField("cachedData")
@@ -69,17 +68,22 @@ class ConnectService:
         # First what is cached, then who lives: a session that starts in between has cached none of these.
         owned = [(_owner(entry), entry) for entry in (cached.apply(n) for n in range(cached.length()))]
         live = self.live_sessions()
-        ended = self._seen - live
-        orphans = [entry for owner, entry in owned if owner in ended]
+        orphans = [entry for owner, entry in owned if owner is not None and owner not in live]
         for entry in orphans:
             manager.uncacheQuery(self._session, entry.plan(), False, False)
         if orphans:
             _LOG.info("uncached %d DataFrames of sessions that have ended", len(orphans))
-        # Sessions that have ended and left nothing are forgotten.
-        self._seen = live | (ended & {owner for owner, _ in owned})
         return len(orphans)
 
 
-def _owner(entry: Any) -> str:
-    """Return the id of the session that planned a cached DataFrame."""
-    return str(entry.cachedRepresentation().cacheBuilder().cachedPlan().session().sessionUUID())
+def _owner(entry: Any) -> str | None:
+    """Return the id, on the client's side, of the session that computed a cached DataFrame; None if unknown.
+
+    The plan shows a clone of the session, with an id of its own. But Spark Connect makes the request the call
+    site of everything that an operation creates, and a request begins with the id of its session.
+    """
+    builder = entry.cachedRepresentation().cacheBuilder()
+    if not builder.isCachedColumnBuffersLoaded():
+        return None
+    found = _SESSION_ID.search(str(builder.cachedColumnBuffers().toString()))
+    return None if found is None else found[1]

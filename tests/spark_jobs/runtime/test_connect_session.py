@@ -100,7 +100,13 @@ def tree(root: int) -> list[int]:
 
 
 def num_threads(processes: list[int]) -> int:
-    return sum(len(list(Path(f"/proc/{process}/task").iterdir())) for process in processes)
+    """Count threads, without Spark's two pools of 100 for blocks: a few sessions fill them."""
+    names = [
+        (task / "comm").read_text()
+        for process in processes
+        for task in Path(f"/proc/{process}/task").iterdir()
+    ]
+    return sum(not name.startswith("block-manager") for name in names)
 
 
 @pytest.fixture
@@ -126,8 +132,8 @@ def check_nothing_grows(server: ConnectServer, lake: Path, warm_up: int, count: 
     after = tree(server.pid)
     # Spark ends idle Python workers after a minute, and starts at most one for each task slot.
     assert len(after) <= len(before) + (os.cpu_count() or 1)
-    # A pool of threads may still grow to its limit, whatever the number of sessions.
-    assert num_threads(after) <= threads + 10
+    # Fewer than one a session: those that remain belong to pools that still fill.
+    assert num_threads(after) < threads + max(8, count // 4)
     assert num_rows(lake / "more") == 2 * count
 
 
