@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.errors import JobError, SparkServerError, UsageError
+from evenlag.errors import JobError, SparkServerError, SparkUnreachableError, UsageError
 from evenlag.redaction import remember_secret
 from evenlag.spark_connect import TOKEN_VARIABLE
 from spark_jobs.runtime.code_archive import build_archive, code_hash
@@ -48,6 +48,8 @@ _RETRIES: Final[dict[str, Any]] = {
     "max_server_retry_delay": 10_000,
 }
 _CONNECT_TIMEOUT_S: Final = 20.0
+# A health check is repeated by whoever asks for it.
+_CHECK_TIMEOUT_S: Final = 5.0
 # How long an interrupted operation of an earlier attempt may take to end.
 _INTERRUPT_TIMEOUT_S: Final = 120.0
 # A server of ours closes a session without requests after some minutes: a job may wait for Kafka for longer.
@@ -57,7 +59,13 @@ _MAX_CLOSED_IDS: Final = 50
 
 
 @contextmanager
-def connect(url: str, *, is_large: bool = False, job_identity: str | None = None) -> Iterator[SparkSession]:
+def connect(
+    url: str,
+    *,
+    is_large: bool = False,
+    job_identity: str | None = None,
+    wait_s: float = _CONNECT_TIMEOUT_S,
+) -> Iterator[SparkSession]:
     """Open a session on a server, and release it after the block.
 
     Parameters
@@ -69,6 +77,8 @@ def connect(url: str, *, is_large: bool = False, job_identity: str | None = None
         Whether the job processes millions of rows; used if the server's master is local.
     job_identity
         The same text for a job and its repeat; None: a session of its own.
+    wait_s
+        How long to wait for a server that does not answer, e.g. because it is just starting.
 
     Yields
     ------
@@ -87,6 +97,7 @@ def connect(url: str, *, is_large: bool = False, job_identity: str | None = None
         When it lacks Delta, or runs other code of evenlag.
     """
     server = _Server(url)
+    server.await_answer(wait_s)
     session_id = str(uuid.uuid4()) if job_identity is None else server.take_over(job_identity)
     os.environ[_MODE_VARIABLE] = "1"
     try:
@@ -118,7 +129,7 @@ def check_server(url: str) -> None:
     JobError
         As for :func:`connect`.
     """
-    with connect(url) as spark:
+    with connect(url, wait_s=_CHECK_TIMEOUT_S) as spark:
         spark.sql("SELECT 1").collect()
 
 
@@ -139,6 +150,16 @@ class _Server:
         stub: Any = SparkConnectServiceStub
         self._stub = stub(self._channel)
         self._session = ("", "")
+
+    def await_answer(self, timeout_s: float) -> None:
+        """Wait until the server answers: each request would be retried for as long by itself."""
+        import grpc
+
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout_s)
+        except grpc.FutureTimeoutError as error:
+            self.close()
+            raise SparkUnreachableError(f"the Spark Connect server {self.address} does not answer") from error
 
     def take_over(self, job_identity: str) -> str:
         """Return the session id of a job, after the end of what an earlier attempt left running."""

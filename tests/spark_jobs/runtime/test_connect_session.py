@@ -170,7 +170,7 @@ def test_a_repeat_interrupts_what_a_killed_client_left_and_writes_once(
     assert status == 0, stderr
     assert "an earlier attempt of this job was still running" in stderr
     # It does not wait for the two minutes that the killed client's tasks would have slept.
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 30
     assert num_rows(lake) == 2
     assert finish(work(connect_server.url, lake))[0] == 0
     assert num_rows(lake) == 2
@@ -248,7 +248,7 @@ def test_a_server_that_is_not_there_is_told_within_seconds() -> None:
     (port,) = free_ports(1)
     started = time.monotonic()
     done = run_module(f"sc://127.0.0.1:{port}/;token={TOKEN}", CHECK, "--check")
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 30
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert line.endswith(f"the Spark Connect server localhost:{port} does not answer")
