@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "cycle.json"
 _NUM_ROWS: Final = 31
 _WARM_UP: Final = 3
-_BACKLOG_S: Final = 12.0
+_BACKLOG_S: Final = 30.0
 _COLD_BACKLOG_S: Final = 60.0
 
 
