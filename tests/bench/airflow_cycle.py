@@ -1,8 +1,8 @@
 """A cycle through Airflow: by a running Spark Connect server, and by ``spark-submit`` of an earlier commit.
 
 ``python -m tests.bench.airflow_cycle [--runs N] [--before COMMIT]`` starts a complete Airflow for each way in
-turn and writes ``docs/bench/airflow_cycle.json``. Each run has a backlog that needs a plan. The first run of a
-way is a warm-up. ``imports`` is a DAG of the same shape whose tasks only import: what Airflow itself takes.
+turn and writes ``docs/bench/airflow_cycle.json``. Each run has a backlog that needs a plan. The first run of
+a way is a warm-up. ``imports`` is a DAG of the same shape whose tasks only import: what Airflow itself takes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It uses only what the sandbox had before Spark Connect too, so that a benchmark can run it in an older
 checkout: ``python airflow_runs.py WAY RUNS`` with that checkout on ``PYTHONPATH``. Ways: ``submit``,
-``connect``, ``one_task`` (observe and decide in one task, by Spark Connect), ``imports`` (the same tasks, which
-only import).
+``connect``, ``one_task`` (observe and decide in one task, by Spark Connect), ``imports`` (the same tasks,
+which only import).
 """
 
 from __future__ import annotations
