@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import LAG, PLANS, RUNS, TABLES
+from evenlag.lake.tables import LAG, OUTCOMES, PLANS, TABLES
 from evenlag.lake.writer import delta_rs_writer
 from tests.support.spark_tables import unset_properties
 
@@ -21,7 +21,7 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
     copy = tmp_path / "copy"
     shutil.copytree(lake, copy)
     unset_properties(copy, LAG)
-    with delta_rs_writer(str(copy), RUNS) as writer:
+    with delta_rs_writer(str(copy), OUTCOMES) as writer:
         writer.set_properties({"delta.setTransactionRetentionDuration": "interval 1 hours"})
     answer = evenlag("lake", "status", "--lake", copy, "--json")
     assert answer.exit_code == 0
@@ -36,15 +36,15 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
     assert checks["plans", "PROTOCOL"]["is_ok"]
     assert checks["plans", "PROPERTIES"]["is_ok"]
     assert by_name["plans"]["is_healthy"]
-    for name in ("lag", "runs"):
+    for name in ("lag", "outcomes"):
         assert not checks[name, "PROPERTIES"]["is_ok"]
         assert not by_name[name]["is_healthy"]
     assert "setTransactionRetentionDuration" not in checks["lag", "PROPERTIES"]["allowed"]
-    assert "setTransactionRetentionDuration: interval 7 days" in checks["runs", "PROPERTIES"]["allowed"]
+    assert "setTransactionRetentionDuration: interval 7 days" in checks["outcomes", "PROPERTIES"]["allowed"]
     shown = evenlag("lake", "status", "--lake", copy)
     assert shown.exit_code == 0
     assert "lag: PROPERTIES" in shown.stdout
-    assert "runs: PROPERTIES" in shown.stdout
+    assert "outcomes: PROPERTIES" in shown.stdout
 
 
 def test_maintain_needs_a_policy_and_knows_its_steps(evenlag: Evenlag) -> None:
