@@ -83,7 +83,7 @@ def time_kafka(group: Group, case: Case, class_path: str) -> float | str:
 
 def time_kafka_python(case: Case) -> float | str:
     """Return the seconds of kafka-python's, or what happened instead."""
-    command = [sys.executable, "-m", "tests.bench.kafka_python_run", case.name]
+    command = [sys.executable, "-m", "tests.bench.support.kafka_python_run", case.name]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=case.kafka_python_s)
     except subprocess.TimeoutExpired:
