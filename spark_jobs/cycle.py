@@ -13,7 +13,9 @@ from evenlag.enums import CycleStep
 from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.entry_point import Job, JobWork, moment_argument, run_job
+from spark_jobs.runtime.session import remote_url
 from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     loaded = load_policy(arguments.config)
     cluster, slot, run_id = arguments.cluster, arguments.slot, arguments.run_id
     loaded.cluster_settings(cluster)
+    if CycleStep.DECIDE in arguments.steps and remote_url() is None:
+        # A JVM takes seconds to start, and this process waits for it.
+        import_ahead()
 
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
         summaries = {}

@@ -7,6 +7,7 @@ the run.
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -25,13 +26,24 @@ if TYPE_CHECKING:
     from evenlag.policy.gate_contract import Gate
 
 _LIBRARY: Final = "great_expectations"
+# In the order in which a cycle needs them.
+_NEEDED: Final = ("evenlag.kafka.cluster_reader", "pyarrow.compute", "deltalake", "pandas")
 # It logs 200 lines when it is imported.
 logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
 
 
 def import_ahead() -> None:
-    """Start to import Great Expectations, which takes seconds, in parallel with Spark's work."""
-    threading.Thread(target=import_great_expectations, name="import-ahead", daemon=True).start()
+    """Start to import what a cycle needs, Great Expectations last, in parallel with Spark's start or work.
+
+    Great Expectations takes seconds to import.
+    """
+    threading.Thread(target=_import_all, name="import-ahead", daemon=True).start()
+
+
+def _import_all() -> None:
+    for name in _NEEDED:
+        importlib.import_module(name)
+    import_great_expectations()
 
 
 def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
