@@ -25,9 +25,9 @@ def job_environment(url: str | None, **more: str) -> dict[str, str]:
 def run_module(
     url: str | None, module: str, *arguments: str, timeout_s: float = 240.0, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m module`` to its end."""
+    """Run ``python -m module`` to its end, with the code on ``PYTHONPATH``."""
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-P", "-m", module, *arguments],
         env=job_environment(url, **more),
         capture_output=True,
         text=True,
