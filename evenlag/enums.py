@@ -99,11 +99,6 @@ class GroupState(StrEnum):
     RECONCILING = "Reconciling"
     DEAD = "Dead"
 
-    @property
-    def has_no_members(self) -> bool:
-        """Whether a group in this state has no members."""
-        return self in MEMBERLESS_STATES
-
 
 MEMBERLESS_STATES: Final = (GroupState.EMPTY, GroupState.DEAD)
 # Members of a classic group report no assignment while it rebalances.

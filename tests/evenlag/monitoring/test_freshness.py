@@ -1,0 +1,49 @@
+"""Freshness of snapshots by the schedule: what a run that is due twice has not left is a fault."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import SNAPSHOTS
+from evenlag.lake.writer import append_once
+from evenlag.monitoring.freshness import read_freshness
+from tests.support.lakes.snapshots import HEAD, marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "age", "is_fresh"),
+    [
+        # Runs are due at 12:00, 11:55: the run of 11:55 must have left its snapshot.
+        ("*/5 * * * *", 5 * MINUTE, True),
+        ("*/5 * * * *", 6 * MINUTE, False),
+        # Each minute: a task that is tried again has three minutes.
+        ("* * * * *", 2.9 * MINUTE, True),
+        ("* * * * *", 3.1 * MINUTE, False),
+        (None, 900 * MINUTE, True),
+    ],
+)
+def test_the_schedule_says_how_old_the_newest_snapshot_may_be(
+    tmp_path: Path, schedule: str | None, age: timedelta, *, is_fresh: bool
+) -> None:
+    row = HEAD | marker(slot=NOW - age, finished_at=NOW - age)
+    append_once(str(tmp_path), SNAPSHOTS, [row], "marker")
+    (found,) = read_freshness(LakeReader(str(tmp_path)), {"c": schedule}, NOW)
+    assert found.is_fresh is is_fresh, found.reason
+
+
+def test_an_age_that_is_asked_for_overrides_the_schedule(tmp_path: Path) -> None:
+    row = HEAD | marker(slot=NOW - 2 * MINUTE, finished_at=NOW - 2 * MINUTE)
+    append_once(str(tmp_path), SNAPSHOTS, [row], "marker")
+    reader = LakeReader(str(tmp_path))
+    limits = {age: read_freshness(reader, {"c": "* * * * *"}, NOW, max_age_s=age)[0] for age in (119, 121)}
+    assert {age: found.is_fresh for age, found in limits.items()} == {119: False, 121: True}
