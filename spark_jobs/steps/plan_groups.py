@@ -95,7 +95,9 @@ def plan_groups(rows: SnapshotRows, context: PlanContext) -> Planned:
         if heads.num_rows:
             import_ahead()
             _write_plans(rows, context, heads, partitions, app_id)
-    return Planned(heads.to_pylist(), _counts(planned), *_log_failures(planned))
+    listed = heads.to_pylist()
+    append_plan_events(root, _proposed(listed, context))
+    return Planned(listed, _counts(planned), *_log_failures(planned))
 
 
 def _plan(
@@ -148,19 +150,15 @@ def _write_plans(
                 PLAN_ASSIGNMENTS, rows_to_write, app_id, files=files, sort_by=("group_id", "plan_id")
             )
         append_once(root, PLANS, new, app_id)
-    append_plan_events(
-        root,
-        [
-            PlanEventRow.of_plan(
-                head,
-                PlanEvent.PROPOSED,
-                reason=head["mode_reason"],
-                actor=_ACTOR,
-                at=context.finished_at,
-            )
-            for head in heads.to_pylist()
-        ],
-    )
+
+
+def _proposed(heads: list[dict[str, Any]], context: PlanContext) -> list[PlanEventRow]:
+    return [
+        PlanEventRow.of_plan(
+            head, PlanEvent.PROPOSED, reason=head["mode_reason"], actor=_ACTOR, at=context.finished_at
+        )
+        for head in heads
+    ]
 
 
 def _plan_ids(rows: SnapshotRows, table: Table) -> set[str]:
