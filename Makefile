@@ -2,7 +2,7 @@
 #
 #   make            lists the targets
 #   make setup      PYTHON=python3.12 selects the interpreter, JAVA_HOME the Java
-#   make demo       PROTOCOL=consumer uses a group of the newer protocol (KIP-848)
+#   make demo       PROTOCOL=consumer uses a group of the newer protocol (KIP-848), CLIENT=java Kafka's Java client
 #   make test       PYTEST_ARGS="-k fingerprint" runs a part
 
 SHELL := /bin/bash
@@ -14,11 +14,13 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-FOLDERS := assignor_core spark_jobs evenlag dags sandbox tests
+FOLDERS := assignor_core spark_jobs evenlag dags sandbox release tests
 PYTEST_ARGS ?=
 PROTOCOL ?= classic
+CLIENT ?= python
 DEMO_ARGS ?=
 CHAOS_ARGS ?=
+RELEASE_ARGS ?=
 
 # spark-submit is found on the PATH by Airflow's Spark operator.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -28,43 +30,72 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: setup
-setup: $(STAMP) ## Create .venv from the lock, and download the jars (once)
+# All packages are wheels but these, which are Python files and jars. Without isolation they are built with the
+# setuptools that is locked: in isolation pip downloads another one, and ignores --require-hashes.
+FROM_SOURCE := --only-binary :all: --no-binary pyspark,pyspark-client --no-build-isolation
 
-$(STAMP): requirements.lock pyproject.toml
+.PHONY: setup
+setup: $(STAMP) ## Create .venv from the lock, download the jars, and build the log stores (once)
+
+$(STAMP): requirements.lock docker/setuptools.lock pyproject.toml
 	@bash .ci/make_venv $(VENV) "$(PYTHON)"
 	@echo "setup: installing the locked packages (one to three minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: -r docker/setuptools.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes $(FROM_SOURCE) -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m sandbox.jars
+	@$(BIN)/python -m spark_jobs.class_archive >/dev/null 2>&1 || echo "setup: no class archive: Spark starts slower"
+	@$(BIN)/python -m sandbox.kafka.class_archive_training >/dev/null 2>&1 || echo "setup: no class archive: Kafka starts slower"
 	@touch $@
 	@echo "setup: ready"
 
 .PHONY: demo
-demo: $(STAMP) ## Run the cycle end to end on a real broker, with Airflow, and chart it; PROTOCOL=consumer: KIP-848
-	@$(BIN)/evenlag demo --protocol $(PROTOCOL) $(DEMO_ARGS)
+demo: $(STAMP) ## Run the cycle end to end on a real broker, with Airflow, and chart it; PROTOCOL=consumer: KIP-848, CLIENT=java
+	@$(BIN)/evenlag demo --protocol $(PROTOCOL) --client $(CLIENT) $(DEMO_ARGS)
 
 .PHONY: airflow
 airflow: $(STAMP) ## Start the sandbox's broker, a workload and Airflow; Ctrl-C stops all
 	@$(BIN)/python -m sandbox.demo.airflow
 
+# The tests start hundreds of processes, which would compile the same modules, where that variable is set.
 .PHONY: test
 test: $(STAMP) ## Run all tests, with a real broker, Spark and Delta
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## Run the long tests (minutes to hours): growth over 300 cycles, fifty members, more of the audit
+soak: $(STAMP) ## Run the long tests (hours): growth over 300 cycles, three brokers ten times, fifty members, more of the audit
 	@$(BIN)/python -m pytest -m soak
 
 .PHONY: chaos
-chaos: $(STAMP) ## Inject faults into consumers, Spark and Airflow, and verify the result (30 minutes)
+chaos: $(STAMP) ## Inject faults into consumers, brokers, Spark and Airflow, and verify the result (50 minutes)
 	@$(BIN)/python -m tests.chaos.run $(CHAOS_ARGS)
+	@$(BIN)/python -m tests.chaos.node_cycles
 	@$(BIN)/python -m tests.chaos.spark_faults
 	@$(BIN)/python -m tests.chaos.scheduler_faults
 
-.PHONY: plugin
-plugin: $(STAMP) ## Build the broker plug-in, a jar under dist/
-	@$(BIN)/python -m sandbox.kafka.broker_plugin
+.PHONY: jvm plugin
+jvm: $(STAMP) ## Build the broker plug-in and the Java client, jars under dist/
+	@$(BIN)/python -m sandbox.kafka.jvm_jars
+
+plugin: jvm
+
+.PHONY: log-store
+log-store: $(STAMP) ## Build the log stores for Spark, a jar under dist/
+	@$(BIN)/python -m sandbox.jars --log-store dist
+
+.PHONY: docs
+docs: $(STAMP) ## Build the documentation site under dist/docs; no network is needed to build or to read it
+	@$(BIN)/python -m release.reference
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "docs: open dist/docs/index.html"
+
+.PHONY: release
+release: $(STAMP) ## Build all files of a release under dist/: packages, jars, image contexts, SBOMs, checksums, notes
+	@$(BIN)/python -m release build $(RELEASE_ARGS)
+
+.PHONY: vulnerabilities
+vulnerabilities: $(STAMP) ## Look up what is locked in the copy of the OSV database that EVENLAG_OSV names
+	@$(BIN)/python -m release vulnerabilities
 
 .PHONY: bench
 bench: $(STAMP) ## Benchmark the assignors against Kafka's, plans and planning (an hour)
@@ -75,7 +106,7 @@ bench: $(STAMP) ## Benchmark the assignors against Kafka's, plans and planning (
 	@$(BIN)/python -m tests.bench.planning
 
 .PHONY: check
-check: lint types contracts ## Run every static check
+check: lint types contracts licences ## Run every static check
 
 .PHONY: lint
 lint: $(STAMP) ## ruff: rules and formatting; hadolint: the Dockerfiles
@@ -90,6 +121,10 @@ types: $(STAMP) ## mypy --strict
 .PHONY: contracts
 contracts: $(STAMP) ## import-linter: check the direction of imports
 	@$(BIN)/lint-imports --no-cache
+
+.PHONY: licences
+licences: $(STAMP) ## Check the licences of everything that is installed or shipped
+	@$(BIN)/python -m release licences
 
 .PHONY: structure
 structure: $(STAMP) ## Print the figures of the structure: rooms and arrows of spark_jobs, cycles, sizes
@@ -112,6 +147,7 @@ lock: $(STAMP) ## Resolve the packages into requirements.lock and the images' pa
 	@$(PART) --extra spark -o docker/spark.lock
 	@$(PART) --extra executor -o docker/executor.lock
 	@printf 'build\nhatchling\n' | $(subst pyproject.toml,-,$(PART)) -o docker/build.lock
+	@printf 'setuptools\n' | $(subst pyproject.toml,-,$(PART)) -o docker/setuptools.lock
 
 .PHONY: clean
 clean: ## Remove the files that runs, tests and set-up created

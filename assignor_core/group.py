@@ -59,7 +59,7 @@ class Group:
     member_rack, row_racks
         int32 [M] (-1: none) and bool [P, R], which racks hold a replica; None without any racks.
     unknown_claims
-        Claims on topics that the group has no rows of.
+        Claims on partitions that the group has no rows of: of unknown topics, or with larger numbers.
     """
 
     member_ids: tuple[str, ...]

@@ -230,10 +230,10 @@ def _member_claims(
     for index, member in enumerate(members):
         for topic, partition in dict.fromkeys(member.owned):
             number = topic_index.get(topic)
-            if number is None:
+            if number is None or partition >= starts[number + 1] - starts[number]:
                 subscribed = topic in member.topics
                 unknown.append(UnknownClaim(index, topic, partition, member.generation, subscribed))
-            elif 0 <= partition < starts[number + 1] - starts[number]:
+            elif partition >= 0:
                 rows.append(starts[number] + partition)
                 claimants.append(index)
     claimant = np.array(claimants, dtype=np.int32)

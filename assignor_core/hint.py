@@ -13,8 +13,20 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from assignor_core.errors import HintForeignError, HintFormatError, HintSignatureError
-from assignor_core.hint_payload import HintPayload, canonical_json, parse_json, topic_id_text
+from assignor_core.errors import HintFormatError
+from assignor_core.hint_payload import HintPayload
+from assignor_core.record import (
+    MAX_SEQUENCE,
+    canonical_json,
+    check_number,
+    check_payload_is_for,
+    check_signature,
+    join_value,
+    parse_json,
+    record_key,
+    split_value,
+    topic_id_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,8 +54,6 @@ STOP_KEY = "control/stop"
 _KEY_CONTEXT = b"evenlag hint key v1\x00"
 _BROKER_KEY_CONTEXT = b"evenlag broker hint key v1\x00"
 _ENVELOPE_FIELDS = frozenset({"version", "sequence", "issued_at_ms", "expires_at_ms", "hmac"})
-# Twice the largest message that Kafka's documentation advises; a cache must not be filled by one record.
-_MAX_VALUE_BYTES = 32 * 1024 * 1024
 
 
 def member_key(member_id: str, instance_id: str | None) -> str:
@@ -58,8 +68,14 @@ def member_key(member_id: str, instance_id: str | None) -> str:
 
 
 def hint_key(group_id: str) -> bytes:
-    """Return the record key of a group's hint in the hint topic."""
-    return (GROUP_KEY_PREFIX + group_id).encode("utf-8", "surrogatepass")
+    """Return the record key of a group's hint in the hint topic.
+
+    Raises
+    ------
+    HintFormatError
+        If the group id holds a lone surrogate.
+    """
+    return record_key(GROUP_KEY_PREFIX, group_id)
 
 
 def fingerprint(members: Iterable[tuple[str, Iterable[str]]], topics: Mapping[str, int]) -> str:
@@ -179,28 +195,25 @@ def encode_hint(
     payload_bytes
         What `HintPayload.encode` returned.
     sequence, issued_at_ms, expires_at_ms
-        See `Hint`; none may be negative.
+        See `Hint`; from 0 to 2⁵³.
     group_key
         From `derive_group_key`; signs envelope and payload. Without it the hint is unsigned.
 
     Raises
     ------
     HintFormatError
-        If a number is negative, or the payload holds a line feed (then it is not from `encode`).
+        If a number is out of its bounds, the payload holds a line feed (then it is not from `encode`), or
+        the value is too large.
     """
-    if min(sequence, issued_at_ms, expires_at_ms) < 0:
-        numbers = f"sequence {sequence}, issued_at_ms {issued_at_ms}, expires_at_ms {expires_at_ms}"
-        raise HintFormatError(f"a hint's numbers cannot be negative: {numbers}")
-    if b"\n" in payload_bytes:
-        raise HintFormatError("the payload holds a line feed: it is not canonical")
     head = {
         "expires_at_ms": expires_at_ms,
         "issued_at_ms": issued_at_ms,
         "sequence": sequence,
         "version": ENVELOPE_VERSION,
     }
-    signature = None if group_key is None else _sign(group_key, head, payload_bytes)
-    return canonical_json({**head, "hmac": signature}) + b"\n" + payload_bytes
+    for name, number in head.items():
+        check_number(number, f"envelope's {name}", high=MAX_SEQUENCE)
+    return join_value(head, payload_bytes, group_key)
 
 
 def decode_hint(
@@ -235,19 +248,12 @@ def decode_hint(
     HintForeignError
         If it is for another group or cluster.
     """
-    if len(value) > _MAX_VALUE_BYTES:
-        raise HintFormatError(f"{len(value)} bytes are more than the {_MAX_VALUE_BYTES} that a hint may have")
-    first, separator, payload_bytes = value.partition(b"\n")
-    if not separator:
-        raise HintFormatError("no line feed between envelope and payload")
+    first, payload_bytes = split_value(value)
     head, signature = _read_envelope(first)
     if group_key is not None:
-        _check_signature(group_key, head, payload_bytes, signature)
+        check_signature(group_key, head, payload_bytes, signature)
     payload = HintPayload.decode(payload_bytes)
-    if payload.group_id != group_id:
-        raise HintForeignError(f"the hint is for group {payload.group_id!r}, not {group_id!r}")
-    if cluster_id is not None and payload.cluster_id != cluster_id:
-        raise HintForeignError(f"the hint is for cluster {payload.cluster_id!r}, not {cluster_id!r}")
+    check_payload_is_for(payload, group_id, cluster_id)
     return Hint(
         payload_bytes=payload_bytes,
         payload=payload,
@@ -265,33 +271,16 @@ def _derive(master_key: bytes, context: bytes, group_id: str) -> bytes:
     return hmac.new(master_key, context + hint_key(group_id), hashlib.sha256).digest()
 
 
-def _sign(group_key: bytes, head: Mapping[str, int], payload_bytes: bytes) -> str:
-    return hmac.new(group_key, canonical_json(head) + b"\n" + payload_bytes, hashlib.sha256).hexdigest()
-
-
 def _read_envelope(line: bytes) -> tuple[dict[str, int], str | None]:
     content = parse_json(line, "envelope")
     if not isinstance(content, dict):
         raise HintFormatError("the envelope is no JSON object")
-    if content.get("version") != ENVELOPE_VERSION:
-        raise HintFormatError(f"version {content.get('version')!r:.40} is not {ENVELOPE_VERSION}")
     if set(content) != _ENVELOPE_FIELDS:
         raise HintFormatError(f"the envelope's fields are {sorted(content)!r:.200}")
+    check_number(content["version"], "envelope's version", low=ENVELOPE_VERSION, high=ENVELOPE_VERSION)
     signature = content.pop("hmac")
     if not (signature is None or isinstance(signature, str)):
         raise HintFormatError("the envelope's hmac is no text")
     for name, number in content.items():
-        if type(number) is not int or not 0 <= number < 2**63:
-            raise HintFormatError(f"the envelope's {name} is no whole number from 0 on: {number!r:.40}")
+        check_number(number, f"envelope's {name}", high=MAX_SEQUENCE)
     return content, signature
-
-
-def _check_signature(
-    group_key: bytes, head: Mapping[str, int], payload_bytes: bytes, signature: str | None
-) -> None:
-    if signature is None:
-        raise HintSignatureError("the hint is not signed, and this reader asks for signatures")
-    wanted = _sign(group_key, head, payload_bytes)
-    # Compared as bytes: compare_digest refuses text that is not ASCII.
-    if not hmac.compare_digest(signature.encode("utf-8", "surrogatepass"), wanted.encode("ascii")):
-        raise HintSignatureError("the hint's signature does not hold for this group's key")

@@ -7,9 +7,15 @@ same as arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-__all__ = ["Member", "UnknownClaim", "utf16_key"]
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["TEMPORARY_MEMBER_MARK", "Member", "UnknownClaim", "is_temporary_member", "utf16_key"]
+
+# User data of a member that joins a group only to make it rebalance: it subscribes to no topic.
+TEMPORARY_MEMBER_MARK: Final = b"evenlag:temporary-member"
 
 
 def utf16_key(text: str) -> bytes:
@@ -21,6 +27,24 @@ def utf16_key(text: str) -> bytes:
     True
     """
     return text.encode("utf-16-be", "surrogatepass")
+
+
+def is_temporary_member(topics: Collection[str] | None, user_data: bytes | None) -> bool:
+    """Return whether a subscription is that of evenlag's temporary member, which no part of evenlag counts.
+
+    Parameters
+    ----------
+    topics
+        Names of the subscribed topics. A member that subscribes to one is a member, whatever its user data.
+    user_data
+        User data of the subscription.
+
+    Examples
+    --------
+    >>> is_temporary_member([], TEMPORARY_MEMBER_MARK), is_temporary_member(["a"], TEMPORARY_MEMBER_MARK)
+    (True, False)
+    """
+    return not topics and user_data is not None and bytes(user_data) == TEMPORARY_MEMBER_MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +73,7 @@ class Member:
 
 
 class UnknownClaim(NamedTuple):
-    """A claim on a topic that the group has no partition count of, so no row either."""
+    """A claim on a partition without a row: the topic's count is unknown, or was smaller when it was read."""
 
     member: int
     topic: str

@@ -35,8 +35,8 @@ class Step:
     withheld_rows
         The rows of the target that were withheld, ascending.
     kept_unknown
-        (member index, topic, partition) of topics that the group has no metadata of: whoever holds a
-        partition of such a topic keeps it, for a topic that cannot be seen is not a topic that is empty.
+        (member index, topic, partition) of partitions that the group has no metadata of: their owners keep
+        them, because metadata may be older than the claim.
     """
 
     assignment: Assignment

@@ -1,1 +1,1 @@
-"""The DAG files: wiring only. The logic is in the jobs, which the DAGs call by path and arguments."""
+"""The DAG files: each calls :func:`evenlag.airflow.make_dags` for one kind of DAG."""

@@ -167,7 +167,7 @@ def find_cluster(reader: LakeReader, cluster: str | None) -> str:
     """
     from evenlag.lake.tables import SNAPSHOTS
 
-    names = sorted(set(reader.read(SNAPSHOTS, columns=["cluster"])["cluster"].to_pylist()))
+    names = reader.clusters(SNAPSHOTS)
     if cluster is None:
         return only_cluster(names)
     if cluster not in names:

@@ -1,11 +1,10 @@
-"""Enumerations that policies, tables and messages share, and the patterns that name groups.
+"""Enumerations that policies, tables and messages share.
 
 Standard library only: Spark executors have no pydantic.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from enum import StrEnum
 from typing import Final
@@ -30,7 +29,10 @@ class Mode(StrEnum):
 
 
 class ResetPolicy(StrEnum):
-    """``auto.offset.reset`` of a group's clients; Kafka does not report it."""
+    """``auto.offset.reset`` of a group's clients; Kafka does not report it.
+
+    ``by_duration:PnDTnHnMnS`` (KIP-1106) is no member: see :func:`reset_age_ms`.
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -43,12 +45,26 @@ class IsolationLevel(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+class OnChange(StrEnum):
+    """How a group's partitions are placed when its members change: by load, or by count alone."""
+
+    LOADS = "loads"
+    COUNTS = "counts"
+
+
 class Disclosure(StrEnum):
     """How a value that may identify a person is written: as it is, as a keyed hash, or not at all."""
 
     KEEP = "keep"
     HASH = "hash"
     DROP = "drop"
+
+
+class OnFailure(StrEnum):
+    """What a snapshot that fails a quality check leads to: a warning, or that no plan is made from it."""
+
+    WARN = "warn"
+    STOP = "stop"
 
 
 class CycleStep(StrEnum):
@@ -62,10 +78,11 @@ class CycleStep(StrEnum):
 class MaintenanceStep(StrEnum):
     """Steps of the lake's maintenance, in their order.
 
-    Compaction follows both removals, so it rewrites neither what is removed nor what was never finished.
+    Compaction follows all removals, so it rewrites neither what is removed nor what was never finished.
     """
 
     DOWNSAMPLE = "downsample"
+    EXPIRE = "expire"
     ORPHANS = "orphans"
     COMPACT = "compact"
     VACUUM = "vacuum"
@@ -152,6 +169,31 @@ class Outcome(StrEnum):
     WITHDRAWN = "WITHDRAWN"
 
 
+class OutcomeReason(StrEnum):
+    """Why a published plan has its outcome, as ``outcomes`` records it beside the sentence.
+
+    Few and fixed, so that metrics can count them; a withdrawal is an event, and has no row there.
+    """
+
+    AS_HINTED = "AS_HINTED"
+    NEWER_HINT = "NEWER_HINT"
+    OTHER_ASSIGNOR = "OTHER_ASSIGNOR"
+    NO_MEMBERS = "NO_MEMBERS"
+    MEMBERS_CHANGED = "MEMBERS_CHANGED"
+    NOT_FOLLOWED = "NOT_FOLLOWED"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome that the reason stands for."""
+        if self is OutcomeReason.AS_HINTED:
+            return Outcome.APPLIED
+        return Outcome.IGNORED if self in _IGNORED_FOR else Outcome.EXPIRED
+
+
+_IGNORED_FOR: Final = (OutcomeReason.NEWER_HINT, OutcomeReason.OTHER_ASSIGNOR, OutcomeReason.NO_MEMBERS)
+
+
 class DecisionKind(StrEnum):
     """Result of planning one group, as ``decisions`` records it."""
 
@@ -160,6 +202,22 @@ class DecisionKind(StrEnum):
     NO_CHANGE = "NO_CHANGE"
     NOT_PLANNED = "NOT_PLANNED"
     FAILED = "FAILED"
+
+
+class Channel(StrEnum):
+    """How a user's decision on a plan arrived, as ``plan_events`` records it."""
+
+    PAGE = "page"
+    API = "api"
+    COMMAND = "command"
+
+
+class CommandApprovals(StrEnum):
+    """What ``evenlag plans approve`` and ``reject`` may do on a cluster."""
+
+    ALLOW = "allow"
+    AIRFLOW = "airflow"
+    REFUSE = "refuse"
 
 
 class RequestState(StrEnum):
@@ -181,6 +239,7 @@ class AlertState(StrEnum):
     """State of an alert, as ``alerts`` records it."""
 
     RAISED = "RAISED"
+    STANDING = "STANDING"
     CLEARED = "CLEARED"
 
 
@@ -192,52 +251,67 @@ class OwnershipState(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-def matches_pattern(pattern: str, name: str) -> bool:
-    """Check whether a name matches a pattern.
+_BY_DURATION: Final = "by_duration:"
+# The form of java.time.Duration that Kafka's clients accept, without signs.
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:(\d{1,5})D)?(?:T(?=.)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def reset_age_ms(policy: str | None) -> int | None:
+    """Return how far back consumers without a commit start, if their reset policy says so (KIP-1106).
 
     Parameters
     ----------
-    pattern
-        An exact name, a glob (case-sensitive), or a regular expression between slashes.
-    name
-        Name to match as a whole.
+    policy
+        ``by_duration:PnDTnHnMnS``, another reset policy, or None.
 
     Returns
     -------
-    bool
-        Whether it matches.
-    """
-    if is_expression(pattern):
-        return re.fullmatch(pattern[1:-1], name) is not None
-    return fnmatch.fnmatchcase(name, pattern)
-
-
-def check_pattern(pattern: str) -> str:
-    """Check that a pattern is valid.
-
-    Parameters
-    ----------
-    pattern
-        See :func:`matches_pattern`.
-
-    Returns
-    -------
-    str
-        The pattern.
+    int or None
+        Milliseconds, rounded down; None for another reset policy.
 
     Raises
     ------
     ValueError
-        When it is an invalid regular expression.
+        When the duration is not one that Kafka accepts, or longer than 99,999 days.
+
+    Examples
+    --------
+    >>> reset_age_ms("by_duration:P1DT12H"), reset_age_ms("earliest")
+    (129600000, None)
     """
-    if is_expression(pattern):
-        try:
-            re.compile(pattern[1:-1])
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{pattern} is not a regular expression: {error}") from error
-    return pattern
+    if policy is None or not policy.startswith(_BY_DURATION):
+        return None
+    found = _DURATION.fullmatch(policy.removeprefix(_BY_DURATION))
+    if found is None:
+        raise ValueError(f"{policy!r} has no duration: write by_duration:PnDTnHnMnS, as in by_duration:PT6H")
+    days, hours, minutes, seconds = (int(number or 0) for number in found.groups()[:4])
+    part_ms = int((found[5] or "0").ljust(9, "0")) // 1_000_000
+    return 1_000 * (86_400 * days + 3_600 * hours + 60 * minutes + seconds) + part_ms
 
 
-def is_expression(pattern: str) -> bool:
-    """Whether a pattern is a regular expression between slashes."""
-    return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
+def check_reset_policy(policy: str) -> str:
+    """Check a reset policy.
+
+    Parameters
+    ----------
+    policy
+        A value of `ResetPolicy`, or ``by_duration:PnDTnHnMnS``.
+
+    Returns
+    -------
+    str
+        The same policy; a `ResetPolicy` where it is one.
+
+    Raises
+    ------
+    ValueError
+        When it is none.
+    """
+    if reset_age_ms(policy) is not None:
+        return policy
+    if policy in set(ResetPolicy):
+        return ResetPolicy(policy)
+    raise ValueError(f"{policy!r} is not earliest, latest or by_duration:PnDTnHnMnS")

@@ -125,6 +125,13 @@ class PublishError(JobError):
     exit_code = 3
 
 
+class UnknownOutcomeError(PublishError):
+    """Raised when a commit got no answer, and it could not be found out whether hints were written.
+
+    The next run finds out: it fences this one, which ends the transaction, and reads the topic.
+    """
+
+
 class FencedPublisherError(PublishError):
     """Raised when another publisher of the same cluster has fenced this one, which must stop."""
 

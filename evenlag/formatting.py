@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 from datetime import UTC
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
 # Text for an unknown value.
@@ -104,6 +106,43 @@ def moment(value: datetime | None) -> str:
         For example ``2026-03-01 13:05:00Z``; a dash for None.
     """
     return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def decided_by(event: Mapping[str, Any]) -> str:
+    """Format who decided on a plan, and over which channel.
+
+    Parameters
+    ----------
+    event
+        A row of ``plan_events``, or its columns ``actor, actor_name, channel, account``; all but the first
+        may be missing, as in rows of earlier versions.
+
+    Returns
+    -------
+    str
+        The actor; of a user also the name and the channel.
+
+    Examples
+    --------
+    >>> decided_by({"actor": "7", "actor_name": "Ada", "channel": "page"})
+    "7 (Ada), on Airflow's page"
+    >>> decided_by({"actor": "account:ada", "channel": "command", "account": "ada@host"})
+    'account:ada, by command on ada@host'
+    >>> decided_by({"actor": "policy"})
+    'policy'
+    """
+    actor, name, account = str(event["actor"]), event.get("actor_name"), event.get("account")
+    shown = f"{actor} ({name})" if name else actor
+    channel = event.get("channel")
+    if channel is None:
+        return shown
+    where = f" on {account}" if account else ""
+    channels = {
+        Channel.PAGE: "on Airflow's page",
+        Channel.API: "over Airflow's API",
+        Channel.COMMAND: f"by command{where}",
+    }
+    return f"{shown}, {channels.get(channel, channel)}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """Logging of jobs, tasks, the publisher and the command: text or one line of JSON, with run and plan.
 
-Modules use ``logging.getLogger(__name__)``. The code that starts an operation sets its context with
-:func:`log_fields`; every record in this scope contains these fields, whichever module or library logs it.
-Airflow logs through structlog: its records get the same fields.
+Modules use :func:`named_logger`. The code that starts an operation sets its context with :func:`log_fields`;
+every record in this scope contains these fields, whichever module or library logs it. Airflow logs through
+structlog: its records get the same fields.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import PolicyError
 from evenlag.redaction import redact
+from evenlag.safe_text import log_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ FORMAT_VARIABLE: Final = "EVENLAG_LOG_FORMAT"
 TEXT: Final = "text"
 JSON: Final = "json"
 
-# Context fields of a record, in output order; documented in docs/operations.md.
+# Context fields of a record, in output order; documented in docs/reference/logs.md.
 FIELDS: Final = ("run_id", "cluster", "step", "slot", "snapshot_id", "group_id", "plan_id")
 # Airflow sets it for its tasks; Spark drivers that a task submits inherit it.
 _AIRFLOW_RUN_VARIABLE: Final = "AIRFLOW_CTX_DAG_RUN_ID"
@@ -38,6 +39,27 @@ _AIRFLOW_RUN_VARIABLE: Final = "AIRFLOW_CTX_DAG_RUN_ID"
 _VERBOSE_LOGGERS: Final = ("kafka", "py4j")
 
 _fields: ContextVar[Mapping[str, str]] = ContextVar("evenlag_log_fields", default={})  # noqa: B039  # never mutated
+
+
+def named_logger(name: str) -> logging.Logger:
+    """Return a logger whose records are safe for any handler, also for Airflow's and an application's own.
+
+    Names from Kafka in a message or an exception cannot begin a line of their own, and contain no characters
+    that a terminal interprets.
+
+    Parameters
+    ----------
+    name
+        The module's ``__name__``.
+
+    Returns
+    -------
+    logging.Logger
+        The logger of that name; its records have no arguments, because these are part of the message.
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_escape)
+    return logger
 
 
 @contextmanager
@@ -189,9 +211,10 @@ class TextFormatter(logging.Formatter):
         self.default_msec_format = "%s.%03dZ"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is the base class's
-        """Format a record without its exception."""
+        """Format a record without its exception; names in it cannot forge another record."""
+        record.message = log_text(record.message)
         line = super().formatMessage(record)
-        fields = " ".join(f"{name}={value}" for name, value in _fields_of(record).items())
+        fields = " ".join(f"{name}={printable(value)}" for name, value in _fields_of(record).items())
         return f"{line} [{fields}]" if fields else line
 
 
@@ -229,9 +252,17 @@ def _prepare(record: logging.LogRecord) -> bool:
     if record.exc_info and not record.exc_text:
         record.exc_text = logging.Formatter().formatException(record.exc_info)
     if record.exc_text:
-        record.exc_text = redact(record.exc_text)
+        record.exc_text = log_text(redact(record.exc_text))
     if record.stack_info:
-        record.stack_info = redact(record.stack_info)
+        record.stack_info = log_text(redact(record.stack_info))
+    return True
+
+
+def _escape(record: logging.LogRecord) -> bool:
+    """Escape a record's message and exception."""
+    record.msg, record.args = log_text(record.getMessage()), None
+    if record.exc_info and not record.exc_text:
+        record.exc_text = log_text(logging.Formatter().formatException(record.exc_info))
     return True
 
 
@@ -249,5 +280,6 @@ def _structlog_fields(fields: Mapping[str, str]) -> Iterator[None]:
     if structlog is None:
         yield
         return
-    with structlog.contextvars.bound_contextvars(**fields):
+    shown = {name: printable(value) for name, value in fields.items()}
+    with structlog.contextvars.bound_contextvars(**shown):
         yield

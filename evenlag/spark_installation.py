@@ -1,12 +1,23 @@
-"""Location of the jars that Spark needs for Delta."""
+"""Location of Delta's jars and of evenlag's log stores, and of the class archive of an embedded JVM."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from evenlag.bundle import bundle_root
+from evenlag.errors import JobError
+
 JARS_VARIABLE: Final = "EVENLAG_JARS"
+LOG_STORE_JAR: Final = "evenlag-log-store"
+"""What the name of the jar with evenlag's log stores begins with."""
+ARCHIVE_VARIABLE: Final = "EVENLAG_SPARK_ARCHIVE"
 _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
@@ -26,7 +37,7 @@ def jars_folder() -> Path:
 
 
 def delta_jars() -> list[str]:
-    """List the local jars of Delta.
+    """List the local jars of Delta, with that of evenlag's log stores.
 
     Returns
     -------
@@ -35,3 +46,78 @@ def delta_jars() -> list[str]:
         the Spark cluster must contain Delta).
     """
     return sorted(str(jar) for jar in (jars_folder() / "spark").glob("*.jar"))
+
+
+def ensure_delta_jars() -> None:
+    """Fetch Delta's jars and build the log stores if they are missing, once for each user.
+
+    The jars are verified by their SHA-256. Progress and errors go to standard error.
+
+    Raises
+    ------
+    JobError
+        If they cannot be fetched or built; the reason is on standard error.
+    """
+    if delta_jars() and has_log_store():
+        return
+    path = os.pathsep.join(filter(None, (str(bundle_root()), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-P", "-m", "sandbox.jars"]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        raise JobError(
+            f"Spark needs the jars of Delta Lake and evenlag's log stores in {jars_folder() / 'spark'}; they "
+            f"could not be fetched or built, for the reason above. {JARS_VARIABLE} names another folder"
+        )
+
+
+def has_log_store() -> bool:
+    """Whether the jar of evenlag's log stores is among the local jars."""
+    return any(Path(jar).name.startswith(f"{LOG_STORE_JAR}-") for jar in delta_jars())
+
+
+def delta_class_path() -> list[str]:
+    """List Delta's jars for the JVM's own class path, with links resolved: a class archive has their paths.
+
+    Returns
+    -------
+    list of str
+        Paths of the jars of :func:`delta_jars`.
+    """
+    return [str(Path(jar).resolve()) for jar in delta_jars()]
+
+
+def class_archive() -> Path | None:
+    """Return where the class archive of this Java, this PySpark and these jars is, whether it exists or not.
+
+    The archive has the classes of a cycle as the JVM needs them in memory
+    (``python -m spark_jobs.class_archive``). Java verifies it too: one that does not match is ignored.
+
+    Returns
+    -------
+    Path or None
+        A file in :func:`jars_folder`. None when there is no Java, no PySpark or no Delta here, or
+        ``EVENLAG_SPARK_ARCHIVE`` is ``off``.
+    """
+    java, spark, delta = _java(), find_spec("pyspark"), delta_class_path()
+    if os.environ.get(ARCHIVE_VARIABLE) == "off" or java is None or not (spark and spark.origin and delta):
+        return None
+    folder = Path(spark.origin).resolve().parent / "jars"
+    told = hashlib.sha256()
+    try:
+        for file in (java, *map(Path, delta), *sorted(folder.glob("*.jar"))):
+            status = file.stat()
+            told.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    except OSError:
+        # A file is being replaced: Spark itself reports what it lacks.
+        return None
+    where = hashlib.sha256(str(folder).encode()).hexdigest()
+    return jars_folder() / f"classes-{where[:8]}-{told.hexdigest()[:16]}.jsa"
+
+
+def _java() -> Path | None:
+    """Return the Java that Spark starts, with links resolved: an update of Java changes them."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    return None if found is None else Path(found).resolve()

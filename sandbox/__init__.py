@@ -1,1 +1,1 @@
-"""The sandbox: a one-node Kafka broker, a skewed workload, and evidence of what the consumers did."""
+"""The sandbox: Kafka brokers, a skewed workload, and evidence of what the consumers did."""

@@ -1,9 +1,11 @@
-"""Fetch the jars of Delta Lake for Spark and of the Kafka broker, once.
+"""Fetch the jars of Delta Lake for Spark and of the Kafka broker, once, and build evenlag's log stores.
 
 ``python -m sandbox.jars`` fills ``<cache>/spark`` and ``<cache>/kafka``. The cache is the folder in
 ``EVENLAG_JARS``, or ``.cache/jars`` in the checkout. ``jars.sha256`` lists the jars and their SHA-256: a jar
-with other content is refused. Kafka's own tools, which only a benchmark needs, are a separate set
-(``<cache>/tools``, ``tools.sha256``), fetched at their first use.
+with other content is refused. What only some tests or a benchmark need are separate sets, each with a list
+and a folder of its own, fetched at their first use: Kafka's tools (``tools``), brokers of other versions
+(``kafka_3_9``, …), the oldest client of Java consumers (``client_3_7``), Kafka Connect (``connect``),
+Hadoop's S3A with the modules of AWS's SDK that it uses (``s3``), and an S3 server (``s3_server``).
 
 Spark's Ivy (a jar of the pyspark package) fetches them, with its own settings: Ivy's default resolver chain
 looks into the user's Maven folder first, where incomplete downloads make it fail.
@@ -11,6 +13,7 @@ looks into the user's Maven folder first, where incomplete downloads make it fai
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import importlib.util
@@ -25,9 +28,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from evenlag.spark_installation import jars_folder
+from sandbox.java_tools import JarsError, java_command
+from sandbox.log_store import build_log_store, ensure_log_store, log_store_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "OTHER_KAFKAS",
+    "OWN_KAFKA",
+    "JarsError",
+    "broker_classpath",
+    "cache_dir",
+    "connect_classpath",
+    "delta_jars",
+    "ensure_jars",
+    "java_command",
+    "oldest_client_classpath",
+    "s3_jars",
+    "s3_server_classpath",
+    "spark_jars",
+    "tools_classpath",
+]
 
 _HERE = Path(__file__).resolve().parent
 _IVY_SETTINGS = """<ivysettings>
@@ -35,27 +57,16 @@ _IVY_SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
 </ivysettings>
 """
-# `master` is the module alone: Spark has all dependencies of delta-spark except delta-storage.
-_IVY_MODULE = """<ivy-module version="2.0">
-  <info organisation="evenlag" module="sandbox"/>
-  <configurations><conf name="spark"/><conf name="kafka"/><conf name="tools"/></configurations>
-  <dependencies>
-    <dependency org="io.delta" name="delta-spark_4.1_2.13" rev="4.4.0" conf="spark->master"/>
-    <dependency org="io.delta" name="delta-storage" rev="4.4.0" conf="spark->master"/>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="4.3.0" conf="kafka->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="kafka->master"/>
-    <dependency org="org.apache.kafka" name="kafka-tools" rev="4.3.0" conf="tools->master"/>
-  </dependencies>
-</ivy-module>
-"""
-
-
+OWN_KAFKA = "4.3"
+"""Version of the sandbox's broker."""
+OTHER_KAFKAS = ("3.9", "4.0", "4.1", "4.2", "4.4")
+"""Versions of the broker, besides the sandbox's own, on which evenlag is tested; ascending."""
+_OTHER_SETS = (
+    *("tools", "connect", "s3", "s3_server", "client_3_7"),
+    *(f"kafka_{version.replace('.', '_')}" for version in OTHER_KAFKAS),
+)
 # Ivy configurations of each list of jars.
-_SETS = {"jars": ("spark", "kafka"), "tools": ("tools",)}
-
-
-class JarsError(RuntimeError):
-    """Raised when jars are missing and cannot be fetched; the message contains a remedy."""
+_SETS = {"jars": ("spark", "kafka"), **{name: (name,) for name in _OTHER_SETS}}
 
 
 def cache_dir() -> Path:
@@ -64,7 +75,19 @@ def cache_dir() -> Path:
 
 
 def spark_jars() -> list[Path]:
-    """Return Delta's jars for ``spark.jars``; fetch all jars first if one is missing.
+    """Return the jars for ``spark.jars``, Delta's and evenlag's log stores; get all that are missing.
+
+    Raises
+    ------
+    JarsError
+        If jars are missing and cannot be fetched or built.
+    """
+    delta = delta_jars()
+    return [ensure_log_store(cache_dir() / "spark", delta), *delta]
+
+
+def delta_jars() -> list[Path]:
+    """Return Delta's jars; fetch all jars first if one is missing.
 
     Raises
     ------
@@ -74,15 +97,60 @@ def spark_jars() -> list[Path]:
     return _jars("spark")
 
 
-def broker_classpath() -> str:
-    """Return the broker's class path for ``java -cp``; fetch all jars first if one is missing.
+def s3_jars() -> list[Path]:
+    """Return the jars by which Spark reads and writes ``s3a:``; fetch what is missing.
 
     Raises
     ------
     JarsError
         If jars are missing and cannot be fetched.
     """
-    return os.pathsep.join(str(path) for path in _jars("kafka"))
+    cache = ensure_jars("s3")
+    return [cache / name for name in _expected_hashes("s3")]
+
+
+def s3_server_classpath() -> str:
+    """Return the class path of an S3 server for tests; fetch what is missing.
+
+    Raises
+    ------
+    JarsError
+        If jars are missing and cannot be fetched.
+    """
+    cache = ensure_jars("s3_server")
+    return os.pathsep.join(str(cache / name) for name in _expected_hashes("s3_server"))
+
+
+def broker_classpath(version: str | None = None) -> str:
+    """Return the broker's class path for ``java -cp``; fetch all jars first if one is missing.
+
+    Parameters
+    ----------
+    version
+        One of `OTHER_KAFKAS`; None for the sandbox's own.
+
+    Raises
+    ------
+    JarsError
+        If jars are missing and cannot be fetched.
+    """
+    if version is None:
+        return os.pathsep.join(str(path) for path in _jars("kafka"))
+    which = f"kafka_{version.replace('.', '_')}"
+    cache = ensure_jars(which)
+    return os.pathsep.join(str(cache / name) for name in _expected_hashes(which))
+
+
+def oldest_client_classpath() -> str:
+    """Return the class path of the oldest Kafka client that the Java client supports; fetch what is missing.
+
+    Raises
+    ------
+    JarsError
+        If jars are missing and cannot be fetched.
+    """
+    cache = ensure_jars("client_3_7")
+    return os.pathsep.join(str(cache / name) for name in _expected_hashes("client_3_7"))
 
 
 def tools_classpath() -> str:
@@ -93,24 +161,23 @@ def tools_classpath() -> str:
     JarsError
         If jars are missing and cannot be fetched.
     """
-    cache = ensure_jars("tools")
-    return os.pathsep.join([*(str(cache / name) for name in _expected_hashes("tools")), broker_classpath()])
+    return _beside_broker("tools")
 
 
-def java_command() -> str:
-    """Return the ``java`` command: from ``JAVA_HOME`` if set, else from the PATH.
+def connect_classpath() -> str:
+    """Return the class path of a worker of Kafka Connect, with the broker's jars; fetch what is missing.
 
     Raises
     ------
     JarsError
-        If there is none.
+        If jars are missing and cannot be fetched.
     """
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if found is None:
-        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
-        raise JarsError(f"no java found {where}: install a Java runtime, version 17 or newer")
-    return found
+    return _beside_broker("connect")
+
+
+def _beside_broker(which: str) -> str:
+    cache = ensure_jars(which)
+    return os.pathsep.join([*(str(cache / name) for name in _expected_hashes(which)), broker_classpath()])
 
 
 def ensure_jars(which: str = "jars") -> Path:
@@ -122,7 +189,7 @@ def ensure_jars(which: str = "jars") -> Path:
     Parameters
     ----------
     which
-        ``jars``, or ``tools`` for Kafka's own tools.
+        ``jars``, or the name of another set.
 
     Raises
     ------
@@ -186,7 +253,7 @@ def _fetch(cache: Path, which: str, expected: Mapping[str, str]) -> None:
 
 def _run_ivy(new: Path, ivy_cache: Path, confs: tuple[str, ...], *, num_jars: int) -> None:
     (new / "ivysettings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
-    (new / "ivy.xml").write_text(_IVY_MODULE, encoding="utf-8")
+    shutil.copy(_HERE / "ivy.xml", new)
     command = [
         *(java_command(), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
         *("-settings", str(new / "ivysettings.xml"), "-ivy", str(new / "ivy.xml"), "-cache", str(ivy_cache)),
@@ -241,13 +308,25 @@ def _sha256(path: Path) -> str | None:
 
 
 def main() -> int:
-    """Fetch the jars; the exit code is 1 if that fails."""
+    """Fetch and build the jars; the exit code is 1 if that fails."""
+    parser = argparse.ArgumentParser(
+        description="Fetch the jars of Delta and Kafka, and build the log stores."
+    )
+    parser.add_argument(
+        "--log-store", type=Path, metavar="FOLDER", help="write only the jar of the log stores, to a folder"
+    )
+    folder = parser.parse_args().log_store
     try:
-        cache = ensure_jars()
+        if folder is not None:
+            jar = folder / log_store_name()
+            build_log_store(jar, delta_jars())
+            print(jar)
+            return 0
+        cache, log_store = ensure_jars(), spark_jars()[0]
     except JarsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"jars: all {len(_expected_hashes())} are in {cache}", file=sys.stderr)
+    print(f"jars: all {len(_expected_hashes())} are in {cache}, and {log_store.name}", file=sys.stderr)
     return 0
 
 

@@ -23,15 +23,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lake", help="root of the tables; then no policy file is read")
     parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
     parser.add_argument("--rebuild", action="store_true", help="audit every day again")
+    parser.add_argument(
+        "--budget-s", type=float, help="seconds after which no other day is begun: the next run continues"
+    )
 
 
 def _prepare(arguments: argparse.Namespace) -> JobWork:
     root = lake_root(arguments.lake, arguments.config, arguments.cluster)
 
-    def run(spark: SparkSession, _progress: ReportProgress) -> dict[str, Any]:
-        return audit_assignments(Lake(spark, root), arguments.cluster, rebuild=arguments.rebuild).summary()
+    def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
+        audited = audit_assignments(
+            Lake(spark, root),
+            arguments.cluster,
+            rebuild=arguments.rebuild,
+            budget_s=arguments.budget_s,
+            progress=progress,
+        )
+        return audited.summary()
 
-    return JobWork(f"evenlag audit {arguments.cluster}", run)
+    return JobWork(f"evenlag audit {arguments.cluster}", run, lake=root)
 
 
 _JOB: Final = Job("spark_jobs.audit", __doc__, _add_arguments, _prepare, lambda _: "audit")

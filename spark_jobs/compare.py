@@ -54,7 +54,7 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
         return run_compare(Lake(spark, loaded.policy.lake), loaded, request, progress)
 
-    return JobWork(f"evenlag compare {arguments.cluster}", run, is_large=True)
+    return JobWork(f"evenlag compare {arguments.cluster}", run, is_large=True, lake=loaded.policy.lake)
 
 
 _JOB: Final = Job("spark_jobs.compare", __doc__, _add_arguments, _prepare, lambda _: "compare")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import JobError, SparkUnreachableError, UsageError
-from evenlag.logging_setup import set_up_logging
+from evenlag.logging_setup import named_logger, set_up_logging
+from evenlag.private_files import OWNER_ONLY
 from evenlag.redaction import redact
 from evenlag.spark_connect import REMOTE_VARIABLE, TOKEN_VARIABLE
-from evenlag.spark_installation import delta_jars
 from spark_jobs.runtime.classic_session import (
     EXECUTOR_PYTHON_VARIABLE,
     build_session,
@@ -37,6 +37,7 @@ from spark_jobs.runtime.connect_session import check_server
 from spark_jobs.runtime.session import remote_url
 from spark_jobs.runtime.session_conf import (
     EMBEDDED_CONF,
+    JVM_OPTIONS_KEY,
     LOCAL_CONF,
     SERVER_CODE_KEY,
     SERVER_PARALLELISM_KEY,
@@ -49,12 +50,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Run as a program, its name is not that of its module.
-_LOG = logging.getLogger("spark_jobs.connect_server")
+_LOG = named_logger("spark_jobs.connect_server")
 
 DEFAULT_PORT: Final = 15002
-_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # Spark reads the token from this variable too: a setting would be visible to each client.
 _SPARK_TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # a name, no token
+_SCHEDULER_FILE: Final = Path(__file__).resolve().parent / "runtime" / "fair_scheduler.xml"
 _SERVICE_CONF: Final = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     # With isolation, each session has Python workers of its own, which Spark 4.1 never ends (SPARK-54055).
@@ -64,6 +65,9 @@ _SERVICE_CONF: Final = {
     "spark.connect.execute.manager.maintenanceInterval": "10s",
     "spark.connect.session.manager.defaultSessionTimeout": "5m",
     "spark.connect.session.manager.maintenanceInterval": "30s",
+    # The jobs of all sessions share the task slots: a long audit does not hold up the cycles.
+    "spark.scheduler.mode": "FAIR",
+    "spark.scheduler.allocation.file": _SCHEDULER_FILE.as_uri(),
     # Blocks of what clients no longer use are freed with the objects that stand for them.
     "spark.cleaner.periodicGC.interval": "10min",
 }
@@ -102,6 +106,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spark_jobs.connect_server", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to bind; any but loopback needs a token")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: any free port")
+    parser.add_argument(
+        "--umask",
+        type=_umask,
+        default=OWNER_ONLY,
+        help="of files of lakes on a local disk (default 077: this user only; 007: its group too)",
+    )
     parser.add_argument("--memory", default="2g", help="heap of the JVM, e.g. 2g")
     parser.add_argument(
         "--ready-fd", type=int, metavar="N", help="write the address to this file descriptor when ready"
@@ -110,6 +120,12 @@ def _parser() -> argparse.ArgumentParser:
         "--check", action="store_true", help=f"check the running server in {REMOTE_VARIABLE}, then exit"
     )
     return parser
+
+
+def _umask(text: str) -> int:
+    if not re.fullmatch(r"0?0[0-7]7", text):
+        raise argparse.ArgumentTypeError(f"{text} is not 077, 027 or 007: others have no access to a lake")
+    return int(text, 8)
 
 
 def _check() -> int:
@@ -133,7 +149,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     is_ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_ended.set())
-    spark = build_session("evenlag-connect", conf=_settings(arguments))
+    spark = build_session("evenlag-connect", conf=_settings(arguments), umask=arguments.umask)
     with end_session(spark):
         return _run(spark, arguments, is_ended)
 
@@ -221,10 +237,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, str]:
     }
     if is_local(spark_master()):
         settings |= LOCAL_CONF
-        settings[_JVM_OPTIONS] = f"{EMBEDDED_CONF[_JVM_OPTIONS]} {_SERVER_JVM}"
-        if jars := delta_jars():
-            # On the JVM's own class path, so that a class archive holds Delta's classes too.
-            settings["spark.driver.extraClassPath"] = os.pathsep.join(jars)
+        settings[JVM_OPTIONS_KEY] = f"{EMBEDDED_CONF[JVM_OPTIONS_KEY]} {_SERVER_JVM}"
     return settings
 
 

@@ -51,7 +51,7 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
                 summaries[step] = _STEPS[step](spark, loaded, cluster, slot, run_id, progress)
         return summaries
 
-    return JobWork(f"evenlag {_step(arguments)} {cluster}", run)
+    return JobWork(f"evenlag {_step(arguments)} {cluster}", run, lake=loaded.policy.lake)
 
 
 def _step(arguments: argparse.Namespace) -> str:

@@ -1,4 +1,4 @@
-"""Build the Data Docs: Great Expectations' pages with the gate results of a cluster's last runs."""
+"""Build the Data Docs: pages with the validation results of a cluster's last runs. It starts no Spark."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import PolicyError
+from evenlag.lake.reader import LakeReader
 from evenlag.policy.loader import load_policy
-from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.entry_point import Job, JobWork, run_job
+from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
 from spark_jobs.steps.build_data_docs import DEFAULT_RUNS, build_data_docs
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
-    from spark_jobs.runtime.progress import ReportProgress
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,17 +23,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, help="how many runs to show")
 
 
-def _prepare(arguments: argparse.Namespace) -> JobWork:
+def _prepare(arguments: argparse.Namespace) -> RepeatedWork:
     loaded = load_policy(arguments.config)
     loaded.cluster_settings(arguments.cluster)
     folder = _folder(arguments.folder, loaded.policy.data_docs, arguments.cluster)
 
-    def run(spark: SparkSession, _progress: ReportProgress) -> dict[str, Any]:
-        lake = Lake(spark, loaded.policy.lake)
-        num_runs = build_data_docs(lake, arguments.cluster, folder, num_runs=arguments.runs)
+    def run(*_session_and_events: object) -> dict[str, Any]:
+        reader = LakeReader(loaded.policy.lake)
+        num_runs = build_data_docs(reader, arguments.cluster, folder, num_runs=arguments.runs)
         return {"num_runs": num_runs, "page": str(folder / "index.html")}
 
-    return JobWork("evenlag data docs", run)
+    return RepeatedWork("evenlag data docs", run)
 
 
 def _folder(given: str | None, from_policy: Any, cluster: str) -> Path:
@@ -48,9 +44,7 @@ def _folder(given: str | None, from_policy: Any, cluster: str) -> Path:
     return Path(from_policy).absolute() / cluster
 
 
-_JOB: Final = Job(
-    "spark_jobs.data_docs", __doc__, _add_arguments, _prepare, lambda _: "data_docs", is_quiet=True
-)
+_JOB: Final = Job("spark_jobs.data_docs", __doc__, _add_arguments, _prepare, lambda _: "data_docs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

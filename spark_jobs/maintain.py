@@ -51,7 +51,7 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
             raise IncompleteJobError(error, maintained.summary()) from error
         return maintained.summary()
 
-    return JobWork("evenlag maintenance", run, is_large=True)
+    return JobWork("evenlag maintenance", run, is_large=True, lake=loaded.policy.lake)
 
 
 _JOB: Final = Job("spark_jobs.maintain", __doc__, _add_arguments, _prepare, lambda _: "maintenance")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import secrets
 import sys
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from evenlag.enums import CycleStep
 from evenlag.errors import FencedPublisherError, JobError, PolicyError
 from evenlag.job_events import CycleEnded, JobNotice, JobProgress
-from evenlag.logging_setup import log_fields
+from evenlag.logging_setup import log_fields, named_logger
 from evenlag.policy.loader import find_policy_path, load_policy
 from evenlag.publishing.publish import publish_cycle
 from evenlag.redaction import redact
@@ -31,6 +30,7 @@ from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
 from spark_jobs.runtime.quiet_session import quiet_log
 from spark_jobs.runtime.session import WarmSession
 from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from spark_jobs.runtime.event_channel import EventChannel
     from spark_jobs.runtime.session import OpenSession
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 _STEPS: Final = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}
 # After so many consecutive unexpected errors the job ends: they are no faults that pass.
 _MAX_UNEXPECTED: Final = 3
@@ -248,13 +248,15 @@ def _prepare(arguments: argparse.Namespace) -> RepeatedWork:
         clock = SlotClock(timedelta(seconds=arguments.every))
         watch = Watch(arguments.cluster, policy, clock, publishes=arguments.publish, send=send)
         session = WarmSession(open_session)
+        # What the first cycle with plans needs; until then this process waits for Spark.
+        import_ahead()
         try:
             watch.run(session)
         except BaseException as error:
             session.close(error)
             raise
 
-    return RepeatedWork(app_name, run)
+    return RepeatedWork(app_name, run, lake=policy.loaded.policy.lake)
 
 
 def _send(events: EventChannel, app_name: str, event: JobEvent) -> None:

@@ -16,5 +16,7 @@ pytest_plugins = [
     "tests.support.fixtures.connect",
     "tests.support.fixtures.plugin",
     "tests.support.fixtures.processes",
+    "tests.support.fixtures.rewriting",
+    "tests.support.fixtures.s3",
     "tests.support.fixtures.spark",
 ]

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from grimp import ImportGraph
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PACKAGES: Final = ("assignor_core", "evenlag", "spark_jobs", "dags", "sandbox", "examples", "tests")
+PACKAGES: Final = (
+    "assignor_core",
+    "evenlag",
+    "spark_jobs",
+    "dags",
+    "sandbox",
+    "release",
+    "examples",
+    "tests",
+)
 FOLDERS: Final = (*PACKAGES, "docker")
 MAX_ROOMS: Final = 15
 MAX_ARROWS: Final = 35

@@ -1,29 +1,17 @@
-"""Location of the DAG files and the sandbox: next to the sources, or as data in the wheel."""
+"""The DAG files as they are installed."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
+
+from evenlag.bundle import bundle_root
 
 # Top-level names in Airflow's DAG folder must be unique, and `dags` is a common name.
 PACKAGE: Final = "evenlag_dags"
-_HERE: Final = Path(__file__).resolve().parents[1]
-
-
-def bundle_root() -> Path:
-    """Return the folder that contains ``dags`` and ``sandbox``.
-
-    Returns
-    -------
-    Path
-        The bundled data of an installed wheel; otherwise the root of the source tree.
-    """
-    bundled = _HERE / "_bundled"
-    return bundled if bundled.is_dir() else _HERE.parent
 
 
 def dag_texts() -> dict[str, str]:
-    """Return the DAG files as they are installed, their imports rewritten to :data:`PACKAGE`.
+    """Return the DAG files as they are installed.
 
     Returns
     -------
@@ -32,8 +20,5 @@ def dag_texts() -> dict[str, str]:
     """
     root = bundle_root() / "dags"
     return {
-        str(file.relative_to(root)): file.read_text(encoding="utf-8").replace(
-            "from dags.", f"from {PACKAGE}."
-        )
-        for file in sorted(root.rglob("*.py"))
+        str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in sorted(root.rglob("*.py"))
     }

@@ -1,7 +1,7 @@
-"""Airflow plugin that serves the report, registered by the entry point ``airflow.plugins``.
+"""Airflow plugin that serves the overview and the reports, registered by the entry point ``airflow.plugins``.
 
 If evenlag is installed in Airflow's environment, its navigation contains the entry *evenlag*. Airflow
-authorizes users: a user who may read the DAG of a cluster may read its report.
+authorizes users: a user who may read the DAG of a cluster may read its groups and their reports.
 
 All Airflow processes load their plugins, including workers, so this module imports little; the application
 is imported on the first request.
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-from evenlag.airflow.report_view import PREFIX
+from evenlag.overview.report_view import PREFIX
 
 NAME: Final = "evenlag"
 
@@ -39,15 +39,15 @@ class ReportApplication:
 def _href() -> str:
     """Return the URL path of the view, including the path of Airflow's base URL behind a proxy."""
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path
-    return f"{base.rstrip('/')}{PREFIX}/report"
+    return f"{base.rstrip('/')}{PREFIX}/overview"
 
 
 class EvenlagPlugin(AirflowPlugin):
-    """Serves the report and adds it to Airflow's navigation."""
+    """Serves the pages and adds the overview to Airflow's navigation."""
 
     name = NAME
     # Annotated as Airflow declares them.
     fastapi_apps: list[Any] = [{"app": ReportApplication(), "url_prefix": PREFIX, "name": NAME}]  # noqa: RUF012
     external_views: list[Any] = [  # noqa: RUF012
-        {"name": NAME, "href": _href(), "destination": "nav", "url_route": "evenlag-report"}
+        {"name": NAME, "href": _href(), "destination": "nav", "url_route": "evenlag"}
     ]

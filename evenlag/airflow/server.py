@@ -1,17 +1,64 @@
-"""FastAPI application that serves the report in Airflow's API server, with Airflow's authorization."""
+"""FastAPI application that serves the overview and the reports in Airflow's API server, as it permits."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-from evenlag.airflow.report_view import HEADERS, MAX_HOURS, answer, dag_of
+from evenlag.overview.overview_view import OverviewView
+from evenlag.overview.report_view import HEADERS, MAX_HOURS, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 app = FastAPI(title="evenlag", docs_url=None, redoc_url=None, openapi_url=None)
+_VIEW = OverviewView()
+
+
+def _permission(request: Request, user: Any) -> Callable[[str], bool]:
+    """Return whether a user may read a DAG, as Airflow's auth manager decides it."""
+
+    def may_read(dag_id: str) -> bool:
+        try:
+            requires_access_dag("GET", None, dag_id)(request, user)
+        except HTTPException as refusal:
+            if refusal.status_code != HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
+    return may_read
+
+
+@app.get("/overview", response_class=HTMLResponse)
+def overview(request: Request, user: Annotated[Any, Depends(get_user)]) -> HTMLResponse:
+    """Serve the overview of all groups. Airflow rejects requests without a login.
+
+    Parameters
+    ----------
+    request
+        The HTTP request.
+    user
+        The user that Airflow authenticated.
+
+    Returns
+    -------
+    HTMLResponse
+        The page, with the clusters whose DAG the user may read.
+
+    Raises
+    ------
+    HTTPException
+        When authorization fails for a reason other than a missing permission (status 403).
+    """
+    told = _VIEW.answer(
+        _permission(request, user), request.query_params, request.headers.get("if-none-match")
+    )
+    return HTMLResponse(told.body, told.status, headers=dict(told.headers))
 
 
 @app.get("/report", response_class=HTMLResponse)
@@ -31,7 +78,7 @@ def report(
     user
         The user that Airflow authenticated.
     cluster, group, hours
-        See :func:`evenlag.airflow.report_view.answer`.
+        See :func:`evenlag.overview.report_view.answer`.
 
     Returns
     -------
@@ -43,15 +90,5 @@ def report(
     HTTPException
         When authorization fails for a reason other than a missing permission (status 403).
     """
-
-    def may_read(name: str) -> bool:
-        try:
-            requires_access_dag("GET", None, dag_of(name))(request, user)
-        except HTTPException as refusal:
-            if refusal.status_code != HTTPStatus.FORBIDDEN:
-                raise
-            return False
-        return True
-
-    status, page = answer(may_read, cluster, group, hours)
+    status, page = answer(_permission(request, user), cluster, group, hours)
     return HTMLResponse(page, status, headers=HEADERS)

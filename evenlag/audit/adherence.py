@@ -128,6 +128,7 @@ def _judge(
         "group_id": hint.group_id,
         "plan_id": hint.plan_id,
         "sequence": hint.sequence,
+        "approved_by": hint.approved_by,
         "published_at": hint.published_at,
         "expires_at": hint.expires_at,
         "ended_at": hint.ended_at,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.audit.interval_merge import join_days
 from evenlag.errors import LakeError, NothingThereError, UsageError
 from evenlag.formatting import did_you_mean, moment
+from evenlag.queries.clients import CLIENT_COLUMNS, client_names
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -84,6 +85,15 @@ class AuditedPeriod:
             ("day", "<=", slots["max"].date()),
         ]
         return filters if self.group_id is None else [*filters, ("group_id", "=", self.group_id)]
+
+    def client_names(self) -> dict[str, str]:
+        """Name of the client of each member that the period shows: instance id, or else client id."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        members = pc.list_flatten(self.memberships["members"])
+        columns = {name: pc.struct_field(members, name) for name in CLIENT_COLUMNS}
+        return client_names(pa.table(columns).group_by(list(CLIENT_COLUMNS)).aggregate([]).to_pylist())
 
     def rests_on(self) -> dict[str, Any]:
         """Describe the input of the answer, to reproduce it.
@@ -162,23 +172,24 @@ def read_period(
     """
     from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
 
-    audited = reader.read(AUDITED_SNAPSHOTS, filters=[("cluster", "=", cluster)])
-    if audited.num_rows == 0:
+    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    newest = reader.read_newest(AUDITED_SNAPSHOTS, "started_at", filters=of_cluster)
+    if newest.num_rows == 0:
         raise NothingThereError(
             f"the audit of {cluster} has not run yet: evenlag audit build --cluster {cluster} --lake "
             f"{reader.paths.root}, or Airflow's DAG assignment_audit"
         )
-    audited = audited.sort_by([("started_at", "ascending"), ("snapshot_id", "ascending")])
     asked_until = until
     if until is None:
-        newest: datetime = audited["finished_at"][-1].as_py()
-        until = newest if since is None else max(newest, since)
+        last_end: datetime = newest.sort_by("snapshot_id")["finished_at"][-1].as_py()
+        until = last_end if since is None else max(last_end, since)
     since = since or until - _USUAL_PERIOD
     if since > until:
         raise UsageError(f"the period ends ({moment(until)}) before it begins ({moment(since)})")
-    first, last = _days_of(audited, since, until)
-    filters: list[Filter] = [("cluster", "=", cluster), ("day", ">=", first), ("day", "<=", last)]
-    snapshots = _between(audited, first, last)
+    first, last = _days_of(reader, cluster, since, until)
+    filters: list[Filter] = [*of_cluster, ("day", ">=", first), ("day", "<=", last)]
+    audited = reader.read(AUDITED_SNAPSHOTS, filters=filters)
+    snapshots = audited.sort_by([("started_at", "ascending"), ("snapshot_id", "ascending")]).combine_chunks()
     of_group: list[Filter] = [] if group_id is None else [("group_id", "=", group_id)]
     memberships = reader.read(MEMBERSHIPS, filters=filters + of_group)
     if group_id is not None and memberships.num_rows == 0:
@@ -195,7 +206,7 @@ def read_period(
         memberships=join_days(memberships, snapshots, MEMBERSHIP_KEY),
         ownership=join_days(ownership, snapshots, OWNERSHIP_KEY),
         # Without a requested end, snapshots after the newest audited one count as missing.
-        num_unaudited=_count_unaudited(reader, cluster, audited, since, asked_until),
+        num_unaudited=_count_unaudited(reader, cluster, snapshots, since, asked_until),
         max_gap_ms=1000 * max_gap_s if max_gap_s is not None else _usual_gap_ms(snapshots),
         downsampled_days=_downsampled_days(reader, cluster, snapshots),
     )
@@ -233,22 +244,26 @@ def require_snapshots(period: AuditedPeriod) -> None:
     raise NothingThereError(f"no snapshot of {period.cluster} was taken {asked}: {', '.join(beside)}")
 
 
-def _days_of(audited: pa.Table, since: datetime, until: datetime) -> tuple[date, date]:
+def _days_of(reader: LakeReader, cluster: str, since: datetime, until: datetime) -> tuple[date, date]:
     """First and last day to read: from the last snapshot before a period to the first one after it."""
-    import pyarrow.compute as pc
-
-    before = audited.filter(pc.less_equal(audited["finished_at"], since))["day"]
-    after = audited.filter(pc.greater_equal(audited["started_at"], until))["day"]
-    first = pc.max(before).as_py() or pc.min(audited["day"]).as_py()
-    last = pc.min(after).as_py() or pc.max(audited["day"]).as_py()
+    before: Filter = ("finished_at", "<=", since)
+    after: Filter = ("started_at", ">=", until)
+    first = _edge(reader, cluster, "finished_at", before) or _edge(reader, cluster, "day", is_oldest=True)
+    last = _edge(reader, cluster, "started_at", after, is_oldest=True) or _edge(reader, cluster, "day")
+    if first is None or last is None:
+        raise NothingThereError(f"the audit of {cluster} has no snapshot")
     return first, last
 
 
-def _between(audited: pa.Table, first: date, last: date) -> pa.Table:
-    import pyarrow.compute as pc
+def _edge(reader: LakeReader, cluster: str, by: str, *wanted: Filter, is_oldest: bool = False) -> date | None:
+    """Newest or oldest day of the audited snapshots that are nearest to a moment."""
+    from evenlag.lake.tables import AUDITED_SNAPSHOTS
 
-    days = audited["day"]
-    return audited.filter(pc.and_(pc.greater_equal(days, first), pc.less_equal(days, last))).combine_chunks()
+    filters: list[Filter] = [("cluster", "=", cluster), *wanted]
+    days = reader.read_newest(AUDITED_SNAPSHOTS, by, columns=["day"], filters=filters, is_oldest=is_oldest)[
+        "day"
+    ].to_pylist()
+    return (min if is_oldest else max)(days, default=None)
 
 
 def _check_basis(rows: pa.Table, snapshots: pa.Table) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
+from evenlag.formatting import decided_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 
+# A hint may start a rebalance for a week at most. Who still follows a much older one does so by chance.
+HINTS_LOOK_BACK: Final = timedelta(days=31)
 
 # (topic id, partition) → key of the member that the hint assigns it to.
 Hinted = dict[tuple[str, int], str]
@@ -34,6 +38,8 @@ class Hint:
         Id of the plan that replaced it, or ``withdrawn``; None while it is current.
     holders
         Member key by topic id and partition.
+    approved_by
+        Who approved the plan, and over which channel; None if the approval is not on record.
     """
 
     plan_id: str
@@ -44,10 +50,13 @@ class Hint:
     ended_at: datetime | None
     ended_by: str | None
     holders: Hinted
+    approved_by: str | None = None
 
 
 def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
     """Read the hints that were on the hint topic at any time of a period.
+
+    Hints that were published more than 31 days before the period are left out.
 
     Parameters
     ----------
@@ -72,7 +81,11 @@ def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
     if period.group_id is not None:
         filters.append(("group_id", "=", period.group_id))
     events = reader.read_events(
-        filters=[*filters, ("event", "in", [PlanEvent.PUBLISHED, PlanEvent.WITHDRAWN])]
+        filters=[
+            *filters,
+            ("at", ">=", period.since - HINTS_LOOK_BACK),
+            ("event", "in", [PlanEvent.APPROVED, PlanEvent.PUBLISHED, PlanEvent.WITHDRAWN]),
+        ]
     ).to_pylist()
     standing = [
         hint
@@ -97,8 +110,12 @@ def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
 def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
     """Build hints from their events: a hint ends with the next one of its group, or when it is withdrawn."""
     by_group: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    approvals = {}
     for event in events:
-        by_group[event["group_id"]].append(event)
+        if event["event"] == PlanEvent.APPROVED:
+            approvals[event["plan_id"]] = decided_by(event)
+        else:
+            by_group[event["group_id"]].append(event)
     hints = []
     for group_id, of_group in by_group.items():
         in_order = sorted(of_group, key=lambda event: (event["at"], event["sequence"] or 0))
@@ -123,6 +140,7 @@ def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
                     ended_at=ending["at"] if ending else None,
                     ended_by=_ended_by(ending),
                     holders={},
+                    approved_by=approvals.get(event["plan_id"]),
                 )
             )
     return sorted(hints, key=lambda hint: (hint.published_at, hint.group_id))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from evenlag.cli import (
     assign,
@@ -24,14 +23,16 @@ from evenlag.cli import (
     plans,
     policy,
     report,
+    serve,
 )
 from evenlag.cli import run as run_module
 from evenlag.cli.console import print_error
+from evenlag.cli.grammar import Group, use_grammar
 from evenlag.cli.job_runner import JobFailedError
 from evenlag.errors import JobError, PolicyError
 
 
-class _Group(TyperGroup):
+class _Root(Group):
     """Reports each error that evenlag raises on purpose as one line, with its documented exit code."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -70,16 +71,18 @@ _EXTRA_BY_MODULE = {
     "pyarrow": "cli",
     "pydantic": "cli",
     "pyspark": "spark",
+    "starlette": "cli",
+    "uvicorn": "cli",
     "yaml": "cli",
 }
 
 app = typer.Typer(
     name="evenlag",
-    cls=_Group,
+    cls=_Root,
     no_args_is_help=True,
     # A traceback with local variables could show a password.
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     help="Keep Kafka consumer groups balanced: watch lag, plan assignments, publish them as hints.",
     epilog="Exit codes: 0 done · 1 failed · 2 mistake in call or policy · 3 no answer · 4 nothing there",
@@ -108,6 +111,8 @@ def _root(
 app.command("run")(run_module.run)
 app.command("lag")(lag.lag)
 app.command("report")(report.report)
+app.command("serve")(serve.serve)
+app.command("metrics")(serve.metrics)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 plans.app.command("approve")(plan_approvals.approve)
@@ -120,3 +125,4 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(audit.app, name="audit")
 app.add_typer(lake.app, name="lake")
 app.command("assign")(assign.assign)
+use_grammar(app)

@@ -60,7 +60,7 @@ def assign(
             "--assignor",
             "-a",
             parser=option_types.name,
-            metavar="TEXT",
+            metavar="NAME",
             help="Its name, or all; the one that the problem names without it.",
         ),
     ] = None,
@@ -169,7 +169,13 @@ def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
     if len(answers) == 1:
         print_error(str(answers[0]["error"]))
         return True
-    shown = table("Assignors on one problem", _COLUMNS, right=_COLUMNS[1:])
+    shown = table(
+        "Assignors on one problem",
+        _COLUMNS,
+        right=_COLUMNS[1:],
+        keys=_COLUMNS[:1],
+        optional=("nobody's", "balance score", "partitions"),
+    )
     for answer in answers:
         if "error" in answer:
             shown.add_row(answer["assignor"], *["-"] * (len(_COLUMNS) - 1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_json, shown_progress
+from evenlag.cli.console import console, print_json, print_line, shown_progress
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.options import (
     AnyGroupArgument,
@@ -114,18 +114,20 @@ def _answer(
     """Export the rows and print JSON. Return False when the caller must print tables for a terminal."""
     if export is not None:
         count = export_rows(rows, export)
-        sys.stderr.write(f"{count} rows written to {export}\n")
+        print_line(sys.stderr, f"{count} rows written to {export}")
     if as_json:
         print_json({"rests_on": period.rests_on(), "group_id": period.group_id} | told)
         return True
     if period.downsampled_days:
-        sys.stderr.write(
+        print_line(
+            sys.stderr,
             f"note: of {len(period.downsampled_days)} days only one snapshot's lag per hour remains; "
-            "ownership comes from the audit, which had all snapshots\n"
+            "ownership comes from the audit, which had all snapshots",
         )
     if period.num_unaudited:
-        sys.stderr.write(
-            f"note: {period.num_unaudited} snapshots of the period are not audited yet: evenlag audit build\n"
+        print_line(
+            sys.stderr,
+            f"note: {period.num_unaudited} snapshots of the period are not audited yet: evenlag audit build",
         )
     return False
 
@@ -145,14 +147,14 @@ def owner(
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", parser=option_types.name, metavar="TEXT", help="Only this topic."),
+        typer.Option("--topic", parser=option_types.name, metavar="TOPIC", help="Only this topic."),
     ] = None,
     partition: Annotated[
         int | None,
         typer.Option(
             "--partition",
             parser=option_types.whole(0, _MAX_PARTITION),
-            metavar="INTEGER",
+            metavar="N",
             help="Only this partition.",
         ),
     ] = None,
@@ -167,7 +169,7 @@ def owner(
     """Show who owned a group's partitions at a moment, and how certain that is."""
     from evenlag.audit.known_names import check_partitions
     from evenlag.audit.owners import group_around, owners_at
-    from evenlag.cli.audit_tables import owner_table
+    from evenlag.cli.tables.owners import owner_table
 
     _, period = _read(lake, config, cluster, (at, at), group, max_gap)
     around = group_around(period, period.until)
@@ -197,7 +199,7 @@ def diff(
     from evenlag.audit import differences
     from evenlag.audit.enums import OwnerChange
     from evenlag.audit.owners import group_around
-    from evenlag.cli.audit_tables import diff_table
+    from evenlag.cli.tables.owners import diff_table
 
     _, period = _read(lake, config, cluster, (since, until), group, None)
     found = differences.diff(period, since, until)
@@ -228,7 +230,7 @@ def churn(
     from evenlag.audit.adherence import hint_finder
     from evenlag.audit.published_hints import read_hints
     from evenlag.audit.rebalances import find_rebalances, sum_up
-    from evenlag.cli.audit_tables import churn_table, moves_table, rebalances_table
+    from evenlag.cli.tables.audit import churn_table, moves_table, rebalances_table
 
     reader, period = _read_between(lake, config, cluster, (since, until), group, max_gap)
     finder = hint_finder(read_hints(reader, period))
@@ -242,7 +244,7 @@ def churn(
     if group is not None:
         out.print(rebalances_table(rebalances, limit))
     if show_moves:
-        out.print(moves_table(moves, limit))
+        out.print(moves_table(moves, period.client_names(), limit))
 
 
 @app.command("adherence")
@@ -262,7 +264,7 @@ def adherence(
     from evenlag.audit.adherence import hint_finder, judge_hints
     from evenlag.audit.published_hints import read_hints
     from evenlag.audit.rebalances import find_rebalances
-    from evenlag.cli.audit_tables import adherence_table
+    from evenlag.cli.tables.audit import adherence_table
 
     reader, period = _read_between(lake, config, cluster, (since, until), group)
     hints = read_hints(reader, period)
@@ -292,7 +294,7 @@ def anomalies(
 ) -> None:
     """Show anomalies: partitions with no owner or with two, idle members, constant lag."""
     from evenlag.audit.anomalies import find_anomalies
-    from evenlag.cli.audit_tables import anomalies_table
+    from evenlag.cli.tables.audit import anomalies_table
 
     reader, period = _read_between(lake, config, cluster, (since, until), group)
     rows = find_anomalies(reader, period)
@@ -327,3 +329,5 @@ def build(
         return
     days = ", ".join(audited["days"])
     console().print(f"Audited {name}: {days}" if days else f"The audit of {name} is up to date")
+    if audited["left_from"]:
+        console().print(f"The days from {audited['left_from']} on are left: the next run continues")

@@ -31,7 +31,7 @@ BootstrapOption = Annotated[
         "--bootstrap-servers",
         "-b",
         parser=option_types.servers,
-        metavar="TEXT",
+        metavar="HOST:PORT",
         help="Brokers as host:port,host:port, instead of a policy file. Set other connection settings with "
         "variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
     ),
@@ -41,7 +41,7 @@ HintTopicOption = Annotated[
     typer.Option(
         "--hint-topic",
         parser=option_types.name,
-        metavar="TEXT",
+        metavar="TOPIC",
         help="With --bootstrap-servers: name of the hint topic.",
     ),
 ]

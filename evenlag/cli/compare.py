@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.compare_table import notes, policies_table
 from evenlag.cli.console import console, print_json, shown_progress, table
 from evenlag.cli.export import ExportOption, export_rows
+from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.options import (
-    SHOW,
     AnyGroupArgument,
     ClusterOption,
     ConfigOption,
     JsonOption,
     LakeOption,
     RemoteOption,
-    ShowByDefault,
 )
+from evenlag.cli.tables.comparison import notes, policies_table
 from evenlag.context import find_cluster, find_lake, find_policy, only_cluster
 from evenlag.errors import NothingThereError, UsageError
 from evenlag.formatting import did_you_mean, number, percent
@@ -125,7 +124,7 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, *, is_continuo
 
     if group is not None:
         replays = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
-        rows = reader.read(replays, columns=["group_id"], filters=[("cluster", "=", cluster)])
+        rows = reader.read_newest(replays, "day", columns=["group_id"], filters=[("cluster", "=", cluster)])
         known = set(rows["group_id"].to_pylist())
         if known:
             meant = "" if group in known else did_you_mean(group, known)
@@ -140,7 +139,7 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
         title = f"Policies for {what} of {cluster}, {num_days} days"
         out.print(policies_table(title, answer["policies"], by))
         for line in notes(answer["policies"], answer["left_out"]):
-            out.print(line, soft_wrap=True)
+            out.print(line, soft_wrap=not out.is_terminal)
     model = answer["model"]
     if model is not None:
         out.print(
@@ -149,10 +148,10 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
             f"{percent(model['p95_error'])}; medians of {number(model['group_days'])} group-days. Of "
             f"{number(model['observed_capacities'] + model['assumed_capacities'])} members' capacities "
             f"{number(model['observed_capacities'])} were seen, the others assumed.",
-            soft_wrap=True,
+            soft_wrap=not out.is_terminal,
         )
     if answer["not_compared"]:
-        left = table("Not compared", ("group", "policy", "days", "why"), right=("days",))
+        left = table("Not compared", ("group", "policy", "days", "why"), right=("days",), keys=("policy",))
         for row in answer["not_compared"]:
             left.add_row(row["group_id"], row["policy"], number(row["days"]), row["reason"])
         out.print(left)

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
+from evenlag.cli.tables.layout import Table
 from evenlag.enums import LagStatus, PlanEvent
 from evenlag.formatting import NOTHING
+from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rich.table import Column
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     ReportProgress = Callable[[str, int, int], None]
 
 # Width of output that does not go to a terminal.
 _PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)
-
-# Text in a narrower column would be hard to read.
-_LEAST_TEXT: Final = 9
-# Cells of a column in addition to its text: padding on both sides, and a line.
-_AROUND: Final = 3
 
 _STYLE_BY_STATUS: Final[dict[str, str]] = {
     PlanEvent.APPLIED: "green",
@@ -50,35 +45,20 @@ _STYLE_BY_STATUS: Final[dict[str, str]] = {
 }
 
 
-# Control characters and text direction marks: names come from any client that may join a group.
-_UNPRINTABLE: Final = re.compile(
-    "[\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
-)
-
-
-def printable(text: str) -> str:
-    """Replace control characters and marks of text direction by their Python escapes.
-
-    A terminal then shows them as text. Names come from any client that may join a group.
-
-    Parameters
-    ----------
-    text
-        Any text.
-
-    Returns
-    -------
-    str
-        The text without characters that a terminal interprets.
-    """
-    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
-
-
 class _PlainConsole(Console):
     """Prints text literally: without markup, emoji codes and control characters."""
 
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(printable(text), **(settings | {"markup": False, "emoji": False}))
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        # A table may be wider than the terminal, if that is asked for.
+        super().print(*objects, **({"crop": False} | settings))
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        # Also what is no plain string: texts with a style, and the progress bars.
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable_lines(segment.text))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -101,7 +81,7 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def wide_output(width: int) -> Iterator[None]:
-    """Set the width of output that does not go to a terminal, so that no cell is wrapped.
+    """Set the width of output that does not go to a terminal, so that no text is wrapped.
 
     Parameters
     ----------
@@ -134,6 +114,20 @@ def print_error(message: str, *more: str) -> None:
     sys.stderr.write(f"error: {lines}\n")
 
 
+def print_line(stream: IO[str], line: str) -> None:
+    """Print a line at once; on a terminal above a progress bar, which another console would overwrite.
+
+    Parameters
+    ----------
+    stream
+        Standard output or standard error.
+    line
+        Text of one line.
+    """
+    stream.write(f"{printable(line)}\n")
+    stream.flush()
+
+
 def print_json(value: Any, *, is_line: bool = False) -> None:
     """Print JSON on standard output.
 
@@ -155,8 +149,16 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
         sys.stdout.flush()
 
 
-def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), caption: str = "") -> RichTable:
-    """Create an empty table.
+def table(
+    title: str,
+    columns: Sequence[str],
+    *,
+    right: Iterable[str] = (),
+    keys: Iterable[str] = (),
+    optional: Sequence[str] = (),
+    caption: str = "",
+) -> Table:
+    """Create an empty table that fits any terminal.
 
     Parameters
     ----------
@@ -166,30 +168,29 @@ def table(title: str, columns: Sequence[str], *, right: Iterable[str] = (), capt
         Headings of the columns, in order.
     right
         Headings of columns that contain numbers: they are aligned right and do not wrap.
+    keys
+        Headings of columns that identify a row, besides groups, plans, members, topics and partitions: they
+        are always complete.
+    optional
+        Headings of columns that may be left out, in the order in which they are left out.
     caption
         Text below the table; none if empty.
 
     Returns
     -------
-    rich.table.Table
+    evenlag.cli.tables.layout.Table
         The table, without rows.
     """
-    made = RichTable(title=title, title_justify="left", caption=caption or None, caption_justify="left")
-    numbers = set(right)
-    for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", no_wrap=column in numbers)
-    return made
+    return Table(title, columns, right=right, keys=keys, optional=optional, caption=caption)
 
 
-def fit(console: Console, shown: RichTable, optional: Sequence[str]) -> RichTable:
-    """Make a filled table fit a console's width.
-
-    Numbers (columns that do not wrap) keep their width, texts are folded, and headings wrap between words.
+def fit(_console: Console, shown: Table, optional: Sequence[str]) -> Table:
+    """Set the columns of a table that may be left out on a narrow terminal.
 
     Parameters
     ----------
-    console
-        The console that prints the table.
+    _console
+        Not needed: a table fits the console that prints it.
     shown
         A table of :func:`table`; it is changed in place.
     optional
@@ -197,29 +198,10 @@ def fit(console: Console, shown: RichTable, optional: Sequence[str]) -> RichTabl
 
     Returns
     -------
-    rich.table.Table
-        The same table; its caption names the columns that are left out.
+    evenlag.cli.tables.layout.Table
+        The same table.
     """
-    if _total(_full_width(column) for column in shown.columns) <= console.width:
-        return shown
-    widths = [_least_width(column) for column in shown.columns]
-    left_out = []
-    for name in optional:
-        if _total(widths) <= console.width:
-            break
-        place = next((i for i, each in enumerate(shown.columns) if str(each.header) == name), None)
-        if place is not None:
-            del shown.columns[place], widths[place]
-            left_out.append(name)
-    for column, width in zip(shown.columns, widths, strict=True):
-        column.min_width = width
-        if column.no_wrap:
-            column.header = Text("\n".join(str(column.header).split()), justify="right")
-        else:
-            column.overflow = "fold"
-    if left_out:
-        told = f"A wider terminal or --json shows more: {', '.join(left_out)}"
-        shown.caption = f"{shown.caption}. {told}" if shown.caption else told
+    shown.optional = tuple(optional)
     return shown
 
 
@@ -274,7 +256,10 @@ def shown_progress(*, is_repeated: bool = False) -> Iterator[ReportProgress]:
 
         yield print_step
         return
-    columns: list[ProgressColumn] = [SpinnerColumn(finished_text="+"), TextColumn("{task.description}")]
+    columns: list[ProgressColumn] = [
+        SpinnerColumn(finished_text="+"),
+        TextColumn("{task.description}", markup=False),
+    ]
     columns += [] if is_repeated else [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     # Lines on a terminal go above the bars; a pipe gets its lines itself.
     redirected = sys.stdout.isatty()
@@ -307,20 +292,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _total(widths: Iterable[int]) -> int:
-    return sum(width + _AROUND for width in widths) + 1
-
-
-def _full_width(column: Column) -> int:
-    return max(cell_len(str(text)) for text in (column.header, *column.cells))
-
-
-def _least_width(column: Column) -> int:
-    texts = [str(cell) for cell in column.cells]
-    words = [word for text in texts for word in text.split()]
-    heading = max((cell_len(word) for word in str(column.header).split()), default=0)
-    if column.no_wrap:
-        return max([heading, *map(cell_len, texts)])
-    return max(heading, min(_LEAST_TEXT, max(map(cell_len, words), default=0)))

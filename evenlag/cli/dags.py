@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from evenlag.airflow.dag_bundle import PACKAGE, bundle_root, dag_texts
+from evenlag.airflow.dag_bundle import PACKAGE, dag_texts
+from evenlag.bundle import bundle_root
 from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
 from evenlag.cli.options import JsonOption
@@ -34,17 +35,14 @@ def install(
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: give the folder that Airflow's [core] dags_folder names")
     target = folder / PACKAGE
-    if target.exists() and not (target / "dag_support").is_dir():
+    if target.exists() and not (target / "lag_rebalance.py").is_file():
         raise UsageError(f"{target} is there and is not ours: move it away first")
     fresh = folder / f".{PACKAGE}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(bundle_root() / "dags", fresh, ignore=shutil.ignore_patterns("__pycache__"))
-    texts = dag_texts()
-    for name, text in texts.items():
-        (fresh / name).write_text(text, encoding="utf-8")
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
-    installed = [str(target / name) for name in texts]
+    installed = [str(target / name) for name in dag_texts()]
     if as_json:
         print_json({"folder": str(target), "files": installed})
         return

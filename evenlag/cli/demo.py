@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from evenlag.airflow.dag_bundle import bundle_root
+from evenlag.bundle import bundle_root
 from evenlag.cli import option_types
 from evenlag.enums import GroupType
 from evenlag.errors import JobError
@@ -27,6 +27,13 @@ _NEEDED: Final = {
     "kafka": "cli",
     "matplotlib": "cli",
 }
+
+
+class DemoClient(StrEnum):
+    """The language of the client of a classic group's consumers."""
+
+    PYTHON = "python"
+    JAVA = "java"
 
 
 class DemoProtocol(StrEnum):
@@ -58,17 +65,33 @@ def demo(
             "confluent-kafka, assigned by a broker with evenlag's plug-in; needs a JDK).",
         ),
     ] = DemoProtocol.CLASSIC,
+    client: Annotated[
+        DemoClient,
+        typer.Option(
+            "--client",
+            help="Of a classic group's consumers: python (evenlag's own) or java (Kafka's Java client with "
+            "evenlag's assignor; needs a JDK and evenlag's sources).",
+        ),
+    ] = DemoClient.PYTHON,
 ) -> None:
     """Run everything once: a real broker, a skewed group, two runs of the DAG by Airflow, a report page.
 
-    Needs Java 17 or newer and takes a few minutes. Ends with an error when anything that it promises did not
+    Needs a JDK 17 or newer and takes a few minutes. Ends with an error when anything that it promises did not
     happen.
     """
+    if protocol is DemoProtocol.CONSUMER and client is DemoClient.JAVA:
+        told = "is for the classic protocol: leave --protocol consumer out"
+        raise typer.BadParameter(told, param_hint="--client java")
     needed = _NEEDED | ({"confluent_kafka": "kip848"} if protocol is DemoProtocol.CONSUMER else {})
     missing = sorted({extra for module, extra in needed.items() if find_spec(module) is None})
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
-    arguments = [f"--folder={folder}", f"--protocol={protocol}", *(["--keep"] if keep_going else [])]
+    arguments = [
+        f"--folder={folder}",
+        f"--protocol={protocol}",
+        f"--client={client}",
+        *(["--keep"] if keep_going else []),
+    ]
     become_module("sandbox.demo", arguments)
 
 
@@ -78,7 +101,7 @@ def become_module(module: str, arguments: Sequence[str]) -> None:
     Parameters
     ----------
     module
-        A module of the bundle (:func:`evenlag.airflow.dag_bundle.bundle_root`). It need not be importable
+        A module of the bundle (:func:`evenlag.bundle.bundle_root`). It need not be importable
         here: the wheel does not install a name as common as ``sandbox`` in site-packages.
     arguments
         Command-line arguments of the module.

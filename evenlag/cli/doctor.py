@@ -40,11 +40,14 @@ def doctor(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--only", help="An area (brokers) or a check (brokers.clock); may be given several times."
+            "--only",
+            metavar="NAME",
+            help="An area (brokers) or a check (brokers.clock); may be given several times.",
         ),
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option("--skip", help="An area or a check to leave out; likewise.")
+        list[str] | None,
+        typer.Option("--skip", metavar="NAME", help="An area or a check to leave out; likewise."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
     probe_writes: Annotated[
@@ -60,6 +63,12 @@ def doctor(
             help="Ask this Airflow too, with the token in EVENLAG_AIRFLOW_TOKEN.",
         ),
     ] = None,
+    dag_prefix: Annotated[
+        str,
+        typer.Option(
+            "--dag-prefix", metavar="PREFIX", help="Of the policy's DAG ids there, if they have one."
+        ),
+    ] = "",
     timeout_s: Annotated[
         float,
         typer.Option(
@@ -97,12 +106,12 @@ def doctor(
             )
         _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
         return
-    from evenlag.cli.doctor_table import as_plain, show
+    from evenlag.cli.tables.doctor import as_plain, show
     from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
     from evenlag.doctor.runner import run_lanes
 
     per_check_s = timeout_s / 3
-    request = Request(config, lake, cluster, airflow_url, max_age_s, probe_writes, per_check_s)
+    request = Request(config, lake, cluster, airflow_url, max_age_s, probe_writes, per_check_s, dag_prefix)
     lanes = select_lanes(gather_lanes(request), only or (), skip or ())
     results = run_lanes(lanes, check_timeout_s=per_check_s, timeout_s=timeout_s)
     worst = max((result.verdict.rank for result in results), default=0)
@@ -147,8 +156,7 @@ def _lake_and_schedules(
         )
     else:
         reader = find_lake(lake, config)
-        names = reader.read(SNAPSHOTS, columns=["cluster"])["cluster"].to_pylist()
-        schedules = dict.fromkeys(sorted(set(names)))
+        schedules = dict.fromkeys(reader.clusters(SNAPSHOTS))
     if cluster is None:
         return reader, schedules
     if cluster not in schedules:
@@ -161,10 +169,7 @@ def _freshness(
 ) -> list[Freshness]:
     from evenlag.monitoring.freshness import read_freshness
 
-    try:
-        return read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
-    except ValueError as error:
-        raise UsageError(f"{error}. Say with --max-age how old a snapshot may be") from error
+    return read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
 
 
 def _show(found: list[Freshness]) -> None:

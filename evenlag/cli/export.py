@@ -17,6 +17,7 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.errors import UsageError
+from evenlag.safe_text import cell_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]
 
 SUFFIXES: Final = (".csv", ".parquet", ".json")
-# Spreadsheets evaluate text that begins with these as a formula, and names come from any client.
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def _export_path(text: str) -> Path:
@@ -64,11 +63,12 @@ def export_rows(rows: Rows, path: Path) -> int:
 
         ``.csv``
             UTF-8, with a header, separated by commas; times as ISO 8601 in UTC, null as an empty cell, lists
-            and structs as JSON. Text that a spreadsheet would evaluate gets an apostrophe in front.
+            and structs as JSON. Text that a spreadsheet would evaluate gets an apostrophe in front, and
+            control characters are escaped.
         ``.parquet``
             Types unchanged; times in UTC.
         ``.json``
-            One array of objects; times as ISO 8601 in UTC. Numbers that are not finite are null.
+            One array of objects in ASCII; times as ISO 8601 in UTC. Numbers that are not finite are null.
 
     Returns
     -------
@@ -84,16 +84,35 @@ def export_rows(rows: Rows, path: Path) -> int:
     if write is None:
         raise UsageError(f"{path.name} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     table = _as_table(rows)
-    # In the same folder as the target, so that the rename is atomic.
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    write_atomically(path, lambda fresh: write(table, fresh))
+    return int(table.num_rows)
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file, whole or not at all; an existing one is replaced.
+
+    Parameters
+    ----------
+    path
+        The file.
+    write
+        Writes to the path that it gets: an empty file in the same folder, so that the rename is atomic.
+
+    Raises
+    ------
+    UsageError
+        When the file cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
-        write(table, fresh)
+        # Nobody else has made it: in a folder that others write to, a link would lead elsewhere.
+        fresh.touch(exist_ok=False)
+        write(fresh)
         fresh.replace(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         fresh.unlink(missing_ok=True)
-    return int(table.num_rows)
 
 
 def _as_table(rows: Rows) -> pa.Table:
@@ -132,8 +151,8 @@ def _cell(value: Any) -> str:
     if plain is None:
         return ""
     if isinstance(plain, str):
-        return f"'{plain}" if plain.startswith(_FORMULA_STARTS) else plain
-    return json.dumps(plain, ensure_ascii=False)
+        return cell_text(plain)
+    return json.dumps(plain)
 
 
 def _write_parquet(table: pa.Table, path: Path) -> None:
@@ -147,7 +166,7 @@ def _write_json(table: pa.Table, path: Path) -> None:
         file.write("[")
         for number, row in enumerate(row for batch in table.to_batches() for row in batch.to_pylist()):
             file.write(",\n" if number else "\n")
-            file.write(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False))
+            file.write(json.dumps(_plain(row), allow_nan=False))
         file.write("\n]\n")
 
 

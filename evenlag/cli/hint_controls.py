@@ -8,7 +8,7 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
-from evenlag.cli.console import console, print_json
+from evenlag.cli.console import console, print_error, print_json
 from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
 from evenlag.context import acting_person
 
@@ -24,7 +24,7 @@ _RecordLakeOption = Annotated[
     typer.Option(
         "--lake",
         parser=option_types.lake_root,
-        metavar="TEXT",
+        metavar="LAKE",
         help="With --bootstrap-servers: the lake in which the action is recorded.",
     ),
 ]
@@ -61,6 +61,9 @@ def withdraw(
                 "cluster": target.name,
                 "group_id": group,
                 "was_present": done.was_present,
+                "had_loads": done.had_loads,
+                "other_partitions": list(done.strays),
+                "unread": done.unread,
                 "plan_id": done.plan_id,
                 "sequence": done.sequence,
                 "unpublished_plans": list(done.unpublished),
@@ -76,9 +79,17 @@ def withdraw(
             soft_wrap=True,
         )
     elif done.was_present:
-        out.print(f"{group}: the record on the topic was not a valid hint; it is removed.")
+        out.print(f"{group}: the topic had no valid hint; its records are removed.")
+    elif done.unread is not None:
+        out.print(f"{group}: whatever hint there was is withdrawn.")
     else:
         out.print(f"{group}: there is no current hint; the last one was already withdrawn.")
+    if done.had_loads:
+        out.print(f"{group}: its loads are removed, too.")
+    if done.strays:
+        numbers = ", ".join(map(str, done.strays))
+        out.print(f"{group}: records in other partitions ({numbers}) are removed, too.")
+    _tell_unread(done.unread)
     for plan_id in done.unpublished:
         out.print(f"{group}: plan {plan_id[:SHORT_ID]} was approved and will not be published.")
 
@@ -146,6 +157,8 @@ def _tell(
                 "partitions": done.num_partitions,
                 "stopped": stopped,
                 "changed": done.changed,
+                "unread": done.unread,
+                "warning": done.warning,
                 "actor": actor,
                 "reason": reason,
             }
@@ -156,3 +169,11 @@ def _tell(
         f"{done.num_partitions} partitions of {done.hint_topic}.",
         soft_wrap=True,
     )
+    _tell_unread(done.unread)
+    if done.warning is not None:
+        print_error(done.warning)
+
+
+def _tell_unread(unread: str | None) -> None:
+    if unread is not None:
+        print_error(f"the topic was written, and could not be read afterwards: {unread}")

@@ -34,6 +34,7 @@ from evenlag.job_events import (
     decode_event,
 )
 from evenlag.redaction import redact
+from evenlag.safe_text import printable_lines
 from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from evenlag.cli.console import ReportProgress
     from evenlag.job_events import JobEvent
 
-    Receive = Callable[[CycleEnded | JobNotice], None]
+    Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
 
 # How long an interrupted job may take to end its JVM, and then the remaining processes of its group to end.
 _PATIENCE_S: Final = 12.0
@@ -136,8 +137,8 @@ def run_job(
     remote
         URL of the Spark Connect server that the job uses; default: that of ``EVENLAG_SPARK_REMOTE``, if any.
     receive
-        Called with each cycle and each notice of a job that runs cycles until it is stopped. What it raises
-        ends the job.
+        Called with the result, while the job ends its session; with each cycle and each notice of a job that
+        runs cycles until it is stopped. What it raises ends the job.
 
     Returns
     -------
@@ -272,12 +273,12 @@ def _receive(event: JobEvent, outcome: _Outcome, report: ReportProgress, receive
         case JobProgress():
             report(_STARTING, 1, 1)
             report(event.step, event.done, event.total)
-        case JobResult():
-            outcome.result = dict(event.result)
         case JobFailed():
             outcome.failure = event
-        case CycleEnded() | JobNotice() if receive is not None:
-            receive(event)
+        case JobResult():
+            outcome.result = dict(event.result)
+    if receive is not None and isinstance(event, JobResult | CycleEnded | JobNotice):
+        receive(event)
 
 
 def _conclude(job: str, returncode: int, outcome: _Outcome) -> dict[str, Any] | None:
@@ -313,7 +314,7 @@ def _copy_output(source: IO[str] | None, outcome: _Outcome) -> None:
     for line in source or ():
         outcome.tail.append(line.rstrip("\n"))
         if not outcome.is_stopped:
-            sys.stderr.write(line)
+            sys.stderr.write(printable_lines(line))
 
 
 def _last_lines(log: Path) -> list[str]:

@@ -1,24 +1,36 @@
-"""`evenlag lag`: lag of the groups in the last snapshot."""
+"""`evenlag lag`: lag of the groups of a running cluster, or in the last snapshot of a lake."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, fit, print_json, status_text, table
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, LimitOption
+from evenlag.cli.cluster_target import BootstrapOption
+from evenlag.cli.console import console, fit, print_json, print_line, status_text, table
+from evenlag.cli.export import ExportOption, export_rows
+from evenlag.cli.options import (
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    LakeOption,
+    LimitOption,
+    interval,
+)
 from evenlag.context import find_cluster, find_lake
 from evenlag.enums import LagStatus
-from evenlag.errors import NothingThereError
+from evenlag.errors import NothingThereError, UsageError
 from evenlag.formatting import at_least, at_least_duration, did_you_mean, duration, moment, number
+from evenlag.queries.clients import CLIENT_COLUMNS, client_names
 from evenlag.queries.lag import group_rows, member_rows, sum_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.table import Table
 
+    from evenlag.cli.tables.layout import Table
     from evenlag.lake.file_pruning import Filter
 
 _PARTITION_COLUMNS = (
@@ -49,13 +61,83 @@ def lag(
         ),
     ] = None,
     *,
+    bootstrap_servers: BootstrapOption = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Read the cluster of the policy file now, not the last snapshot.")
+    ] = False,
+    reset_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--reset-policy",
+            parser=option_types.reset_policy,
+            metavar="POLICY",
+            help="With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
+            "without a commit is unknown.",
+        ),
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Read the cluster again and again, until Ctrl-C; with rates."),
+    ] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every",
+            parser=interval,
+            metavar="DURATION",
+            help="With --watch: interval of the snapshots, in seconds or as 90s, 5min or 1h; default: 2.",
+        ),
+    ] = None,
     limit: LimitOption = 40,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     lake: LakeOption = None,
+    export: ExportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the lag of the groups in the last snapshot, largest first; or of one group by partition."""
+    """Show the lag of the groups, largest first; or of one group by member and partition.
+
+    With --bootstrap-servers or --live, evenlag reads the cluster itself and shows what a plan would bring.
+    That needs neither a lake nor Java, writes nothing and publishes nothing. Without them, it shows the last
+    snapshot of the lake.
+    """
+    if bootstrap_servers is None and not live:
+        _refuse_live_options(reset_policy=reset_policy, watch=watch, every=every)
+        _show_snapshot(group, limit, config, cluster, lake, export, as_json=as_json)
+        return
+    if lake is not None:
+        raise UsageError("--lake is for the last snapshot: leave it out to read the cluster itself")
+    if every is not None and not watch:
+        raise UsageError("--every goes with --watch: one snapshot has no interval")
+    if watch and export is not None:
+        raise UsageError("--export writes one snapshot: leave --watch out")
+    from evenlag.cli.live_lag.command import DEFAULT_INTERVAL_S, Asked, find_cluster_to_read, show_live_lag
+
+    target = find_cluster_to_read(bootstrap_servers, config, cluster, reset_policy)
+    every_s = (every or DEFAULT_INTERVAL_S) if watch else None
+    show_live_lag(Asked(target, group, limit, every_s, as_json, export))
+
+
+def _refuse_live_options(*, reset_policy: str | None, watch: bool, every: float | None) -> None:
+    given = {"--reset-policy": reset_policy, "--watch": watch, "--every": every}
+    for name, value in given.items():
+        if value:
+            raise UsageError(
+                f"{name} is for a running cluster: name it with --bootstrap-servers HOST:PORT, or give "
+                "--live for the cluster of the policy file"
+            )
+
+
+def _show_snapshot(
+    group: str | None,
+    limit: int,
+    config: Path | None,
+    cluster: str | None,
+    lake: str | None,
+    export: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     from evenlag.lake.tables import LAG, MEMBERS
 
     reader = find_lake(lake, config)
@@ -69,12 +151,14 @@ def lag(
         ("snapshot_id", "=", snapshot["snapshot_id"]),
     ]
     rows = reader.read(LAG, filters=of_snapshot)
-    members = reader.read(MEMBERS, columns=["group_id", "member_id"], filters=of_snapshot)
+    members = reader.read(MEMBERS, columns=["group_id", *CLIENT_COLUMNS], filters=of_snapshot)
     head = {key: snapshot[key] for key in ("cluster", "snapshot_id", "slot")}
     # The slot is the scheduled time; the end offsets were read some seconds later.
     head["read_at"] = snapshot["end_read_at"]
     if group is None:
-        _show_groups(head, group_rows(rows, members), limit=limit, as_json=as_json)
+        found = group_rows(rows, members)
+        _export(export, head, found)
+        _show_groups(head, found, limit=limit, as_json=as_json)
         return
     groups = sorted(set(rows["group_id"].to_pylist()))
     if group not in groups:
@@ -84,7 +168,15 @@ def lag(
         )
     order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     rows, members = _rows_of(rows, group).sort_by(order), _rows_of(members, group)
+    _export(export, head | {"group_id": group}, rows.select(_PARTITION_COLUMNS).to_pylist())
     _show_group(head, group, rows, members, limit=limit, as_json=as_json)
+
+
+def _export(path: Path | None, head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    if path is None:
+        return
+    count = export_rows([head | row for row in rows], path)
+    print_line(sys.stderr, f"{number(count)} rows written to {path}")
 
 
 def _rows_of(rows: pa.Table, group: str) -> pa.Table:
@@ -121,7 +213,9 @@ def _show_groups(head: dict[str, Any], groups: list[dict[str, Any]], *, limit: i
             ", ".join(f"{count} {status}" for status, count in row["statuses"].items()),
         )
     out = console()
-    out.print(fit(out, shown, ("statuses", "members", "skew")))
+    out.print(
+        fit(out, shown, ("statuses", "members", "skew", "partitions", "behind by", "most loaded member"))
+    )
 
 
 def _show_group(
@@ -130,23 +224,30 @@ def _show_group(
     partitions = rows.select(_PARTITION_COLUMNS).to_pylist()
     by_member = member_rows(rows, members)
     if as_json:
-        owners = [row for row in by_member if row["member_id"] is not None]
+        known = {row["member_id"]: row for row in members.to_pylist()}
+        owners = [
+            row | {name: known.get(row["member_id"], {}).get(name) for name in CLIENT_COLUMNS[1:]}
+            for row in by_member
+            if row["member_id"] is not None
+        ]
         told = {"group_id": group, **sum_up(by_member), "members": owners, "partitions": partitions}
         print_json(head | told)
         return
     out = console()
-    out.print(fit(out, _member_table(head, group, by_member), ()))
+    clients = client_names(members.to_pylist())
+    out.print(fit(out, _member_table(head, group, by_member, clients), ("partitions", "client")))
     columns = (
         "topic",
         "partition",
         "member",
+        "client",
         "status",
         "lag",
         "in/s",
         "out/s",
         "behind by",
         "drained in",
-        "",
+        "note",
     )
     shown = table(
         "",
@@ -159,6 +260,7 @@ def _show_group(
             row["topic"],
             number(row["partition"]),
             row["owner_member_id"] or ("not known" if row["status"] == LagStatus.UNKNOWN else "nobody"),
+            clients.get(row["owner_member_id"] or "", ""),
             status_text(row["status"]),
             number(row["lag_records"]),
             number(row["arrival_rate_records_per_s"], digits=1),
@@ -167,22 +269,25 @@ def _show_group(
             duration(row["drain_time_ms"]),
             "stalled" if row["stalled"] else "",
         )
-    out.print(fit(out, shown, ("in/s", "out/s", "drained in")))
+    out.print(fit(out, shown, ("in/s", "out/s", "drained in", "note", "client", "behind by", "status")))
 
 
-def _member_table(head: dict[str, Any], group: str, by_member: list[dict[str, Any]]) -> Table:
+def _member_table(
+    head: dict[str, Any], group: str, by_member: list[dict[str, Any]], clients: dict[str, str]
+) -> Table:
     unknown = ["unknown"] if any(row["num_unknown_partitions"] for row in by_member) else []
-    columns = ("member", "partitions", *unknown, "lag")
+    columns = ("member", "client", "partitions", *unknown, "lag")
     shown = table(
         f"{group} on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
-        right=columns[1:],
+        right=columns[2:],
         caption=_bounds(by_member, _ABOUT_MEMBERS),
     )
     for row in by_member:
         num_unknown = row["num_unknown_partitions"]
         shown.add_row(
             row["member_id"] or ("nobody, or not known" if num_unknown else "nobody"),
+            clients.get(row["member_id"] or "", ""),
             number(row["num_partitions"]),
             *(number(num_unknown) for _ in unknown),
             at_least(row["lag_records"], num_unknown),

@@ -1,4 +1,4 @@
-"""`evenlag lake`: the state of the lake's tables, and their maintenance."""
+"""`evenlag lake`: the state of the lake's tables, their maintenance, and erasure requests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,12 @@ def status(
         print_json({"cluster": name, "tables": rows, "checks": answers})
         return
     numbers = ("rows", "files", "size", "commits")
-    shown = table(f"Tables of {name}", ("table", *numbers[:3], "days", numbers[3], "health"), right=numbers)
+    shown = table(
+        f"Tables of {name}",
+        ("table", *numbers[:3], "days", numbers[3], "health"),
+        right=numbers,
+        optional=("commits", "files"),
+    )
     for row in rows:
         shown.add_row(
             row["table"],
@@ -82,7 +87,7 @@ def maintain(
     *,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help=f"{_STEP_NAMES}; may be given several times."),
+        typer.Option("--only", metavar="STEP", help=f"{_STEP_NAMES}; may be given several times."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
@@ -114,6 +119,60 @@ def maintain(
     _print_maintained(done, is_dry_run=dry_run, as_json=as_json)
 
 
+@app.command("erase")
+def erase(
+    context: typer.Context,
+    *,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="Delete the rows of this group, and its name elsewhere."
+        ),
+    ] = None,
+    member: Annotated[
+        str | None,
+        typer.Option(
+            "--member", metavar="MEMBER", help="Remove this member id, instance id, client id or host."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    remote: RemoteOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase a group or a member from every table, for an erasure request; starts Spark."""
+    if (group is None) == (member is None):
+        raise UsageError("name one of --group and --member")
+    if not (group or member):
+        raise UsageError("an empty name cannot be erased")
+    if _policy(config) is None:
+        raise UsageError("erasure needs a policy: name the file with --config")
+    what = f"the group {group!r}" if group is not None else f"the member {member!r}"
+    if not (dry_run or yes) and not typer.confirm(f"Erase {what} from all tables? It cannot be undone."):
+        raise typer.Exit(1)
+    arguments = [f"--group={group}" if group is not None else f"--member={member}"]
+    arguments += [f"--config={config}"] if config is not None else []
+    if cluster is not None:
+        arguments.append(f"--cluster={find_cluster(find_lake(None, config), cluster)}")
+    arguments += ["--dry-run"] if dry_run else []
+    with shown_progress() as report:
+        done = required_result("erase", job_runner(context, remote)("erase", arguments, report))
+    if as_json:
+        print_json({"is_dry_run": dry_run} | done)
+        return
+    out = console()
+    for name, num in sorted(done["rows"].items()):
+        out.print(f"{name}: {number(num)} rows {'to erase' if dry_run else 'erased'}", markup=False)
+    if not done["rows"]:
+        out.print(f"No table has {what}", markup=False)
+    elif not dry_run:
+        days = done["vacuum_days"]
+        end = "never, as vacuum_days is null" if days is None else f"with the first vacuum after {days} days"
+        out.print(f"The replaced files leave the disk {end}", markup=False)
+
+
 def _print_maintained(result: dict[str, Any], *, is_dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({"is_dry_run": is_dry_run} | result)
@@ -140,15 +199,14 @@ def _sizes(reader: LakeReader, cluster: str, checks: Sequence[Check]) -> Iterato
         found = read_table_files(reader, contract)
         if found is None:
             continue
-        days = [day for name, day in found.by_day if name == cluster]
-        files = [file for (name, _), parts in found.by_day.items() if name == cluster for file in parts]
+        files = [file for (name, _), parts in found.by_part.items() if name == cluster for file in parts]
         yield {
             "table": contract.name,
             "num_rows": sum(max(file.num_rows, 0) for file in files),
             "num_files": len(files),
             "size_bytes": sum(file.size_bytes for file in files),
-            "first_day": min(days, default=None),
-            "last_day": max(days, default=None),
+            "first_day": min((file.first_day for file in files), default=None),
+            "last_day": max((file.last_day for file in files), default=None),
             "commits_since_checkpoint": found.commits_since_checkpoint,
             "is_healthy": contract.name not in unhealthy,
         }

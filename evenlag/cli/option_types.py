@@ -206,25 +206,25 @@ def plan_id(text: str) -> str:
     return text.lower()
 
 
+def reset_policy(text: str) -> str:
+    """Check a reset policy and return it unchanged; ``typer.BadParameter`` when it is none."""
+    from evenlag.enums import check_reset_policy
+
+    try:
+        return str(check_reset_policy(name(text)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def pattern(text: str) -> str:
-    """Check a pattern of groups.
-
-    Parameters
-    ----------
-    text
-        A name, a glob, or a regular expression between slashes.
-
-    Returns
-    -------
-    str
-        The pattern.
+    """Check a pattern of groups (a name, a glob or ``/regex/``), and return it unchanged.
 
     Raises
     ------
     typer.BadParameter
         When the text is not a valid name or regular expression.
     """
-    from evenlag.enums import check_pattern
+    from evenlag.name_patterns import check_pattern
 
     try:
         return check_pattern(name(text))
@@ -285,7 +285,7 @@ def servers(text: str) -> str:
     typer.BadParameter
         When one of them is not ``host:port``.
     """
-    from evenlag.policy.bootstrap_servers import check_server
+    from evenlag.policy.kafka_settings import check_server
 
     try:
         for part in name(text).split(","):

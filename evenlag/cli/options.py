@@ -1,20 +1,17 @@
-"""Options that commands share, and a command group with a default subcommand."""
+"""Options that commands share."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperGroup
 
 from evenlag.cli import option_types
 from evenlag.formatting import did_you_mean
 from evenlag.spark_connect import REMOTE_VARIABLE, TOKEN_VARIABLE, check_remote
 
-# The subcommand that a command group runs when none is named.
-SHOW: Final = "show"
 # Parameters of a Spark Connect URL that everybody may read. Others are a token or headers of a proxy.
 _PUBLIC_PARAMETERS: Final = frozenset({"use_ssl", "user_id", "user_agent", "session_id"})
 
@@ -59,7 +56,7 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         parser=option_types.name,
-        metavar="TEXT",
+        metavar="CLUSTER",
         help="The cluster's name; not needed when there is one only.",
     ),
 ]
@@ -68,7 +65,7 @@ LakeOption = Annotated[
     typer.Option(
         "--lake",
         parser=option_types.lake_root,
-        metavar="TEXT",
+        metavar="LAKE",
         help="Root of the tables; else the policy's, else $EVENLAG_LAKE, else ./evenlag-lake.",
     ),
 ]
@@ -87,7 +84,7 @@ LimitOption = Annotated[
     typer.Option(
         "--limit",
         parser=option_types.whole(1, option_types.MAX_ROWS),
-        metavar="INTEGER",
+        metavar="N",
         help="How many rows to show.",
     ),
 ]
@@ -115,14 +112,39 @@ ActorOption = Annotated[
     typer.Option(
         "--actor",
         parser=option_types.name,
-        metavar="TEXT",
+        metavar="NAME",
         help="Who decides; else the user of this machine. It is recorded.",
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--actor",
+        parser=option_types.name,
+        metavar="NAME",
+        help="Your name, if several people use this account; recorded beside the account.",
+    ),
+]
+AirflowUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--airflow-url",
+        parser=option_types.name,
+        metavar="URL",
+        help="Decide through this Airflow, as the user of the token in EVENLAG_AIRFLOW_TOKEN, or in the file "
+        "that EVENLAG_AIRFLOW_TOKEN_FILE names; else $EVENLAG_AIRFLOW_URL.",
     ),
 ]
 
 
-def _interval(text: str) -> float:
-    """Parse an interval, in seconds."""
+def interval(text: str) -> float:
+    """Parse an interval from 1 s to 24 h, e.g. ``90s``, and return it in seconds.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the text is no such interval.
+    """
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found[1]) * _SECONDS_BY_UNIT[found[2] or "s"] if found else 0.0
     if not 1 <= seconds <= _MAX_INTERVAL_S:
@@ -136,36 +158,8 @@ EveryOption = Annotated[
     float | None,
     typer.Option(
         "--every",
-        parser=_interval,
+        parser=interval,
         metavar="DURATION",
         help="With --watch: interval of the cycles, in seconds or as 90s, 5min or 1h; default: 60.",
     ),
 ]
-
-
-class ShowByDefault(TyperGroup):
-    """A command group whose default subcommand is ``show``.
-
-    ``evenlag plans 3f2a`` means ``evenlag plans show 3f2a``. A first word that is a subcommand's name is that
-    subcommand.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the default subcommand when the first word is not a subcommand.
-
-        Parameters
-        ----------
-        ctx
-            The context of Click.
-        args
-            Arguments after the name of the command group.
-
-        Returns
-        -------
-        list of str
-            The arguments that Click did not parse.
-        """
-        if not args or (args[0] not in self.commands and args[0] not in {"--help", "-h"}):
-            args = [SHOW, *args]
-        parsed: list[str] = super().parse_args(ctx, args)
-        return parsed

@@ -1,4 +1,8 @@
-"""`evenlag plans approve | reject`: manual approval, recorded like an approval in Airflow."""
+"""`evenlag plans approve | reject`: manual approval, recorded like an approval in Airflow.
+
+The command decides itself, as the account that runs it, or through Airflow's API, as the user of a token.
+What it may do is the policy's choice (``command_approvals``).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,25 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import find_target
 from evenlag.cli.console import console, print_json
-from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
-from evenlag.cli.plans import SHORT_ID, the_plan
-from evenlag.context import acting_person
-from evenlag.enums import PlanEvent
-from evenlag.errors import JobError
+from evenlag.cli.options import (
+    AirflowUrlOption,
+    ClusterOption,
+    ConfigOption,
+    JsonOption,
+    NameOption,
+    ReasonOption,
+)
+from evenlag.cli.plans import the_plan
+from evenlag.cli.tables.plans import SHORT_ID
+from evenlag.enums import CommandApprovals, PlanEvent
+from evenlag.errors import JobError, NothingThereError, UsageError
+from evenlag.formatting import decided_by
 
 if TYPE_CHECKING:
     from evenlag.cli.cluster_target import Target
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.publishing.answers.actors import Actor
+    from evenlag.publishing.answers.airflow_request import AirflowAccess
     from evenlag.publishing.publish import PublishReport
 
 PlanArgument = Annotated[
@@ -35,7 +50,8 @@ def approve(
     plan: PlanArgument,
     *,
     reason: ReasonOption,
-    actor: ActorOption = None,
+    actor: NameOption = None,
+    airflow_url: AirflowUrlOption = None,
     publish: Annotated[
         bool,
         typer.Option("--publish/--no-publish", help="Publish immediately (default), or in the next cycle."),
@@ -46,10 +62,16 @@ def approve(
 ) -> None:
     """Approve a plan that waits for approval, and publish it if its group has not changed since."""
     from evenlag.publishing.publish import publish_hints
-    from evenlag.publishing.revocation import try_again_when_fenced
+    from evenlag.publishing.writing.write_first import try_again_when_fenced
 
     target = find_target(None, config, cluster)
-    head, answer = _decide(target, plan, approve=True, reason=reason, actor=actor)
+    access = _airflow(target, airflow_url, actor)
+    if access is not None:
+        if not publish:
+            raise UsageError("--no-publish has no effect here: in Airflow, the run of the plan publishes it")
+        _tell(_answer_in_airflow(target, access, plan, approve=True, reason=reason), as_json=as_json)
+        return
+    head, answer = _decide(target, plan, approve=True, reason=reason, name=actor)
     if not publish:
         _tell(answer | {"published": False}, as_json=as_json)
         return
@@ -74,42 +96,100 @@ def reject(
     plan: PlanArgument,
     *,
     reason: ReasonOption,
-    actor: ActorOption = None,
+    actor: NameOption = None,
+    airflow_url: AirflowUrlOption = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Reject a plan that waits for approval; needs the lake, but not Kafka."""
-    _, answer = _decide(find_target(None, config, cluster), plan, approve=False, reason=reason, actor=actor)
+    target = find_target(None, config, cluster)
+    access = _airflow(target, airflow_url, actor)
+    if access is None:
+        _, answer = _decide(target, plan, approve=False, reason=reason, name=actor)
+    else:
+        answer = _answer_in_airflow(target, access, plan, approve=False, reason=reason)
     _tell(answer, as_json=as_json)
 
 
+def _airflow(target: Target, url: str | None, name: str | None) -> AirflowAccess | None:
+    """Return the Airflow to decide through, None to decide here; check what the policy allows."""
+    from evenlag.publishing.answers.actors import NotAnApproverError, channel_rule
+    from evenlag.publishing.answers.airflow_request import find_access
+
+    rule = target.settings.command_approvals
+    if rule is CommandApprovals.REFUSE:
+        raise NotAnApproverError(
+            f"{channel_rule(target.name, rule)}: decide on Airflow's page, under Required Actions"
+        )
+    access = find_access(url)
+    if access is None and rule is CommandApprovals.AIRFLOW:
+        raise NotAnApproverError(
+            f"{channel_rule(target.name, rule)}: give --airflow-url, and your token in EVENLAG_AIRFLOW_TOKEN"
+        )
+    if access is not None and name is not None:
+        raise UsageError("--actor has no effect with Airflow: its token names the user")
+    return access
+
+
+def _answer_in_airflow(
+    target: Target, access: AirflowAccess, prefix: str, *, approve: bool, reason: str
+) -> dict[str, Any]:
+    """Answer the request of the plan in Airflow; return the answer to print."""
+    from evenlag.lake.reader import LakeReader
+    from evenlag.publishing.answers.airflow_request import answer_request
+    from evenlag.publishing.approval_requests import read_request
+    from evenlag.publishing.waiting_plans import check_waiting
+
+    reader = LakeReader(target.loaded.policy.lake)
+    found = the_plan(reader, target.name, prefix)
+    request = read_request(reader, check_waiting(target.loaded, target.name, found["plan_id"]))
+    if request is None:
+        raise NothingThereError(
+            f"Airflow was not asked about plan {found['plan_id'][:SHORT_ID]}: see the DAG lag_rebalance of "
+            f"{target.name}, tasks find_waiting and ask"
+        )
+    actor = answer_request(access, request, approve=approve, reason=reason.strip())
+    return _answer(target, found, actor, approve=approve, reason=reason, run_id=request["run_id"]) | {
+        "airflow": access.url
+    }
+
+
+def _answer(
+    target: Target, plan: dict[str, Any], actor: Actor, *, approve: bool, reason: str, run_id: str
+) -> dict[str, Any]:
+    return {
+        "cluster": target.name,
+        "plan_id": plan["plan_id"],
+        "group_id": plan["group_id"],
+        "status": (PlanEvent.APPROVED if approve else PlanEvent.REJECTED).value,
+        **actor.columns(),
+        "reason": reason.strip(),
+        "run_id": run_id,
+    }
+
+
 def _decide(
-    target: Target, prefix: str, *, approve: bool, reason: str, actor: str | None
+    target: Target, prefix: str, *, approve: bool, reason: str, name: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Record the decision; return the row of the plan, and the answer to print."""
+    """Record the decision of this account; return the row of the plan, and the answer to print."""
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing import approvals
+    from evenlag.publishing.answers.actors import Actor
 
     found = the_plan(LakeReader(target.loaded.policy.lake), target.name, prefix)
     now = datetime.now(UTC)
-    answer = {
-        "cluster": target.name,
-        "plan_id": found["plan_id"],
-        "group_id": found["group_id"],
-        "status": (PlanEvent.APPROVED if approve else PlanEvent.REJECTED).value,
-        "actor": approvals.person(acting_person(actor)),
-        "reason": reason.strip(),
-        "run_id": f"command__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
-    }
+    actor = Actor.of_command(name)
+    run_id = f"command__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    answer = _answer(target, found, actor, approve=approve, reason=reason, run_id=run_id)
     head = approvals.decide(
         target.loaded,
         target.name,
         found["plan_id"],
         approve=approve,
-        actor=answer["actor"],
+        actor=actor,
         reason=answer["reason"],
-        run_id=answer["run_id"],
+        run_id=run_id,
         now=now,
     )
     return head, answer
@@ -121,7 +201,11 @@ def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dic
 
     if report.held:
         return {"held": report.held[0][2]}
-    wanted = [("cluster", "=", head["cluster"]), ("plan_id", "=", head["plan_id"])]
+    wanted: list[Filter] = [
+        ("cluster", "=", head["cluster"]),
+        ("day", ">=", head["day"]),
+        ("plan_id", "=", head["plan_id"]),
+    ]
     events = LakeReader(target.loaded.policy.lake).read_events(filters=wanted).to_pylist()
     told = {event["event"]: event for event in events}
     if PlanEvent.PUBLISHED in told:
@@ -143,10 +227,13 @@ def _tell(answer: dict[str, Any], *, as_json: bool) -> None:
         print_json(answer)
         return
     line = f"{answer['group_id']}: plan {answer['plan_id'][:SHORT_ID]} is {answer['status']}"
-    if answer.get("sequence") is not None:
+    if "airflow" in answer:
+        what = "and publishes it" if answer["status"] == PlanEvent.APPROVED else "with the reason"
+        line += f" by {decided_by(answer)}; the run {answer['run_id']} of Airflow records it {what}"
+    elif answer.get("sequence") is not None:
         line += f" and published, sequence {answer['sequence']}"
         if answer.get("not_taken_up"):
-            line += f"; the group's coordinator has not taken it up so far: {answer['not_taken_up']}"
+            line += f"; the group has not taken it up so far: {answer['not_taken_up']}"
     elif answer.get("held"):
         line += f"; it waits to be published: {answer['held']}"
     elif "published" in answer:

@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, fit, print_json, status_text, table
-from evenlag.cli.options import SHOW, ClusterOption, ConfigOption, JsonOption, LakeOption, ShowByDefault
+from evenlag.cli.console import console, print_json, status_text, table
+from evenlag.cli.grammar import SHOW, ShowByDefault
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
+from evenlag.cli.tables.plans import SHORT_ID, gate_values, measures_table, move_table, plan_table
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError, UsageError
-from evenlag.formatting import at_least, at_least_of, did_you_mean, exact_of, moment, number, percent
+from evenlag.formatting import (
+    decided_by,
+    did_you_mean,
+    moment,
+)
+from evenlag.queries.clients import client_names, read_group_members
 from evenlag.queries.plans import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 
-SHORT_ID = 12
 _DEFAULT_DAYS = 7
 _DEFAULT_LIMIT = 20
 
@@ -43,7 +47,7 @@ def plans(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-g", parser=option_types.name, metavar="TEXT", help="Plans of this group only."
+            "--group", "-g", parser=option_types.name, metavar="GROUP", help="Plans of this group only."
         ),
     ] = None,
     days: Annotated[
@@ -51,7 +55,7 @@ def plans(
         typer.Option(
             "--days",
             parser=option_types.whole(0, option_types.MAX_DAYS),
-            metavar="INTEGER",
+            metavar="N",
             help=f"Number of days to look back; default {_DEFAULT_DAYS}.",
         ),
     ] = None,
@@ -60,7 +64,7 @@ def plans(
         typer.Option(
             "--limit",
             parser=option_types.whole(1, option_types.MAX_ROWS),
-            metavar="INTEGER",
+            metavar="N",
             help=f"Number of plans to show; default {_DEFAULT_LIMIT}.",
         ),
     ] = None,
@@ -96,6 +100,7 @@ def plans(
         shown = table(
             f"Groups without a plan, slot {moment(without[0]['slot'])}",
             ("group", "mode", "why"),
+            optional=("mode",),
             caption=_left(len(without), limit),
         )
         for row in without[:limit]:
@@ -105,66 +110,6 @@ def plans(
 
 def _left(found: int, limit: int) -> str:
     return f"{found - limit} more: --limit {found}" if found > limit else ""
-
-
-def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> Table:
-    """Build the table of plans.
-
-    Parameters
-    ----------
-    title
-        Title of the table.
-    rows
-        Rows of :func:`evenlag.queries.plans.plan_rows`.
-    caption
-        Text below the table; none if empty.
-
-    Returns
-    -------
-    rich.table.Table
-        One row per plan, fitted to the width of the output.
-    """
-    columns = (
-        "plan",
-        "slot",
-        "group",
-        "mode",
-        "status",
-        "moves",
-        "most loaded",
-        "predicted",
-        "actual",
-        "why",
-    )
-    shown = table(title, columns, right=("moves", "most loaded", "predicted", "actual"), caption=caption)
-    for row in rows:
-        planned, actual = row["num_unknown_lags"], row["num_unknown_partitions_actual"]
-        shown.add_row(
-            row["plan_id"][:SHORT_ID],
-            moment(row["slot"]),
-            row["group_id"],
-            row["mode"],
-            status_text(row["status"]),
-            number(row["moves"]),
-            at_least(row["max_member_lag_before_records"], planned),
-            at_least(row["max_member_lag_predicted_records"], planned),
-            at_least(row["max_member_lag_actual_records"], actual),
-            "; ".join(filter(None, (row["reason"], *_unknown_lags(row)))),
-        )
-    return fit(console(), shown, ("mode", "slot", "moves"))
-
-
-def _unknown_lags(row: dict[str, Any]) -> tuple[str, str]:
-    """Return texts on the number of partitions with unknown lag, when planned and at the outcome."""
-    counts = (
-        ("when planned", row["num_unknown_lags"], row["num_partitions"]),
-        ("actual", row["num_unknown_partitions_actual"], row["num_partitions_actual"]),
-    )
-    planned, actual = (
-        f"{when}, the lag of {number(unknown)} of {number(of)} partitions is not known" if unknown else ""
-        for when, unknown, of in counts
-    )
-    return planned, actual
 
 
 def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
@@ -204,9 +149,10 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> 
 
     if group is None:
         return f"there are no plans on {cluster} in the last {days} days"
-    known = set(
-        reader.read(PLANS, columns=["group_id"], filters=[("cluster", "=", cluster)])["group_id"].to_pylist()
-    )
+    # The names of the newest day with plans are enough to find a spelling mistake.
+    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    names = reader.read_newest(PLANS, "day", columns=["group_id"], filters=of_cluster)
+    known = set(names["group_id"].to_pylist())
     return f"there are no plans for the group {group!r} on {cluster}{did_you_mean(group, known - {group})}"
 
 
@@ -221,7 +167,9 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
         ("plan_id", "=", plan["plan_id"]),
     ]
     events = sorted(reader.read_events(filters=wanted).to_pylist(), key=event_order)
-    gates = reader.read(GATE_RESULTS, filters=wanted).to_pylist()
+    gates = reader.read(
+        GATE_RESULTS, columns=[name for name in GATE_RESULTS.column_names if name != "seal"], filters=wanted
+    ).to_pylist()
     rows = reader.read(PLAN_ASSIGNMENTS, filters=wanted)
     moves = (
         rows.filter(rows["moved"]).sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
@@ -234,7 +182,7 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
         return
     out = console()
     out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
-    out.print(_measures(plan, outcome))
+    out.print(measures_table(plan, outcome))
     if plan["group_type"] == GroupType.CONSUMER:
         out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.", highlight=False)
     if plan["mode_reason"]:
@@ -242,73 +190,26 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     if score is not None:
         verdict = {True: "It paid off", False: "It did not pay off", None: "Whether it paid off is open"}
         out.print(f"{verdict[score['paid_off']]}: {score['reason']}.", highlight=False)
-    history = table("What happened", ("event", "at", "who", "why"))
+    history = table("What happened", ("event", "at", "who", "why"), keys=("event",))
     for event in events:
         history.add_row(
-            status_text(event["event"]), moment(event["at"]), event["actor"], event["reason"] or ""
+            status_text(event["event"]), moment(event["at"]), decided_by(event), event["reason"] or ""
         )
     out.print(history)
-    verdicts = table("Gates", ("gate", "passed", "observed", "allowed", "verdict"))
+    verdicts = table(
+        "Gates",
+        ("gate", "passed", "observed", "allowed", "verdict"),
+        keys=("gate",),
+        right=("observed", "allowed"),
+        optional=("observed", "allowed"),
+    )
     for gate in gates:
         verdicts.add_row(
             gate["gate"],
             "yes" if gate["passed"] else "NO",
-            gate["observed"] or "",
-            gate["allowed"] or "",
+            *gate_values(gate["observed"], gate["allowed"]),
             gate["message"],
         )
     out.print(verdicts)
-    moved = table("Moves", ("topic", "partition", "from", "to", "lag"), right=("partition", "lag"))
-    for move in moves:
-        moved.add_row(
-            move["topic"],
-            number(move["partition"]),
-            move["owner_before"] or "nobody",
-            move["owner_after"] or "nobody",
-            number(move["lag_records"]),
-        )
-    out.print(moved)
-
-
-def _measures(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
-    shown = table("Lag", ("", "before", "predicted", "actual"))
-    for column in shown.columns[1:]:
-        column.justify = "right"
-    before, after, seen = plan["metrics_before"], plan["metrics_after"], outcome or {}
-    planned = plan["num_unknown_lags"], plan["num_partitions"]
-    actual = seen.get("num_unknown_partitions"), seen.get("num_partitions")
-    shown.add_row(
-        "most loaded member",
-        at_least_of(before.get("max_member_lag_records"), *planned),
-        at_least_of(after.get("max_member_lag_records"), *planned),
-        at_least_of(seen.get("max_member_lag_actual_records"), *actual),
-    )
-    shown.add_row(
-        "skew (most loaded / mean)",
-        exact_of(before.get("lag_skew"), *planned, digits=2),
-        exact_of(after.get("lag_skew"), *planned, digits=2),
-        exact_of(seen.get("lag_skew_actual"), *actual, digits=2),
-    )
-    if outcome is not None:
-        shown.add_row(
-            "the group's lag",
-            at_least_of(outcome["total_lag_before_records"], *planned),
-            "",
-            at_least_of(outcome["total_lag_actual_records"], *actual),
-        )
-    shown.add_row(
-        "partitions per member",
-        _range(before),
-        _range(after),
-        "",
-    )
-    shown.add_row(
-        "gain, by the known load" if plan["num_unknown_partitions"] else "gain", "", percent(plan["gain"]), ""
-    )
-    shown.add_row("adherence", "", "", percent(seen.get("adherence")))
-    return shown
-
-
-def _range(metrics: dict[str, Any]) -> str:
-    low, high = metrics.get("min_member_partitions"), metrics.get("max_member_partitions")
-    return number(low) if low == high else f"{number(low)} to {number(high)}"
+    members = read_group_members(reader, plan["cluster"], plan["snapshot_id"], plan["group_id"])
+    out.print(move_table(moves, client_names(members)))

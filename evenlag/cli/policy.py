@@ -50,7 +50,12 @@ def check(
         return
     out = console()
     out.print(f"{find_policy_path(path)} is valid. Tables are in {policy.lake}.")
-    clusters = table("Clusters", ("cluster", "brokers", "security", "schedule", "hint topic"))
+    clusters = table(
+        "Clusters",
+        ("cluster", "brokers", "security", "schedule", "hint topic"),
+        keys=("schedule",),
+        optional=("security",),
+    )
     for name, cluster in policy.clusters.items():
         clusters.add_row(
             name,
@@ -61,7 +66,13 @@ def check(
         )
     out.print(clusters)
     columns = ("groups", "clusters", "mode", "assignor", "max moves", "count slack", "min gain")
-    rules = table("Groups: the first matching rule applies", columns, right=columns[4:])
+    rules = table(
+        "Groups: the first matching rule applies",
+        columns,
+        right=columns[4:],
+        keys=("groups", "mode"),
+        optional=("clusters", "min gain", "count slack"),
+    )
     for rule in (*policy.groups, None):
         settings: Any = rule or policy.group_settings("", "")
         rules.add_row(
@@ -114,7 +125,7 @@ def explain(
             f"{group} on {name}: all of its settings apply.",
             highlight=False,
         )
-    shown = table(f"Settings of {group}", ("setting", "value", "from"))
+    shown = table(f"Settings of {group}", ("setting", "value", "from"), keys=("setting",))
     for setting in found.settings:
         shown.add_row(setting.name, _value_text(setting.value), setting.source)
     out.print(shown)
@@ -132,14 +143,18 @@ def _value_text(value: Any) -> str:
     if value is None or value == []:
         return NOTHING
     if isinstance(value, list):
-        return ", ".join(f"{item['match']}: {item['capacity']:g}" for item in value)
+        return ", ".join(
+            item if isinstance(item, str) else f"{item['match']}: {item['capacity']:g}" for item in value
+        )
     return str(value)
 
 
 def _resolve_secrets(policy: Any) -> None:
     from evenlag.policy.secrets import SecretRef
 
+    for value in policy.storage.values().values() if policy.storage else ():
+        if isinstance(value, SecretRef):
+            value.resolve()
     for cluster in policy.clusters.values():
-        for value in (*cluster.kafka.values(), cluster.hint_signing_key, cluster.privacy.key):
-            if isinstance(value, SecretRef):
-                value.resolve()
+        for _, read in cluster.secrets().values():
+            read()

@@ -11,18 +11,19 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.audit import UntilOption  # Typer reads the annotations
 from evenlag.cli.console import console, print_json
+from evenlag.cli.export import write_atomically
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
 from evenlag.context import find_cluster, find_lake
-from evenlag.errors import NothingThereError, UsageError
+from evenlag.errors import NothingThereError
 from evenlag.formatting import moment
 
 if TYPE_CHECKING:
     from evenlag.report.model import Report
 
-_DEFAULT_OUTPUT: Final = Path("evenlag-report.html")
+_DEFAULT_FILE: Final = Path("evenlag-report.html")
 
 
-def _output_path(text: str) -> Path:
+def _file_path(text: str) -> Path:
     return option_types.check_folder_of(option_types.path(text))
 
 
@@ -36,16 +37,16 @@ def report(
         ),
     ] = None,
     *,
-    output: Annotated[
+    file: Annotated[
         Path,
-        typer.Option("--output", "-o", parser=_output_path, metavar="PATH", help="The file to write."),
-    ] = _DEFAULT_OUTPUT,
+        typer.Option("--file", "-f", parser=_file_path, metavar="PATH", help="The file to write."),
+    ] = _DEFAULT_FILE,
     hours: Annotated[
         float,
         typer.Option(
             "--hours",
             parser=option_types.real(0.01, option_types.MAX_HOURS),
-            metavar="NUMBER",
+            metavar="HOURS",
             help="Number of hours to look back.",
         ),
     ] = 24.0,
@@ -67,26 +68,21 @@ def report(
             f"there is no snapshot of {name} in the {hours:g} hours before {moment(until)}; the newest is of "
             f"{moment(told.until)}"
         )
-    _write(output, report_page(told))
+    _write(file, report_page(told))
     if as_json:
-        print_json(_summary(output, told))
+        print_json(_summary(file, told))
         return
     out = console()
     period = f"{moment(told.since)} to {moment(told.until)}, {told.num_snapshots} snapshots"
     out.print(f"{told.group_id} on {name}, {period}", markup=False)
+    out.print(told.verdict.text, soft_wrap=True, markup=False)
     for missing in _missing(told):
         out.print(f"  {missing}", markup=False)
-    out.print(output.resolve().as_uri(), soft_wrap=True, markup=False)
+    out.print(file.resolve().as_uri(), soft_wrap=True, markup=False)
 
 
-def _write(output: Path, page: str) -> None:
-    fresh = output.with_name(f".{output.name}.new")
-    try:
-        fresh.write_text(page, encoding="utf-8")
-        fresh.replace(output)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise UsageError(f"{output} cannot be written: {error.strerror or error}") from error
+def _write(file: Path, page: str) -> None:
+    write_atomically(file, lambda fresh: fresh.write_text(page, encoding="utf-8"))
 
 
 def _missing(told: Report) -> list[str]:
@@ -97,18 +93,19 @@ def _missing(told: Report) -> list[str]:
     if told.timeline is None:
         parts.append(f"the owners over time are missing: {AUDIT}")
     if not told.policies:
-        parts.append(f"other policies are missing: {COMPARE}")
+        parts.append(f"candidates are missing: {COMPARE}")
     return parts
 
 
-def _summary(output: Path, told: Report) -> dict[str, object]:
+def _summary(file: Path, told: Report) -> dict[str, object]:
     return {
-        "file": str(output.resolve()),
+        "file": str(file.resolve()),
         "cluster": told.cluster,
         "group_id": told.group_id,
         "since": told.since,
         "until": told.until,
         "num_snapshots": told.num_snapshots,
+        "verdict": told.verdict.text,
         "best_policy": next((each.name for each in told.policies if each.is_best), None),
         "missing": _missing(told),
     }

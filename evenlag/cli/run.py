@@ -14,6 +14,8 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +23,7 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
-from evenlag.cli.console import console, print_json, printable, shown_progress
+from evenlag.cli.console import console, print_json, print_line, shown_progress
 from evenlag.cli.job_runner import job_runner
 from evenlag.cli.options import (  # Typer reads them
     ClusterOption,
@@ -30,21 +32,21 @@ from evenlag.cli.options import (  # Typer reads them
     JsonOption,
     RemoteOption,
 )
-from evenlag.cli.plans import plan_table
-from evenlag.enums import CycleStep, ResetPolicy
+from evenlag.cli.tables.plans import plan_table
+from evenlag.enums import CycleStep
 from evenlag.errors import JobError, LakeError, UsageError
 from evenlag.formatting import at_least, moment, number
-from evenlag.job_events import CycleEnded, JobNotice
-from evenlag.lake.snapshot_ids import floor_to_ms, slot_day
-from evenlag.queries.plans import plan_rows
+from evenlag.job_events import CycleEnded, JobNotice, JobResult
+from evenlag.lake.snapshot_ids import floor_to_ms
+from evenlag.queries.lag import total_lag
+from evenlag.queries.plans import no_plan_reason, plan_rows
 
 _DEFAULT_INTERVAL_S = 60.0
 _HEADINGS = ("groups", "lag", "change", "plans", "passed", "published", "took")
 _WIDTHS = (6, 13, 10, 5, 6, 9, 7)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import IO
+    from collections.abc import Callable, Iterator
 
     from evenlag.cli.console import ReportProgress
     from evenlag.cli.job_runner import JobRunner
@@ -62,7 +64,7 @@ def run(
             "--group",
             "-g",
             parser=option_types.pattern,
-            metavar="TEXT",
+            metavar="PATTERN",
             help="With --bootstrap-servers: plan for these groups (name, glob or /regex/).",
         ),
     ] = None,
@@ -71,16 +73,18 @@ def run(
         typer.Option(
             "--lake",
             parser=option_types.lake_root,
-            metavar="TEXT",
+            metavar="LAKE",
             help="With --bootstrap-servers: where the tables go.",
         ),
     ] = None,
     reset_policy: Annotated[
-        ResetPolicy | None,
+        str | None,
         typer.Option(
             "--reset-policy",
-            help="With --bootstrap-servers: auto.offset.reset of the groups. It determines the lag of a "
-            "partition without a commit; unset, that lag is unknown, and such a partition is not moved.",
+            parser=option_types.reset_policy,
+            metavar="POLICY",
+            help="With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
+            "without a commit is unknown, and it is not moved.",
         ),
     ] = None,
     publish: Annotated[
@@ -92,7 +96,7 @@ def run(
         ),
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Run cycles in one Spark session, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Run cycles in one Spark session, until Ctrl-C.")
     ] = False,
     every: EveryOption = None,
     remote: RemoteOption = None,
@@ -113,27 +117,21 @@ def run(
         lake=lake,
         groups=tuple(group or ()),
         publish=publish,
-        reset_policy=reset_policy.value if reset_policy else None,
+        reset_policy=reset_policy,
     )
     if watch:
         with target.policy_file(config) as policy_file:
             arguments = [f"--cluster={target.name}", f"--every={every or _DEFAULT_INTERVAL_S:g}"]
-            arguments += [f"--config={policy_file}"] if policy_file is not None else []
-            arguments += ["--publish"] if publish else []
+            arguments += [f"--config={policy_file}"] * (policy_file is not None) + ["--publish"] * publish
             _watch(job_runner(context, remote), arguments, as_json=as_json)
         return
     slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with shown_progress() as report, target.policy_file(config) as policy_file:
-        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, report)
-        if publish:
-            from evenlag.publishing.publish import publish_cycle
-
-            report("publishing", 0, 1)
-            answer[CycleStep.PUBLISH] = publish_cycle(
-                target.loaded, target.name, slot, run_id, actor="command"
-            )
-            report("publishing", 1, 1)
+        publish_once = _publisher(target, slot, run_id, report) if publish else None
+        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, report, publish_once)
+        if publish_once is not None:
+            answer[CycleStep.PUBLISH] = publish_once()
     answer |= {"cluster": target.name, "lake": target.loaded.policy.lake, "slot": slot, "run_id": run_id}
     rows = _plans(target.loaded.policy.lake, target.name, answer["observe"].get("snapshot_id"))
     if as_json:
@@ -149,13 +147,39 @@ def _cycle(
     slot: datetime,
     run_id: str,
     report: ReportProgress,
+    publish: Callable[[], dict[str, Any]] | None,
 ) -> dict[str, Any]:
     arguments = [CycleStep.OBSERVE, CycleStep.DECIDE, f"--cluster={target.name}"]
     arguments += [f"--slot={slot.isoformat()}", f"--run-id={run_id}"]
     if policy_file is not None:
         arguments.append(f"--config={policy_file}")
-    result = run_job("cycle", arguments, report)
+
+    def receive(event: CycleEnded | JobNotice | JobResult) -> None:
+        # The job's JVM still ends: publishing need not wait for it.
+        if publish is not None and isinstance(event, JobResult):
+            publish()
+
+    result = run_job("cycle", arguments, report, receive=receive)
     return _recorded_summaries(target, run_id) if result is None else result
+
+
+def _publisher(
+    target: Target, slot: datetime, run_id: str, report: ReportProgress
+) -> Callable[[], dict[str, Any]]:
+    """Return what publishes a cycle at its first call, and returns the summary at each."""
+
+    @cache
+    def publish() -> dict[str, Any]:
+        from evenlag.publishing.publish import publish_cycle
+
+        report("publishing", 0, 1)
+        summary = publish_cycle(target.loaded, target.name, slot, run_id, actor="command")
+        report("publishing", 1, 1)
+        return summary
+
+    # This process only waits for the job.
+    threading.Thread(target=import_module, args=("evenlag.publishing.publish",), daemon=True).start()
+    return publish
 
 
 def _recorded_summaries(target: Target, run_id: str) -> dict[str, Any]:
@@ -247,25 +271,27 @@ class _Cycles:
     num_failed: int = 0
     last_lag: int | None = None
 
-    def receive(self, event: CycleEnded | JobNotice) -> None:
+    def receive(self, event: CycleEnded | JobNotice | JobResult) -> None:
         """Show a cycle on standard output; a notice or a failed cycle on standard error."""
         if isinstance(event, JobNotice):
-            _print_line(sys.stderr, event.message)
+            print_line(sys.stderr, event.message)
+            return
+        if isinstance(event, JobResult):
             return
         cycle = dict(event.cycle)
         self.num_cycles += 1
         self.num_failed += "error" in cycle
         if self.as_json:
             rows = _plans_of(cycle)
-            print_json(cycle | _total_lag(cycle) | {"plans": rows}, is_line=True)
+            print_json(cycle | total_lag(cycle) | {"plans": rows}, is_line=True)
         elif "error" in cycle:
             told = f"{_time(cycle['slot'])}  {cycle['error']}; next try: {_time(cycle['next_slot'])}"
-            _print_line(sys.stderr, told)
+            print_line(sys.stderr, told)
         else:
             self._print(cycle)
 
     def _print(self, cycle: dict[str, Any]) -> None:
-        lag = _total_lag(cycle)
+        lag = total_lag(cycle)
         now, before = lag["lag_records"], self.last_lag
         self.last_lag = now
         decided, published = cycle["decide"], cycle.get("publish", {})
@@ -281,14 +307,8 @@ class _Cycles:
         )
         time = _time(cycle["slot"])
         if self.num_cycles - self.num_failed == 1:
-            _print_line(sys.stdout, _row("slot".ljust(len(time)), _HEADINGS))
-        _print_line(sys.stdout, _row(time, cells))
-
-
-def _print_line(stream: IO[str], line: str) -> None:
-    """Print a line at once; on a terminal above the current step, which a console of its own would miss."""
-    stream.write(f"{printable(line)}\n")
-    stream.flush()
+            print_line(sys.stdout, _row("slot".ljust(len(time)), _HEADINGS))
+        print_line(sys.stdout, _row(time, cells))
 
 
 def _row(first: str, cells: tuple[str, ...]) -> str:
@@ -299,24 +319,6 @@ def _time(text: str) -> str:
     """Return a slot as text: on a terminal without its day."""
     slot = moment(datetime.fromisoformat(text))
     return slot.partition(" ")[2] if sys.stdout.isatty() else slot
-
-
-def _total_lag(cycle: dict[str, Any]) -> dict[str, Any]:
-    """Sum the lag of a cycle's snapshot: None when it cannot be read, or no partition's is known."""
-    from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import LAG
-
-    snapshot_id = cycle.get("observe", {}).get("snapshot_id")
-    if snapshot_id is None:
-        return {"lag_records": None, "num_unknown_partitions": None}
-    filters = [("cluster", "=", cycle["cluster"]), ("day", "=", slot_day(snapshot_id))]
-    filters.append(("snapshot_id", "=", snapshot_id))
-    try:
-        lags = LakeReader(cycle["lake"]).read(LAG, columns=["lag_records"], filters=filters)["lag_records"]
-    except LakeError:
-        return {"lag_records": None, "num_unknown_partitions": None}
-    known = lags.drop_null().to_pylist()
-    return {"lag_records": sum(known) if known else None, "num_unknown_partitions": lags.null_count}
 
 
 def _plans_of(cycle: dict[str, Any]) -> list[dict[str, Any]]:
@@ -336,7 +338,7 @@ def _show(answer: dict[str, Any], rows: list[dict[str, Any]], *, publish: bool) 
     if rows:
         out.print(plan_table(f"Plans of {answer['cluster']} ({seen})", rows))
     else:
-        out.print(f"{answer['cluster']}: {seen}, nothing to change in the groups that are planned.")
+        out.print(f"{answer['cluster']}: {seen}, {no_plan_reason(answer.get('decide', {}))}")
     if not publish:
         out.print("Nothing was published (--publish does). More with: evenlag plans, evenlag lag")
     out.print(f"Tables are in {answer['lake']}", soft_wrap=True)

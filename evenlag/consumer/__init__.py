@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# First: the other modules import what an unsuitable kafka-python may lack.
+from evenlag.consumer.kafka_python import TESTED as TESTED_KAFKA_PYTHON
+
+# isort: split
 from evenlag.consumer.assignor import HintAssignor
 from evenlag.consumer.cache import HintCache
 from evenlag.consumer.consumer import HintedConsumer, hinted_consumer
@@ -10,6 +14,7 @@ from evenlag.consumer.processed_offsets import ProcessedOffsets
 from evenlag.consumer.watcher import HintWatcher
 
 __all__ = [
+    "TESTED_KAFKA_PYTHON",
     "HintAssignor",
     "HintCache",
     "HintEvent",

@@ -1,9 +1,9 @@
 """Adapter to the private attributes of kafka-python: state that is read and rejoins that are requested.
 
 kafka-python has no public call that requests a rebalance, and does not pass its consumer's owned partitions
-to an assignor. `_kafka_coordinator` changes the behaviour of a consumer's coordinator. No other module of the
-package uses a private name. Written against 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails
-when a name no longer exists.
+to an assignor. `_kafka_coordinator` and `_group_metadata` change the behaviour of a consumer's coordinator,
+`_kafka_fetcher` that of the watcher's fetcher. No other module of the package uses a private name. Written
+against 3.0.1 to 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails when a name no longer exists.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class ConsumerPort:
     settle_s
         Returns how long to wait after an assignment before this member requests a follow-up rebalance, in
         seconds.
+    on_join
+        Called on the I/O thread when a join is about to be sent. It must not raise.
 
     Attributes
     ----------
@@ -50,8 +52,9 @@ class ConsumerPort:
         self,
         consumer: Any,
         *,
-        on_commit_refused: Callable[[list[tuple[str, int]]], None] | None = None,
+        on_commit_refused: Callable[[list[tuple[str, int]]], None] = lambda _: None,
         settle_s: Callable[[], float] = lambda: 0.0,
+        on_join: Callable[[], None] = lambda: None,
     ) -> None:
         self._coordinator = consumer._coordinator  # noqa: SLF001  # the purpose of this module
         self._subscription = consumer._subscription  # noqa: SLF001
@@ -59,7 +62,9 @@ class ConsumerPort:
         self._cluster = consumer._cluster  # noqa: SLF001
         self.heartbeat_interval_s: float = consumer.config["heartbeat_interval_ms"] / 1000
         self.metadata_max_age_s: float = consumer.config["metadata_max_age_ms"] / 1000
-        self._membership = Membership(consumer, on_commit_refused=on_commit_refused, settle_s=settle_s)
+        self._membership = Membership(
+            consumer, on_commit_refused=on_commit_refused, settle_s=settle_s, on_join=on_join
+        )
 
     def held(self) -> list[tuple[str, int]]:
         """Return the partitions that the consumer owns now, as sorted (topic, partition) pairs."""
@@ -136,6 +141,11 @@ class ConsumerPort:
         return topic_ids(self._cluster, topics)
 
     @property
+    def metadata_time_s(self) -> float:
+        """When the newest metadata were received, in seconds of the monotonic clock."""
+        return metadata_time_s(self._cluster)
+
+    @property
     def cluster_id(self) -> str | None:
         """The cluster id; None before the first metadata response."""
         cluster_id: str | None = self._cluster.cluster_id
@@ -193,6 +203,19 @@ def known_cluster_id(consumer: Any) -> str | None:
     """
     cluster_id: str | None = consumer._cluster.cluster_id  # noqa: SLF001
     return cluster_id
+
+
+def known_topic_id(consumer: Any, topic: str) -> str | None:
+    """Return a topic's id in the consumer's newest metadata; None if it is unknown.
+
+    Parameters
+    ----------
+    consumer
+        The `KafkaConsumer`.
+    topic
+        The topic's name.
+    """
+    return topic_ids(consumer._cluster, [topic]).get(topic)  # noqa: SLF001
 
 
 def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
@@ -274,6 +297,17 @@ def topic_ids(cluster: Any, topics: Iterable[str]) -> dict[str, str]:
         if text != _ABSENT_ID:
             known[topic] = text
     return known
+
+
+def metadata_time_s(cluster: Any) -> float:
+    """Return when the client received its newest metadata, in seconds of the monotonic clock.
+
+    Parameters
+    ----------
+    cluster
+        kafka-python's cluster metadata.
+    """
+    return float(getattr(cluster, "_last_successful_refresh_ms", 0.0)) / 1000
 
 
 def hint_partition(key: bytes, num_partitions: int) -> int:

@@ -2,13 +2,11 @@
 
 kafka-python decides at construction whether a consumer revokes all partitions before a join (EAGER) or keeps
 them (COOPERATIVE). It does not pass owned partitions to an assignor, and sends any offset to the broker,
-which accepts it. This module changes that by replacing methods of one coordinator object. Read against
-3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails when a name or an order of steps changes.
+which accepts it. This module replaces methods of one coordinator object; `kafka_python` checks their names.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -18,12 +16,15 @@ from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, R
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.util import Timer
 
+from evenlag.consumer._group_metadata import LastMembership
 from evenlag.consumer._wire_format import make_subscription
+from evenlag.consumer.events import named_logger
+from evenlag.consumer.kafka_python.finished_join import FinishedJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_log = logging.getLogger(__name__)
+_log = named_logger(__name__)
 PROTOCOLS = [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
 
 
@@ -35,10 +36,11 @@ class Membership:
     consumer
         The `KafkaConsumer`; it has not joined yet.
     on_commit_refused
-        Called with the (topic, partition) pairs whose offsets were not committed, because this member does
-        not own them.
+        Called with the (topic, partition) pairs that were not committed: this member does not own them.
     settle_s
-        Returns how long to wait after an assignment before a follow-up rebalance, in seconds.
+        Returns how many seconds to wait after an assignment before a follow-up rebalance.
+    on_join
+        Called when a join is about to be sent.
 
     Attributes
     ----------
@@ -55,8 +57,9 @@ class Membership:
         self,
         consumer: Any,
         *,
-        on_commit_refused: Callable[[list[tuple[str, int]]], None] | None = None,
+        on_commit_refused: Callable[[list[tuple[str, int]]], None] = lambda _: None,
         settle_s: Callable[[], float] = lambda: 0.0,
+        on_join: Callable[[], None] = lambda: None,
     ) -> None:
         self._coordinator = consumer._coordinator  # noqa: SLF001  # the purpose of this module
         self._subscription = consumer._subscription  # noqa: SLF001
@@ -65,6 +68,7 @@ class Membership:
         self._backoff_s = consumer.config["retry_backoff_ms"] / 1000
         self._on_commit_refused = on_commit_refused
         self._settle_s = settle_s
+        self._on_join = on_join
         self.mode = RebalanceProtocol.EAGER
         self.assigned_generation = -1
         self.postponed_generation = -1
@@ -73,6 +77,8 @@ class Membership:
         # An eager assignor was selected while this member kept its partitions: others may own them by now.
         self._all_lost = False
         self._gave_up_all = False
+        self._finished = FinishedJoin(self._coordinator)
+        self._last = LastMembership(self._coordinator, self._subscription, lambda: self._all_lost)
         self._replace_all()
 
     def held(self) -> set[Any]:
@@ -82,14 +88,14 @@ class Membership:
     def claims(self) -> tuple[list[tuple[str, int]], int]:
         """Return the owned partitions and the generation that assigned them, as reported at a join."""
         held = sorted((tp.topic, tp.partition) for tp in self.held())
-        # Owned in spite of a loss: without a claim it would be assigned to another member at once, so it is
-        # claimed with the lowest generation.
+        # Owned in spite of a loss: without a claim it would go to another member at once.
         return held, -1 if self._coordinator._generation.is_lost() else self.assigned_generation  # noqa: SLF001
 
     def _replace_all(self) -> None:
         self._replace("_on_join_prepare_async", self._prepare)
         self._replace("group_protocols", self._group_protocols)
         self._replace("_process_join_group_response", self._process_join_response)
+        self._replace("_do_join_and_sync_async", self._finished.join)
         self._replace("_on_join_complete_async", self._complete)
         self._replace("_invoke_rebalance_listener_async", self._tell_listener)
         self._replace("_send_offset_commit_request", self._send_commit)
@@ -113,9 +119,8 @@ class Membership:
         """Revoke what the mode requires before a join, and make sure that the join completes.
 
         A join for changed metadata or another subscription sets no flag in kafka-python, and its cause is
-        cleared before it ends. If the application's ``poll()`` runs out of time in between, no later poll has
-        a reason to process the response: the member sends no heartbeats, is removed from the group, and never
-        rejoins. Java's client sets its flag for these causes too (KAFKA-9815).
+        cleared before it ends. If ``poll()`` runs out of time in between, no later poll has a reason to
+        process the response: the member is removed from the group, and never rejoins (Java: KAFKA-9815).
         """
         self._coordinator.request_rejoin()
         failed = await self._give_up_all() if self._all_lost else None
@@ -133,12 +138,9 @@ class Membership:
         _raise_from(failed)
 
     def _group_protocols(self, original: Callable[..., Any]) -> list[Any]:
-        """Return the protocols of a join. Each cooperative assignor claims the partitions that are owned.
-
-        kafka-python's own cooperative-sticky remembers its own last assignment, which is out of date as soon
-        as the group has used another assignor in between.
-        """
+        """Return the protocols of a join. Each cooperative assignor claims the partitions that are owned."""
         self._releasing = frozenset()
+        self._on_join()
         owned, generation = self.claims()
         sent = []
         for name, metadata in original():
@@ -152,6 +154,8 @@ class Membership:
 
     def _process_join_response(self, original: Callable[..., Any], response: Any, send_time: float) -> Any:
         result = original(response, send_time)
+        self._finished.joined()
+        self._last.joined(response.generation_id, response.member_id)
         if response.leader != response.member_id:
             # kafka-python resets this flag once a join: it stays set if this member led an attempt that
             # failed and a later attempt has another leader.
@@ -169,6 +173,8 @@ class Membership:
     ) -> None:
         failed = await self._give_up_all() if self._all_lost else None
         self._forget_fetched_offsets()
+        self._finished.applied()
+        self._last.assigned(generation, member_id)
         self.mode = self._protocol_of(protocol)
         self._set_protocol(self.mode)
         try:
@@ -188,9 +194,8 @@ class Membership:
     def _forget_fetched_offsets(self) -> None:
         """Fetch the committed offsets of the assigned partitions again.
 
-        kafka-python caches a response that a poll had no time to wait for, by its set of partitions, and uses
-        it whenever exactly this set is looked up again. A partition that another member owned in between
-        would be processed again from an old offset.
+        kafka-python caches a response that a poll had no time to wait for, and uses it when the same set of
+        partitions is looked up again: a partition that another member owned in between is processed again.
         """
         self._coordinator._offset_fetch_futures.clear()  # noqa: SLF001
 
@@ -198,7 +203,7 @@ class Membership:
         """Delay the next round, if this assignment requests one.
 
         A member that rejoins before the others have fetched their assignment makes them join with their
-        previous claims, and that round achieves nothing. The larger the group, the likelier this is.
+        previous claims, and that round achieves nothing.
         """
         delay_s = self._settle_s()
         was_taken = self.assigned_generation == generation
@@ -218,18 +223,18 @@ class Membership:
     async def _give_up_all(self) -> Exception | None:
         """Call the listener's ``on_partitions_lost``, drop all partitions, return the listener's error."""
         lost, failed = self._subscription.assigned_partitions(), None
-        if lost:
-            try:
+        try:
+            if lost:
                 await self._tell_listener_if_any("on_partitions_lost", lost)
-            except Exception as error:  # noqa: BLE001  # the application's code; raised after the cleanup
-                _log.exception("the rebalance listener failed in on_partitions_lost")
-                failed = error
+        except Exception as error:  # noqa: BLE001  # the application's code; raised after the cleanup
+            _log.exception("the rebalance listener failed in on_partitions_lost")
+            failed = error
         self._clear()
         self._all_lost = False
         return failed
 
     def _clear(self) -> None:
-        """Drop all partitions and fetched records: returning partitions start at their committed offset."""
+        """Drop all partitions and fetched records: returning ones start at their committed offset."""
         if self._subscription.partitions_auto_assigned():
             self._subscription.assign_from_subscribed([])
         self._fetcher.close()
@@ -252,18 +257,14 @@ class Membership:
         mine = self.held() if self._all_lost else self.held() | self._releasing
         refused = sorted((tp.topic, tp.partition) for tp in offsets if tp not in mine)
         if refused:
-            self._refuse(refused)
+            _log.warning("not committed, held by this member no more: %s", _names(refused))
+            self._on_commit_refused(refused)
             offsets = {tp: offset for tp, offset in offsets.items() if tp in mine}
             if not offsets:
                 raise CommitFailedError(
                     f"this member holds none of the partitions that it was to commit: {_names(refused)}"
                 )
         return await original(offsets)
-
-    def _refuse(self, refused: list[tuple[str, int]]) -> None:
-        _log.warning("not committed, held by this member no more: %s", _names(refused))
-        if self._on_commit_refused is not None:
-            self._on_commit_refused(refused)
 
     async def _prepare_close(self, original: Callable[..., Any]) -> None:
         failed = await self._give_up_all() if self._all_lost else None
@@ -273,10 +274,10 @@ class Membership:
     def _reset_generation(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Reset the membership, and revoke all partitions before the next join, also during a join.
 
-        kafka-python prepares once a join, even if the membership is lost during the join: the consumer would
-        then keep positions of partitions that other members have processed since. Java's client prepares
-        again (``needsJoinPrepare``).
+        kafka-python prepares once a join, even if the membership is lost during the join: old positions would
+        be kept. Java's client prepares again (``needsJoinPrepare``).
         """
+        self._last.lost()
         original(*args, **kwargs)
         self.mode = RebalanceProtocol.EAGER
         self._releasing = frozenset()
@@ -284,10 +285,9 @@ class Membership:
             self._coordinator.rejoining = False
 
     def _handle_heartbeat_response(self, original: Callable[..., Any], *args: Any) -> None:
-        """Make the next poll raise when another member took over this one's instance id.
+        """Make the next poll raise when another member took over this one's instance id, as Java's does.
 
-        kafka-python only stops its heartbeats then: an application that does not commit would continue with
-        partitions that another member owns. Java's client raises from ``poll`` as well.
+        kafka-python only stops its heartbeats then: the application would continue with lost partitions.
         """
         try:
             original(*args)
@@ -308,8 +308,8 @@ class Membership:
     ) -> bool:
         """Retry the coordinator lookup until the timeout, whatever retriable error occurs.
 
-        While kafka-python waits for metadata to look up the coordinator, a retriable error propagates out of
-        it, and out of ``poll()``: the restart of a broker would end the application.
+        Otherwise a retriable error propagates out of ``poll()``: the restart of a broker would end the
+        application.
         """
         timer = Timer(timeout_ms)
         while True:

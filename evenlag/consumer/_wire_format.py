@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from assignor_core.members import Member
+from assignor_core.members import Member, is_temporary_member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +20,8 @@ _ASSIGNMENT_VERSION = 1
 
 def read_members(members: Iterable[Any]) -> list[Member]:
     """Convert the members of a join; a partition that a member claims twice counts once.
+
+    evenlag's temporary member, which joins only to make the group rebalance, is left out.
 
     Parameters
     ----------
@@ -41,7 +43,19 @@ def read_members(members: Iterable[Any]) -> list[Member]:
             generation=_generation(member.metadata),
         )
         for member in members
+        if not is_temporary(member)
     ]
+
+
+def is_temporary(member: Any) -> bool:
+    """Return whether a member of a join is evenlag's temporary member.
+
+    Parameters
+    ----------
+    member
+        kafka-python's member.
+    """
+    return is_temporary_member(member.metadata.topics, getattr(member.metadata, "user_data", None))
 
 
 def make_subscription(

@@ -1,34 +1,42 @@
-"""The assignor that kafka-python calls: true claims, hints that fit, two phases (KIP-429), no exceptions."""
+"""The assignor that kafka-python calls: true claims, hints and loads, two phases (KIP-429), no exceptions."""
 
 from __future__ import annotations
 
-import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
+from assignor_core.errors import HintMismatchError
 from assignor_core.group import Group
 from assignor_core.protocol import cooperative_step
 from evenlag.consumer import _kafka_consumer, _wire_format
 from evenlag.consumer._kafka_coordinator import PROTOCOLS
-from evenlag.consumer.events import Reason
-from evenlag.consumer.target_selection import Decision, choose_target, fall_back, place_free
+from evenlag.consumer.beyond_metadata import BeyondMetadata
+from evenlag.consumer.events import Reason, named_logger
+from evenlag.consumer.rejoin_policy import Stance
+from evenlag.consumer.target_selection import Decision, choose_target, fall_back, hint_target, place_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from assignor_core.hint import Hint
     from assignor_core.members import Member
     from evenlag.consumer.cache import HintCache
+    from evenlag.consumer.hint_arrays import FlatHint
 
-_log = logging.getLogger(__name__)
+_log = named_logger(__name__)
 # A withheld partition is free in the next round, or one round later if a member syncs late. More rounds in
 # a row mean that a member never drops its claim: the group then stays as it is until its members change.
 _MAX_FOLLOW_UPS = 5
+# Why a hint was not followed that may be followed in the next rebalance of the same members.
+_PASSING = frozenset({Reason.EXPIRED, Reason.FUTURE, Reason.NO_TOPIC_IDS})
 
 
 class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-python ships no types
-    """Follows the hint if it fits the group, and assigns as cooperative-sticky otherwise.
+    """Follows the hint if it fits the group, else places by fresh loads, else as cooperative-sticky.
 
     It never waits, because it reads a cache. It never raises: kafka-python calls it on its I/O thread, and an
     exception there ends the application's ``poll()``. One instance serves one consumer.
@@ -71,7 +79,10 @@ class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
         self._assigned_generation = -1
         self._asks_for_follow_up = False
         self._num_follow_ups = 0
-        self._started_plan_id: str | None = None
+        self._beyond = BeyondMetadata()
+        # The group of the last decision with its topic ids; both are set before the decision is.
+        self._last_group: tuple[Group, Mapping[str, str]] | None = None
+        self._stance: tuple[str, Decision, Stance] | None = None
 
     def attach(self, port: _kafka_consumer.ConsumerPort) -> None:
         """Set the consumer that the assignor serves. Before that, it claims its last assignment.
@@ -137,15 +148,62 @@ class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
         """
         started = time.perf_counter()
         parsed: list[Member] = []
+        temporary: list[str] = []
         try:
             parsed = _wire_format.read_members(members)
+            temporary = [each.member_id for each in members if _wire_format.is_temporary(each)]
             assigned = self._assign(cluster, parsed)
         except Exception as error:  # noqa: BLE001  # it would end the application's poll
             _log.exception("assigning group %s failed: everybody keeps what it has", self.cache.group_id)
             self.cache.note(Reason.INTERNAL_ERROR, None, f"{type(error).__name__}: {error}")
             assigned = _keep_claims(parsed)
+        # They leave again, but get an answer as every member does.
+        assigned |= {member_id: [] for member_id in temporary}
         self.last_assign_ms = (time.perf_counter() - started) * 1000
         return _wire_format.make_assignments(assigned)
+
+    def stance(self, hint: Hint, flat: FlatHint) -> Stance | None:
+        """Return what this member knows about a hint as the leader; None if it has made no decision.
+
+        Parameters
+        ----------
+        hint, flat
+            A hint that may be started now.
+        """
+        decision, cached = self.last_decision, self._stance
+        if decision is None or self._last_group is None:
+            return None
+        if cached is None or cached[0] != hint.plan_id or cached[1] is not decision:
+            cached = hint.plan_id, decision, self._find_stance(decision, hint, flat)
+            self._stance = cached
+        return cached[2]
+
+    def owes_balance(self, counts: Mapping[str, int], metadata_time_s: float) -> bool:
+        """Return whether one more rebalance improves what this member assigned as the leader.
+
+        Parameters
+        ----------
+        counts
+            Number of partitions of each subscribed topic, now.
+        metadata_time_s
+            When these metadata were received, in seconds of the monotonic clock.
+        """
+        decision = self.last_decision
+        if decision is None:
+            return False
+        waited = decision.is_provisional and not self.cache.view.is_cold
+        return waited or decision.is_uneven or self._beyond.owes_answer(counts, metadata_time_s)
+
+    def _find_stance(self, decision: Decision, hint: Hint, flat: FlatHint) -> Stance:
+        if decision.plan_id == hint.plan_id and decision.hint_reason not in _PASSING:
+            return Stance.FOLLOWS if decision.hint_reason is Reason.FOLLOWED else Stance.REFUSES
+        if decision.fingerprint not in (None, hint.payload.fingerprint) or self._last_group is None:
+            return Stance.REFUSES
+        try:
+            target = hint_target(self._last_group[0], flat, self._last_group[1])
+        except HintMismatchError:
+            return Stance.CAN_FOLLOW if decision.fingerprint is None else Stance.REFUSES
+        return Stance.FOLLOWS if np.array_equal(target, decision.target) else Stance.CAN_FOLLOW
 
     def _claims(self) -> tuple[Sequence[tuple[str, int]], int]:
         return (self._assigned, self._assigned_generation) if self._port is None else self._port.claims()
@@ -153,8 +211,13 @@ class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
     def _assign(self, cluster: Any, members: list[Member]) -> dict[str, list[tuple[str, int]]]:
         topics = {topic for member in members for topic in member.topics}
         counts = _kafka_consumer.partition_counts(cluster, topics)
+        topic_ids = _kafka_consumer.topic_ids(cluster, counts)
+        refreshed_s = _kafka_consumer.metadata_time_s(cluster)
+        gone = self._beyond.find_gone(members, counts, topic_ids, refreshed_s)
+        if gone:
+            members = [replace(m, owned=tuple(pair for pair in m.owned if pair not in gone)) for m in members]
         group = Group.from_members(counts, members)
-        decision = self._decide(group, _kafka_consumer.topic_ids(cluster, counts))
+        decision = self._decide(group, topic_ids)
         step = cooperative_step(group, decision.target)
         self._num_follow_ups = self._num_follow_ups + 1 if step.follow_up else 0
         self._asks_for_follow_up = step.follow_up and self._num_follow_ups <= _MAX_FOLLOW_UPS
@@ -166,23 +229,22 @@ class HintAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
     def _decide(self, group: Group, topic_ids: Mapping[str, str]) -> Decision:
         view = self.cache.view
         try:
-            decision = choose_target(
-                group, view, topic_ids, now_ms=self._now_ms(), started_plan_id=self._started_plan_id
-            )
+            decision = choose_target(group, view, topic_ids, now_ms=self._now_ms())
         except Exception as error:  # noqa: BLE001  # as above: an assignment without the hint is better
             _log.exception("deciding on a hint for group %s failed", self.cache.group_id)
             decision = Decision(
-                _any_target(group, view.count_slack), Reason.INTERNAL_ERROR, detail=repr(error)
+                _any_target(group), Reason.INTERNAL_ERROR, Reason.INTERNAL_ERROR, detail=repr(error)
             )
-        self.last_decision = decision
-        self._started_plan_id = decision.plan_id if decision.reason is Reason.FOLLOWED else None
+        self._last_group, self.last_decision = (group, topic_ids), decision
+        if decision.reason is not decision.hint_reason and decision.plan_id is not None:
+            self.cache.note(decision.hint_reason, decision.plan_id, decision.detail)
         self.cache.note(decision.reason, decision.plan_id, decision.detail)
         return decision
 
 
-def _any_target(group: Group, count_slack: int) -> Any:
+def _any_target(group: Group) -> Any:
     try:
-        return fall_back(group, count_slack)
+        return fall_back(group)
     except Exception:  # noqa: BLE001  # as above
         _log.exception("cooperative-sticky failed: only free partitions are handed out")
         return place_free(group)

@@ -1,22 +1,25 @@
-"""Cache of a group's newest hint: the watcher writes it, the assignor reads it, and neither waits."""
+"""Cache of a group's newest hint and loads: a watcher writes it, an assignor reads it, and neither waits."""
 
 from __future__ import annotations
 
-import logging
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from assignor_core.errors import HintError, HintSignatureError
 from assignor_core.hint import Hint, decode_hint
-from evenlag.consumer.events import HintEvent, Reason
+from assignor_core.loads import Loads, decode_loads
+from evenlag.consumer.events import HintEvent, Reason, named_logger
 from evenlag.consumer.hint_arrays import FlatHint
+from evenlag.consumer.record_marks import HintMarks, LoadsMarks, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_log = logging.getLogger(__name__)
+_R = TypeVar("_R", Hint, Loads)
+_log = named_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,15 @@ class HintView:
         Whether a record under ``control/stop`` exists: no hint is followed.
     flat
         The hint's assignment as arrays, computed once and not in each rebalance.
+    loads
+        The newest accepted loads, fresh or not. None without loads, or after their withdrawal.
     """
 
     is_cold: bool = True
     hint: Hint | None = None
     is_stopped: bool = False
     flat: FlatHint | None = None
+    loads: Loads | None = None
 
     @property
     def usable_hint(self) -> Hint | None:
@@ -46,14 +52,13 @@ class HintView:
         return None if self.is_stopped else self.hint
 
     @property
-    def count_slack(self) -> int:
-        """Allowed gap in partition counts in an ordinary rebalance: the newest hint's, 0 without one."""
-        hint = self.usable_hint
-        return hint.payload.count_slack if hint is not None else 0
+    def usable_loads(self) -> Loads | None:
+        """The loads; None while all hints are stopped, which stops loads too."""
+        return None if self.is_stopped else self.loads
 
 
 class HintCache:
-    """A group's newest hint and what was done with hints; safe to use from several threads.
+    """A group's newest hint and loads, and counts of hint events; safe to use from several threads.
 
     Parameters
     ----------
@@ -62,13 +67,16 @@ class HintCache:
     group_key
         The group's signing key (`assignor_core.hint.derive_group_key`), or several during a key rotation.
         With keys, hints that none of them signed are ignored.
+    required_signing
+        Whether a key must be given: without one, unsigned hints would be followed.
     on_event
         Called with each `HintEvent` on the watcher's thread or kafka-python's I/O thread. It must return at
         once. Its exceptions are logged and not propagated.
+    now_ms
+        Returns milliseconds since the epoch; replaced in tests.
 
     Attributes
     ----------
-    group's newest hint and counts of hint events. Thread-safe.
     group_id : str
         The group.
     cluster_id : str or None
@@ -77,7 +85,7 @@ class HintCache:
     Raises
     ------
     ValueError
-        If a key is empty, or the sequence of keys is.
+        If a key is empty, or the sequence of keys is, or a required key is missing.
     """
 
     def __init__(
@@ -85,9 +93,13 @@ class HintCache:
         group_id: str,
         *,
         group_key: bytes | Sequence[bytes] | None = None,
+        required_signing: bool = False,
         on_event: Callable[[HintEvent], None] | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.group_id = group_id
+        if required_signing and group_key is None:
+            raise ValueError("required_signing needs a hint_key: give what derive_group_key returns")
         keys = [group_key] if isinstance(group_key, bytes) else list(group_key or ())
         if group_key is not None and not all(keys):
             raise ValueError("a hint key is empty: leave it out, or give what derive_group_key returns")
@@ -95,10 +107,12 @@ class HintCache:
             raise ValueError("no hint key is given: leave hint_key out to take unsigned hints")
         self._group_keys = keys
         self._on_event = on_event
+        self._now_ms = now_ms
         self._lock = threading.Lock()
         self._view = HintView()
-        self._newest: Hint | None = None  # kept when withdrawn: an older hint must not come back
-        self._is_withdrawn = False
+        self._hints = HintMarks()
+        self._loads = LoadsMarks()
+        self._topic_id: str | None = None
         self._counts: Counter[Reason] = Counter()
         self._logged: set[tuple[str | None, Reason]] = set()
         self.cluster_id: str | None = None
@@ -115,7 +129,7 @@ class HintCache:
             return dict(self._counts)
 
     def apply_hint(self, value: bytes | None) -> None:
-        """Apply a record of the group's key. Never raises: an invalid hint is ignored and counted.
+        """Apply a record of the group's hint key. Never raises: an invalid hint is ignored and counted.
 
         Parameters
         ----------
@@ -123,25 +137,38 @@ class HintCache:
             The record's value; None is a tombstone, which withdraws the hint.
         """
         if value is None:
-            self._is_withdrawn = True
+            self._hints.withdraw()
             if self._update(hint=None, flat=None):
                 self.note(Reason.WITHDRAWN, None, "the hint was withdrawn")
             return
-        try:
-            hint = self._decode(value)
-        except HintError as error:
-            self.note(_record_reason(error), None, str(error))
+        hint = self._try_decode(lambda: self._decode(value, decode_hint))
+        if hint is not None:
+            self._offer_hint(hint)
+
+    def apply_loads(self, value: bytes | None) -> None:
+        """Apply a record of the group's loads key. Never raises, as `apply_hint`.
+
+        Parameters
+        ----------
+        value
+            The record's value; None is a tombstone, which withdraws the loads.
+        """
+        if value is None:
+            self._loads.withdraw()
+            if self._update(loads=None):
+                self.note(Reason.LOADS_WITHDRAWN, None, "the loads were withdrawn")
             return
-        except Exception as error:  # noqa: BLE001  # bytes from outside must not end the watcher
-            self.note(Reason.UNUSABLE, None, f"{type(error).__name__}: {error}")
-            return
-        if not self._is_newer(hint):
-            self.note(Reason.REPLAYED, hint.plan_id, f"sequence {hint.sequence} is not newer")
-            return
-        self._newest, self._is_withdrawn = hint, False
-        is_other = self._view.hint != hint
-        if is_other and self._update(hint=hint, flat=FlatHint.of(hint.payload)):
-            self.note(Reason.RECEIVED, hint.plan_id, f"sequence {hint.sequence}")
+        loads = self._try_decode(lambda: self._decode(value, decode_loads))
+        if loads is not None:
+            self._offer_loads(loads)
+
+    def promote(self) -> None:
+        """Apply records that were from the future and no longer are; called on the watcher's thread."""
+        hint, loads = self._hints.promote(self._now_ms()), self._loads.promote(self._now_ms())
+        if hint is not None:
+            self._offer_hint(hint)
+        if loads is not None:
+            self._offer_loads(loads)
 
     def apply_stop(self, value: bytes | None) -> None:
         """Apply a record under ``control/stop``.
@@ -149,13 +176,28 @@ class HintCache:
         Parameters
         ----------
         value
-            The record's value. Any value stops all hints; None, a tombstone, resumes them.
+            The record's value. Any value stops all hints and loads; None, a tombstone, resumes them.
         """
         if self._update(is_stopped=value is not None):
             if value is not None:
                 self.note(Reason.STOPPED, None, "all hints are stopped")
             else:
                 self.note(Reason.RESUMED, None, "hints are followed again")
+
+    def start_topic(self, topic_id: str | None) -> None:
+        """Record which topic is read: a topic that was deleted and created again begins without any hint.
+
+        Parameters
+        ----------
+        topic_id
+            The hint topic's id; None if the brokers have no topic ids.
+        """
+        is_other = None not in (self._topic_id, topic_id) and topic_id != self._topic_id
+        self._topic_id = topic_id or self._topic_id
+        if is_other:
+            self._hints, self._loads = HintMarks(), LoadsMarks()
+            self._update(is_cold=True, hint=None, flat=None, loads=None, is_stopped=False)
+            self.note(Reason.TOPIC_RECREATED, None, f"the hint topic is another one: {topic_id}", again=True)
 
     def mark_ready(self) -> None:
         """Record that the hint topic has been read to its end."""
@@ -170,10 +212,11 @@ class HintCache:
         why
             The cause, for the log.
         forget
-            Whether to drop the hint and the stop, and continue without a hint. Otherwise the current state
+            Whether to drop hint, loads and stop, and continue without a hint. Otherwise the current state
             stays.
         """
-        changed = forget and self._update(is_cold=False, hint=None, flat=None, is_stopped=False)
+        gone = {"is_cold": False, "hint": None, "flat": None, "loads": None, "is_stopped": False}
+        changed = forget and self._update(**gone)
         self.note(Reason.UNAVAILABLE, None, why, again=changed)
 
     def note(self, reason: Reason, plan_id: str | None, detail: str = "", *, again: bool = False) -> None:
@@ -209,26 +252,45 @@ class HintCache:
             except Exception:  # noqa: BLE001  # the application's code, on our threads
                 _log.exception("the callback for hint events failed")
 
-    def _decode(self, value: bytes) -> Hint:
+    def _try_decode(self, decode: Callable[[], _R]) -> _R | None:
+        try:
+            return decode()
+        except HintError as error:
+            self.note(_record_reason(error), None, str(error))
+        except Exception as error:  # noqa: BLE001  # bytes from outside must not end the watcher
+            self.note(Reason.UNUSABLE, None, f"{type(error).__name__}: {error}")
+        return None
+
+    def _decode(self, value: bytes, decode: Callable[..., _R]) -> _R:
         for key in self._group_keys[:-1]:
             try:
-                return self._decode_with(value, key)
+                return decode(value, group_id=self.group_id, group_key=key, cluster_id=self.cluster_id)
             except HintSignatureError:
                 continue
-        return self._decode_with(value, self._group_keys[-1] if self._group_keys else None)
+        last = self._group_keys[-1] if self._group_keys else None
+        return decode(value, group_id=self.group_id, group_key=last, cluster_id=self.cluster_id)
 
-    def _decode_with(self, value: bytes, key: bytes | None) -> Hint:
-        return decode_hint(value, group_id=self.group_id, group_key=key, cluster_id=self.cluster_id)
+    def _offer_hint(self, hint: Hint) -> None:
+        verdict = self._hints.offer(hint, self._now_ms())
+        if verdict is Verdict.FUTURE:
+            self.note(Reason.FUTURE, hint.plan_id, "the hint was issued in the future: not used yet")
+        elif verdict is Verdict.REPLAYED:
+            self.note(Reason.REPLAYED, hint.plan_id, f"sequence {hint.sequence} is not newer")
+        else:
+            newest = self._hints.newest or hint
+            is_other = self._view.hint != newest
+            if is_other and self._update(hint=newest, flat=FlatHint.of(newest.payload)):
+                self.note(Reason.RECEIVED, newest.plan_id, f"sequence {newest.sequence}")
 
-    def _is_newer(self, hint: Hint) -> bool:
-        last = self._newest
-        if last is None:
-            return True
-        if (hint.plan_id, hint.sequence) == (last.plan_id, last.sequence) and not self._is_withdrawn:
-            return True  # the publisher repeats a record after a crash
-        # A replay is older by both. The hint of a publisher that lost its sequence is newer by time, and that
-        # of a publisher whose clock stepped back is newer by sequence.
-        return hint.sequence > last.sequence or hint.issued_at_ms > last.issued_at_ms
+    def _offer_loads(self, loads: Loads) -> None:
+        verdict = self._loads.offer(loads, self._now_ms())
+        if verdict is Verdict.FUTURE:
+            self.note(Reason.FUTURE, None, "the loads were measured in the future: not used yet")
+        elif verdict is Verdict.REPLAYED:
+            self.note(Reason.REPLAYED, None, "newer loads are known")
+        elif self._update(loads=self._loads.newest):
+            measured = loads.payload.measured_at_ms
+            self.note(Reason.LOADS_RECEIVED, None, f"loads measured at {measured}")
 
     def _update(self, **changes: object) -> bool:
         with self._lock:

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
 
-from assignor_core.hint import member_key
 from evenlag.consumer._kafka_consumer import ConsumerPort
 from evenlag.consumer.assignor import HintAssignor
 from evenlag.consumer.cache import HintCache
 from evenlag.consumer.events import Reason
 from evenlag.consumer.metrics import register_metrics
 from evenlag.consumer.processed_offsets import ProcessedOffsets
-from evenlag.consumer.rejoin_policy import RejoinAsker, Situation
+from evenlag.consumer.rejoin_requests import RejoinRequests
 from evenlag.consumer.watcher import DEFAULT_HINT_TOPIC, HintWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from assignor_core.hint import Hint
     from evenlag.consumer.events import HintEvent
 
 
@@ -31,7 +29,7 @@ _SYNC_S_AT_LEAST = 0.05
 
 
 class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships no types
-    """A `KafkaConsumer` whose group follows evenlag's hints; everything else is unchanged.
+    """A `KafkaConsumer` whose group follows evenlag's hints and loads; everything else is unchanged.
 
     Parameters
     ----------
@@ -43,7 +41,9 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         The hint topic.
     hint_key
         The group's signing key (``assignor_core.hint.derive_group_key``), or several during a key rotation.
-        With a key, unsigned hints and those with a wrong signature are ignored.
+        With a key, hints and loads that are unsigned or have a wrong signature are ignored.
+    required_signing
+        Whether `hint_key` is required: without a key, unsigned hints are followed.
     listener
         A rebalance listener for `topics`.
     on_hint_event
@@ -61,7 +61,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
     Raises
     ------
     ValueError
-        If `group_id` is empty, or a key is.
+        If `group_id` is empty, or a key is, or a required key is missing.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         group_id: str,
         hint_topic: str = DEFAULT_HINT_TOPIC,
         hint_key: bytes | Sequence[bytes] | None = None,
+        required_signing: bool = False,
         listener: Any = None,
         on_hint_event: Callable[[HintEvent], None] | None = None,
         partition_assignment_strategy: Sequence[Any] = (),
@@ -77,7 +78,9 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
     ) -> None:
         if not group_id:
             raise ValueError("hints are for groups: group_id must be given")
-        self.hint_cache = HintCache(group_id, group_key=hint_key, on_event=on_hint_event)
+        self.hint_cache = HintCache(
+            group_id, group_key=hint_key, required_signing=required_signing, on_event=on_hint_event
+        )
         self.hint_assignor = HintAssignor(self.hint_cache, client_rack=configs.get("client_rack"))
         self.hint_topic = hint_topic
         super().__init__(
@@ -85,13 +88,15 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             partition_assignment_strategy=[self.hint_assignor, *partition_assignment_strategy],
             **configs,
         )
-        self._port = ConsumerPort(self, on_commit_refused=self._note_refused_commit, settle_s=self._settle_s)
-        self.hint_assignor.attach(self._port)
-        self._asker = RejoinAsker(
-            self._port.heartbeat_interval_s,
-            self._port.metadata_max_age_s,
-            random.uniform,  # spreads requests over members; not security relevant
+        self._port = ConsumerPort(
+            self,
+            on_commit_refused=self._note_refused_commit,
+            settle_s=self._settle_s,
+            on_join=self._note_join,
         )
+        self.hint_assignor.attach(self._port)
+        # The random waits spread requests over members; they are not security relevant.
+        self._requests = RejoinRequests(self.hint_cache, self.hint_assignor, self._port, random.uniform)
         self.hint_watcher = HintWatcher(
             self.hint_cache, self.config, topic=hint_topic, on_tick=self._maybe_ask
         )
@@ -145,50 +150,12 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         self.hint_cache.note(Reason.COMMIT_REFUSED, None, names)
 
     def _maybe_ask(self) -> None:
-        """Request a rebalance if the hint requires one; runs on the watcher's thread."""
-        generation = self._port.stable_generation()
-        hint = self._wanted_hint(generation)
-        situation = Situation(
-            now_s=time.monotonic(),
-            generation=generation,
-            is_leader=self._port.is_leader,
-            wanted_plan_id=None if hint is None else hint.plan_id,
-            counts=self._port.subscribed_counts(),
-            owes_balance=self._owes_balance(),
-        )
-        if generation is not None and self._asker.step(situation):
-            self.hint_cache.note(Reason.ASKED, situation.wanted_plan_id, f"in generation {generation}")
-            self._port.ask_if_still(generation)
+        """Request a rebalance if one is required; runs on the watcher's thread."""
+        self._requests.step(time.monotonic(), time.time_ns() // 1_000_000)
 
-    def _wanted_hint(self, generation: int | None) -> Hint | None:
-        """Return the hint if this member's part of it differs from its partitions and may be followed."""
-        hint = self.hint_cache.view.usable_hint
-        if generation is None or hint is None or hint.is_expired(time.time_ns() // 1_000_000):
-            return None
-        if self._is_refused(hint):
-            return None
-        key = member_key(self._port.member_id, self._port.instance_id)
-        mine = hint.payload.assignment.get(key, {})
-        held = self._port.held()
-        ids = self._port.topic_ids({topic for topic, _ in held} | set(self._port.subscribed_counts()))
-        holds = {(ids.get(topic, topic), partition) for topic, partition in held}
-        wants = {(topic_id, partition) for topic_id, numbers in mine.items() for partition in numbers}
-        return hint if holds != wants else None
-
-    def _owes_balance(self) -> bool:
-        """Return whether this leader assigned unevenly because hints were not read yet, and they are now."""
-        decision = self.hint_assignor.last_decision
-        is_settled = decision is None or not decision.is_provisional
-        return not is_settled and self._port.is_leader and not self.hint_cache.view.is_cold
-
-    def _is_refused(self, hint: Hint) -> bool:
-        """Return whether this member is the leader and would not follow the hint."""
-        decision = self.hint_assignor.last_decision
-        if not self._port.is_leader or decision is None:
-            return False
-        if decision.plan_id == hint.plan_id and decision.reason is not Reason.FOLLOWED:
-            return True
-        return decision.fingerprint is not None and decision.fingerprint != hint.payload.fingerprint
+    def _note_join(self) -> None:
+        """Record what a join is sent with; runs on the I/O thread, and not before the first subscription."""
+        self._requests.note_join()
 
 
 def hinted_consumer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ def register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> N
     ``hint-asked-total``, the rebalances that this member requested. ``hint-ignored-total`` sums the reasons
     for which a hint was not followed. ``hint-cache-age-seconds`` is the time since the watcher last verified
     that it has read all hints (-1: never). ``hint-sequence`` is the sequence of the current hint (-1: none).
+    ``hint-loads-age-seconds`` is the time since the current loads were measured (-1: none).
 
     Parameters
     ----------
@@ -41,6 +43,10 @@ def register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> N
     def sequence() -> float:
         hint = cache.view.usable_hint
         return _UNKNOWN if hint is None else float(hint.sequence)
+
+    def loads_age_s() -> float:
+        loads = cache.view.usable_loads
+        return _UNKNOWN if loads is None else max(0.0, time.time() - loads.payload.measured_at_ms / 1000)
 
     for reason in Reason:
         name = f"hint-{reason.value.lower().replace('_', '-')}-total"
@@ -60,3 +66,6 @@ def register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> N
         lambda: _UNKNOWN if watcher.age_s is None else watcher.age_s,
     )
     add_metric(consumer, GROUP, "hint-sequence", "The sequence of the hint that counts", sequence)
+    add_metric(
+        consumer, GROUP, "hint-loads-age-seconds", "Time since the current loads were measured", loads_age_s
+    )

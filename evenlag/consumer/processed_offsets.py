@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,12 @@ from kafka import AsyncConsumerRebalanceListener, OffsetAndMetadata, TopicPartit
 from kafka.errors import KafkaError
 
 from evenlag.consumer._kafka_consumer import commit_offsets
+from evenlag.consumer.events import named_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_log = logging.getLogger(__name__)
+_log = named_logger(__name__)
 
 
 class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types

@@ -6,15 +6,129 @@ Pure: time and randomness are arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from assignor_core.hint import Hint
+    from evenlag.consumer.hint_arrays import FlatHint
 
 _MAX_ASKS_PER_PLAN = 3
 # Two phases need two generations, and one more if a member syncs late. If a plan is not followed after that
 # many generations, it never will be: the leader rejects it.
 _MAX_GENERATIONS_PER_PLAN = 4
+_MAX_BALANCE_ASKS_IN_A_ROW = 2
+
+
+class Stance(Enum):
+    """What a leader knows about a hint: refused, not considered yet, or followed as far as it can be."""
+
+    REFUSES = auto()
+    CAN_FOLLOW = auto()
+    FOLLOWS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A member's part of a hint and of its group, in one stable generation.
+
+    Attributes
+    ----------
+    hint, flat
+        A hint that may be started now.
+    generation
+        The generation.
+    key
+        The member's key in hints.
+    owned
+        The (topic id, partition) pairs that the member owns.
+    joined_with
+        The plan that the member knew when it sent the join of this generation; None without one.
+    claimed
+        The (topic id, partition) pairs that it claimed in that join, and in earlier ones with the same plan.
+    stance
+        What this member knows as the leader; None for a follower.
+    """
+
+    hint: Hint
+    flat: FlatHint
+    generation: int
+    key: str
+    owned: frozenset[tuple[str, int]]
+    joined_with: str | None = None
+    claimed: frozenset[tuple[str, int]] = frozenset()
+    stance: Stance | None = None
+
+
+@dataclass(slots=True)
+class HintInterest:
+    """Which plan a member asks for: it names the member, differs from what it owns, and is not refused.
+
+    The leader knows why it does not follow a plan. A follower concludes that a plan is refused from a join
+    that it sent when it knew the plan: if it was assigned a partition that the plan gives to another member,
+    or lost one that the plan gives to itself. A leader that follows the plan does neither. Receiving less
+    than the plan's part is no refusal at first: partitions are withheld until their owners give them up.
+
+    Attributes
+    ----------
+    refused_plan_id
+        The plan that this follower considers refused; None for none.
+    """
+
+    refused_plan_id: str | None = None
+    _plan_id: str | None = None
+    _known_since: int = -1
+
+    def wants(self, now: Standing) -> bool:
+        """Return whether the member wants the hint to be followed.
+
+        Parameters
+        ----------
+        now
+            The member's state.
+        """
+        if now.hint.plan_id != self._plan_id:
+            self._plan_id, self._known_since, self.refused_plan_id = now.hint.plan_id, now.generation, None
+        if now.stance is Stance.REFUSES:
+            return False
+        if now.stance is Stance.CAN_FOLLOW:
+            return True
+        part = now.hint.payload.assignment.get(now.key)
+        if part is None and now.stance is None:
+            return False
+        # The part is not expanded: a record of a few bytes can name millions of partitions.
+        part = part or {}
+        owned_mine = _within(part, now.owned)
+        differs = len(owned_mine) < len(now.owned) or len(owned_mine) < sum(map(len, part.values()))
+        if now.stance is None and self._is_refused(now, part, now.owned - owned_mine, differs=differs):
+            self.refused_plan_id = now.hint.plan_id
+            return False
+        return differs
+
+    def _is_refused(
+        self,
+        now: Standing,
+        part: Mapping[str, Sequence[int]],
+        others: frozenset[tuple[str, int]],
+        *,
+        differs: bool,
+    ) -> bool:
+        if self.refused_plan_id == now.hint.plan_id:
+            return True
+        if now.joined_with == now.hint.plan_id:
+            if _within(part, now.claimed) - now.owned:
+                return True
+            if now.flat.gives_to_another(now.key, others):
+                return True
+        return differs and now.generation - self._known_since >= _MAX_GENERATIONS_PER_PLAN
+
+
+def _within(
+    part: Mapping[str, Sequence[int]], pairs: frozenset[tuple[str, int]]
+) -> frozenset[tuple[str, int]]:
+    return frozenset((topic, number) for topic, number in pairs if number in part.get(topic, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +148,7 @@ class Situation:
     counts
         Number of partitions of each subscribed topic that exists.
     owes_balance
-        Whether this member, as the leader, left an uneven assignment because hints were not read yet.
+        Whether this member, as the leader, left an assignment that one more rebalance makes more even.
     """
 
     now_s: float
@@ -71,6 +185,7 @@ class RejoinAsker:
     _asked_generation: int = -1
     _armed_generation: int = -1
     _due_s: float = 0.0
+    _balance_asks: int = 0
     _counts_generation: int = -1
     _counts: Mapping[str, int] = field(default_factory=dict)
     _counts_differ_since_s: float | None = None
@@ -91,7 +206,7 @@ class RejoinAsker:
         if now.generation is None:
             return False
         asks = self._step_hint(now, now.generation) or self._step_counts(now, now.generation)
-        asks = asks or (now.owes_balance and self._asked_generation != now.generation)
+        asks = self._step_balance(now, now.generation) or asks
         if asks:
             self._asked_generation = now.generation
         return asks
@@ -114,6 +229,15 @@ class RejoinAsker:
         if not now.is_leader and now.now_s < self._due_s:
             return False
         self._asks += 1
+        return True
+
+    def _step_balance(self, now: Situation, generation: int) -> bool:
+        if not now.owes_balance:
+            self._balance_asks = 0
+            return False
+        if self._asked_generation == generation or self._balance_asks >= _MAX_BALANCE_ASKS_IN_A_ROW:
+            return False
+        self._balance_asks += 1
         return True
 
     def _step_counts(self, now: Situation, generation: int) -> bool:

@@ -1,4 +1,4 @@
-"""The target assignment of a rebalance: the hint's if it fits, otherwise cooperative-sticky's.
+"""The target assignment of a rebalance: the hint's, else by loads, else cooperative-sticky's.
 
 Pure: it uses a `Group` and a `HintView`, and does not import kafka-python.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assignor_core.algorithms.place_by_load import place_by_load
 from assignor_core.assignors import get_assignor
 from assignor_core.errors import HintMismatchError
 from assignor_core.hint import fingerprint, member_key
@@ -17,12 +18,14 @@ from assignor_core.metrics import count_moves
 from assignor_core.verify import find_violations
 from evenlag.consumer.events import Reason
 from evenlag.consumer.hint_arrays import FlatHint
+from evenlag.consumer.record_marks import is_from_future
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from assignor_core.group import Assignment, Group
     from assignor_core.hint import Hint
+    from assignor_core.loads import LoadsPayload
     from evenlag.consumer.cache import HintView
 
 
@@ -35,6 +38,8 @@ class Decision:
     target
         int32 [P], before the two-phase step.
     reason
+        ``FOLLOWED``, ``PLACED_BY_LOAD``, or why neither a hint nor loads were used.
+    hint_reason
         ``FOLLOWED``, or why no hint is followed.
     plan_id
         The plan that was followed or refused; None without a hint.
@@ -44,25 +49,22 @@ class Decision:
         The group's fingerprint as the leader computes it; None if topic ids are unknown.
     is_provisional
         Whether counts are less even than they will be once it is known whether a hint exists.
+    is_uneven
+        Whether counts, or loads after a late sync, are less even than one more rebalance can make them.
     """
 
     target: Assignment
     reason: Reason
+    hint_reason: Reason = Reason.NO_HINT
     plan_id: str | None = None
     detail: str = ""
     fingerprint: str | None = None
     is_provisional: bool = False
+    is_uneven: bool = False
 
 
-def choose_target(
-    group: Group,
-    view: HintView,
-    topic_ids: Mapping[str, str],
-    *,
-    now_ms: int,
-    started_plan_id: str | None = None,
-) -> Decision:
-    """Choose the target assignment of a group.
+def choose_target(group: Group, view: HintView, topic_ids: Mapping[str, str], *, now_ms: int) -> Decision:
+    """Choose the target assignment of a group: a hint that fits, else by fresh loads, else evenly.
 
     Parameters
     ----------
@@ -73,57 +75,123 @@ def choose_target(
     topic_ids
         Topic ids by name, in the text form of hints.
     now_ms
-        Milliseconds since the epoch: an expired hint is not started.
-    started_plan_id
-        The plan that this leader followed last: it is completed even after it expired.
+        Milliseconds since the epoch.
 
     Returns
     -------
     Decision
         The target and why it was chosen.
     """
-    hint = view.usable_hint
     identity = group_fingerprint(group, topic_ids)
     if view.is_cold:
         return _decide_cold(group, identity)
-    if hint is None:
-        return Decision(fall_back(group, view.count_slack), Reason.NO_HINT, fingerprint=identity)
-    target, reason, detail = _try_hint(group, hint, view.flat, topic_ids, identity)
-    if target is not None and hint.is_expired(now_ms) and hint.plan_id != started_plan_id:
-        # Expiry prevents a start, not completion: a hint without moves was started before.
-        moves = count_moves(group, target)
-        if moves:
-            target, reason = None, Reason.EXPIRED
-            detail = f"expired {(now_ms - hint.expires_at_ms) / 1000:.0f} s ago with {moves} moves to start"
-    if target is None:
-        target = fall_back(group, view.count_slack)
-    return Decision(target, reason, hint.plan_id, detail, identity)
+    hint, plan = view.usable_hint, None
+    reason, detail = Reason.NO_HINT, "no hint"
+    if hint is not None:
+        plan = hint.plan_id
+        target, reason, detail = _try_hint(group, hint, view.flat, topic_ids, identity, now_ms)
+        if target is not None:
+            return Decision(target, reason, reason, plan, detail, identity)
+    return _decide_without_hint(group, view, topic_ids, now_ms, Refusal(reason, plan, detail, identity))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no hint is followed; the fields are those of `Decision`."""
+
+    reason: Reason
+    plan_id: str | None
+    detail: str
+    fingerprint: str | None
+
+
+def _decide_without_hint(
+    group: Group, view: HintView, topic_ids: Mapping[str, str], now_ms: int, why: Refusal
+) -> Decision:
+    loads, reason, detail = view.usable_loads, why.reason, why.detail
+    if loads is not None and not loads.is_fresh(now_ms):
+        reason = Reason.LOADS_STALE if why.reason is Reason.NO_HINT else why.reason
+        detail = f"{detail}; the loads measured at {loads.payload.measured_at_ms} are not fresh"
+    elif loads is not None and why.fingerprint is not None:
+        placed = place_by_load(group, topic_ids, loads.payload)
+        detail = f"{detail}; {count_moves(group, placed.target)} moves by the loads"
+        return Decision(
+            target=placed.target,
+            reason=Reason.PLACED_BY_LOAD,
+            hint_reason=why.reason,
+            plan_id=why.plan_id,
+            detail=detail,
+            fingerprint=why.fingerprint,
+            is_uneven=placed.is_uneven or _is_short_of(group, placed.target, topic_ids, loads.payload),
+        )
+    return Decision(fall_back(group), reason, why.reason, why.plan_id, detail, why.fingerprint)
+
+
+def _is_short_of(group: Group, target: Assignment, topic_ids: Mapping[str, str], loads: LoadsPayload) -> bool:
+    """Return whether members that missed a round keep what the group needs to be even by loads.
+
+    Their claims are of an older generation: their sync came after the next rebalance had begun, and they
+    have released nothing, while what others released is placed now.
+    """
+    is_live = group.live_owner[group.claim_row] == group.claim_member
+    generations = group.claim_generation[is_live]
+    has_free = bool(((group.live_owner < 0) & (target >= 0)).any())
+    if not has_free or not len(generations) or generations.min() == generations.max():
+        return False
+    settled = group.with_state(target, group.lag)
+    return count_moves(settled, place_by_load(settled, topic_ids, loads).target) > 0
 
 
 def _decide_cold(group: Group, identity: str | None) -> Decision:
-    even = fall_back(group, 0)
+    even = fall_back(group)
     # Without owned partitions no plan can be undone: an even assignment only places free partitions.
     target = place_free(group) if count_moves(group, even) else even
-    is_provisional = not np.array_equal(target, even)
-    return Decision(target, Reason.COLD, None, "hints are not read yet", identity, is_provisional)
+    return Decision(
+        target,
+        Reason.COLD,
+        Reason.COLD,
+        detail="hints are not read yet",
+        fingerprint=identity,
+        is_provisional=not np.array_equal(target, even),
+    )
 
 
-def fall_back(group: Group, count_slack: int) -> Assignment:
-    """Return the assignment of cooperative-sticky, with the slack that keeps a followed plan in place.
+def fall_back(group: Group) -> Assignment:
+    """Return the assignment of cooperative-sticky. No hint has a say in it, nor has its slack.
 
     Parameters
     ----------
     group
         The group.
-    count_slack
-        Allowed difference in partition counts between members.
 
     Returns
     -------
     numpy.ndarray
         int32 [P], row → member, -1 for none.
     """
-    return get_assignor("cooperative-sticky", count_slack=count_slack).assign(group)
+    return get_assignor("cooperative-sticky", count_slack=0).assign(group)
+
+
+def has_begun(group: Group, target: Assignment, max_moves: int) -> bool:
+    """Return whether the members have begun to follow a target: an expired hint is then completed and kept.
+
+    There are claims, each is within its claimant's part of the target, and the partitions that nobody owns
+    are no more than what the hint may move.
+
+    Parameters
+    ----------
+    group
+        The group.
+    target
+        int32 [P], row → member.
+    max_moves
+        The hint's limit.
+    """
+    if not len(group.claim_row) or group.unknown_claims:
+        return False
+    is_within = bool((target[group.claim_row] == group.claim_member).all())
+    num_free = int(np.count_nonzero((group.live_owner < 0) & (target >= 0)))
+    return is_within and num_free <= max_moves
 
 
 def place_free(group: Group) -> Assignment:
@@ -211,26 +279,37 @@ def hint_target(group: Group, hint: FlatHint, topic_ids: Mapping[str, str]) -> A
     if (topics < 0).any():
         raise HintMismatchError(f"topic {hint.topic_ids[int(np.argmin(topics))]} is not taken by the group")
     target = np.full(group.num_partitions, -1, dtype=np.int32)
-    if not len(hint.number):
+    if not len(hint.first):
         return target
     topic_of = topics[hint.topic_of]
-    beyond = hint.number >= np.diff(group.topic_start)[topic_of]
+    beyond = hint.last >= np.diff(group.topic_start)[topic_of]
     if beyond.any():
         first = int(np.argmax(beyond))
-        name, number = group.topics[int(topic_of[first])], int(hint.number[first])
+        name, number = group.topics[int(topic_of[first])], int(hint.last[first])
         raise HintMismatchError(f"topic {name!r} has no partition {number}")
-    target[np.asarray(group.topic_start)[topic_of] + hint.number] = members[hint.key_of]
+    sizes = hint.last - hint.first + 1
+    if int(sizes.sum()) > group.num_partitions:
+        raise HintMismatchError("the hint repeats a partition")
+    # Expanded only here, where the group's own counts bound the ranges.
+    starts = np.asarray(group.topic_start)[topic_of] + hint.first
+    ends = np.cumsum(sizes)
+    rows = np.repeat(starts - (ends - sizes), sizes) + np.arange(int(ends[-1]))
+    target[rows] = np.repeat(members[hint.key_of], sizes)
     return target
 
 
 def _try_hint(
-    group: Group, hint: Hint, flat: FlatHint | None, topic_ids: Mapping[str, str], identity: str | None
+    group: Group,
+    hint: Hint,
+    flat: FlatHint | None,
+    topic_ids: Mapping[str, str],
+    identity: str | None,
+    now_ms: int,
 ) -> tuple[Assignment | None, Reason, str]:
     payload = hint.payload
-    if identity is None:
-        return None, Reason.NO_TOPIC_IDS, "the broker's metadata hold no topic ids"
-    if identity != payload.fingerprint:
-        return None, Reason.FINGERPRINT, f"made for {payload.fingerprint:.12}, the group is {identity:.12}"
+    why = _find_misfit(hint, identity, now_ms)
+    if why is not None:
+        return None, *why
     try:
         target = hint_target(group, flat or FlatHint.of(payload), topic_ids)
     except HintMismatchError as error:
@@ -240,4 +319,18 @@ def _try_hint(
         rules = {violation.rule for violation in found}
         known = [reason for reason in (Reason.MAX_MOVES, Reason.COUNT_SLACK) if {reason.value} == rules]
         return None, known[0] if known else Reason.INVALID, "; ".join(v.message for v in found)
+    if hint.is_expired(now_ms) and not has_begun(group, target, payload.max_moves):
+        age_s = (now_ms - hint.expires_at_ms) / 1000
+        return None, Reason.EXPIRED, f"expired {age_s:.0f} s ago and not begun"
     return target, Reason.FOLLOWED, f"{count_moves(group, target)} moves"
+
+
+def _find_misfit(hint: Hint, identity: str | None, now_ms: int) -> tuple[Reason, str] | None:
+    if is_from_future(hint.issued_at_ms, now_ms):
+        return Reason.FUTURE, f"issued {(hint.issued_at_ms - now_ms) / 1000:.0f} s in the future"
+    if identity is None:
+        return Reason.NO_TOPIC_IDS, "the broker's metadata hold no topic ids"
+    wanted = hint.payload.fingerprint
+    return (
+        None if identity == wanted else (Reason.FINGERPRINT, f"for {wanted:.12}, the group is {identity:.12}")
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,14 +9,22 @@ from typing import TYPE_CHECKING, Any
 from kafka import KafkaConsumer, TopicPartition
 
 from assignor_core.hint import STOP_KEY, hint_key
-from evenlag.consumer._kafka_consumer import fetch_partition_count, hint_partition, known_cluster_id
+from assignor_core.loads import loads_key
+from evenlag.consumer._kafka_consumer import (
+    fetch_partition_count,
+    hint_partition,
+    known_cluster_id,
+    known_topic_id,
+)
+from evenlag.consumer._kafka_fetcher import skip_compressed
+from evenlag.consumer.events import Reason, named_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from evenlag.consumer.cache import HintCache
 
-_log = logging.getLogger(__name__)
+_log = named_logger(__name__)
 
 DEFAULT_HINT_TOPIC = "evenlag-hints"
 _STOP_KEY = STOP_KEY.encode()
@@ -46,8 +53,9 @@ class _TopicMissingError(Exception):
 class HintWatcher:
     """Reads its group's partition of the hint topic from the start, committed records only.
 
-    It is in no group, creates no topic, and survives the restart of a broker. If the topic cannot be read for
-    half a minute, or does not exist, the group continues without a hint, as if it did not use evenlag.
+    Hint and loads of the group count in that partition only. Compressed batches are skipped. It is in no
+    group, creates no topic, and survives the restart of a broker. If the topic cannot be read for half a
+    minute, or does not exist, the group continues without a hint, as if it did not use evenlag.
 
     Parameters
     ----------
@@ -82,6 +90,12 @@ class HintWatcher:
         self._check_every_s = check_every_s
         self._forget_after_s = forget_after_s
         self._key = hint_key(cache.group_id)
+        # The loads are in the partition of the hint's key, not in that of their own.
+        self._apply = {
+            _STOP_KEY: cache.apply_stop,
+            loads_key(cache.group_id): cache.apply_loads,
+            self._key: cache.apply_hint,
+        }
         self._stopping = threading.Event()
         self._last_contact_s = time.monotonic()
         self._has_read = False
@@ -130,6 +144,7 @@ class HintWatcher:
             self._tick()
 
     def _tick(self) -> None:
+        self.cache.promote()
         if self._on_tick is not None:
             try:
                 self._on_tick()
@@ -137,7 +152,7 @@ class HintWatcher:
                 _log.exception("asking for a rebalance failed")
 
     def _connect(self) -> Any:
-        return KafkaConsumer(
+        consumer = KafkaConsumer(
             **self._config,
             client_id=f"evenlag-hints-{self.cache.group_id}",
             group_id=None,
@@ -152,43 +167,51 @@ class HintWatcher:
             # A hint can be as large as a record may be; there are few hints.
             max_poll_records=50,
         )
+        skip_compressed(consumer, self._note_compressed)
+        return consumer
+
+    def _note_compressed(self, offset: int) -> None:
+        why = f"the batch at offset {offset} is compressed and skipped: set compression.type=uncompressed"
+        self.cache.note(Reason.COMPRESSED, None, f"{why} on topic {self.topic!r}")
 
     def _read_topic(self) -> None:
         """Read until the watcher is stopped or the topic changes (returns), or fails (raises)."""
         consumer = self._connect()
         try:
             num_partitions = self._num_partitions(consumer)
+            topic_id = known_topic_id(consumer, self.topic)
+            self.cache.start_topic(topic_id)
             partition = TopicPartition(self.topic, hint_partition(self._key, num_partitions))
             consumer.assign([partition])
             consumer.seek_to_beginning(partition)
             self.cache.cluster_id = known_cluster_id(consumer) or self.cache.cluster_id
-            self._catch_up(consumer, partition)
-            self._follow(consumer, partition, num_partitions)
+            self._catch_up(consumer, partition, topic_id)
+            self._follow(consumer, partition, num_partitions, topic_id)
         finally:
             consumer.close(autocommit=False, timeout_ms=1000)
 
-    def _catch_up(self, consumer: Any, partition: Any) -> None:
+    def _catch_up(self, consumer: Any, partition: Any, topic_id: str | None) -> None:
         """Read to the end before any record is applied: only the last record of a key counts."""
         end = self._end_offset(consumer, partition)
         newest: dict[bytes, bytes | None] = {}
         while not self._stopping.is_set() and consumer.position(partition, timeout_ms=_TIMEOUT_MS) < end:
             newest.update(self._poll(consumer))
             self._tick()
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self._is_other_topic(consumer, topic_id):
             return
-        self.cache.apply_stop(newest.get(_STOP_KEY))
-        self.cache.apply_hint(newest.get(self._key))
+        for key, apply in self._apply.items():
+            apply(newest.get(key))
         self._has_read = True
         self.cache.mark_ready()
 
-    def _follow(self, consumer: Any, partition: Any, num_partitions: int) -> None:
+    def _follow(self, consumer: Any, partition: Any, num_partitions: int, topic_id: str | None) -> None:
         next_check_s = time.monotonic() + self._check_every_s
         while not self._stopping.is_set():
-            for key, value in self._poll(consumer):
-                if key == self._key:
-                    self.cache.apply_hint(value)
-                elif key == _STOP_KEY:
-                    self.cache.apply_stop(value)
+            records = self._poll(consumer)
+            if self._is_other_topic(consumer, topic_id):
+                return  # the topic was deleted and created again: its records are read from the start
+            for key, value in records:
+                self._apply[key](value)
             self._tick()
             if time.monotonic() >= next_check_s:
                 if self._num_partitions(consumer) != num_partitions:
@@ -196,12 +219,22 @@ class HintWatcher:
                 if self._end_offset(consumer, partition) < consumer.position(
                     partition, timeout_ms=_TIMEOUT_MS
                 ):
-                    return  # the topic was deleted and created again
+                    return  # the topic was deleted and created again, without topic ids
                 next_check_s = time.monotonic() + self._check_every_s
 
+    def _is_other_topic(self, consumer: Any, topic_id: str | None) -> bool:
+        known = known_topic_id(consumer, self.topic)
+        # Metadata without an id are those of a restarting broker, or of a topic that the next check misses.
+        is_other = known not in (None, topic_id)
+        if is_other:
+            self.cache.start_topic(known)
+        return is_other
+
     def _poll(self, consumer: Any) -> list[tuple[bytes, bytes | None]]:
+        """Return the records of this group's keys and the stop, in order."""
         batches = consumer.poll(timeout_ms=int(_TICK_S * 1000))
-        return [(record.key, record.value) for records in batches.values() for record in records]
+        records = (record for batch in batches.values() for record in batch)
+        return [(record.key, record.value) for record in records if record.key in self._apply]
 
     def _num_partitions(self, consumer: Any) -> int:
         count = fetch_partition_count(consumer, self.topic, timeout_ms=_TIMEOUT_MS)

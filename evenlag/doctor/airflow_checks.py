@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import configparser
-import json
 import os
-import urllib.error
-import urllib.request
+from contextlib import suppress
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
+from shlex import quote as quoted
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from evenlag.doctor.airflow_rest import TOKEN_VARIABLE, AirflowRest, NotThereError, RestError, ask
 from evenlag.doctor.connect_checks import CONNECTION_VARIABLE, find_remote, read_connection
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.policy.cron import last_due
@@ -24,15 +23,17 @@ if TYPE_CHECKING:
     from evenlag.doctor.model import Finding
     from evenlag.policy.settings import Policy
 
-TOKEN_VARIABLE: Final = "EVENLAG_AIRFLOW_TOKEN"  # noqa: S105  # the variable's name
-_TIMEOUT_S: Final = 5.0
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
 _HEARTBEAT_DEFAULT_S: Final = 300.0
 _NEEDED_PARTS: Final = ("metadatabase", "scheduler", "dag_processor")
 
 
 def airflow_checks(
-    policy: Policy | None, url: str | None, environ: Mapping[str, str] | None = None
+    policy: Policy | None,
+    url: str | None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    dag_prefix: str = "",
 ) -> list[Check]:
     """Return the checks of Airflow; the REST checks are skipped without a URL.
 
@@ -44,18 +45,21 @@ def airflow_checks(
         Root URL of Airflow's API server; None to check only this machine.
     environ
         Environment variables; None: those of this process.
+    dag_prefix
+        Prefix of the policy's DAG ids.
     """
     given = os.environ if environ is None else environ
-    rest = None if url is None else _Rest(url, given.get(TOKEN_VARIABLE))
+    rest = None if url is None else AirflowRest(url, given.get(TOKEN_VARIABLE))
     return [
         Check("airflow", "connection", lambda: check_connection(given)),
         Check("airflow", "dag_files", lambda: check_dag_files(given)),
         Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
-        Check("airflow", "health", _by_rest(rest, lambda: judge_health(_ask(rest, "monitor/health")))),
+        Check("airflow", "health", _by_rest(rest, lambda: judge_health(ask(rest, "monitor/health")))),
         Check(
-            "airflow", "imports", _by_rest(rest, lambda: judge_imports(_ask(rest, "importErrors?limit=100")))
+            "airflow", "imports", _by_rest(rest, lambda: judge_imports(ask(rest, "importErrors?limit=100")))
         ),
-        Check("airflow", "dags", _by_rest(rest, lambda: _check_dags(rest, policy))),
+        Check("airflow", "dags", _by_rest(rest, lambda: _check_dags(rest, policy, dag_prefix))),
+        Check("airflow", "pools", _by_rest(rest, lambda: _check_pools(rest, policy, dag_prefix))),
     ]
 
 
@@ -93,9 +97,12 @@ def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
         return [skipped("neither AIRFLOW_HOME nor AIRFLOW__CORE__DAGS_FOLDER is set here")]
     installed = folder / PACKAGE
     if not installed.is_dir():
-        if (folder / "dag_support").is_dir():
+        if (folder / "lag_rebalance.py").is_file():
             return [ok(f"{folder} is a checkout's own folder")]
-        return [failed(f"{folder} holds no {PACKAGE}", f"evenlag dags install {folder}")]
+        if (file := _own_dag_file(folder)) is not None:
+            return [ok(f"{file} calls make_dags")]
+        todo = f"evenlag dags install {folder}, or call evenlag.airflow.make_dags in a DAG file"
+        return [failed(f"{folder} holds no {PACKAGE}, and no DAG file calls make_dags", todo)]
     wanted = dag_texts()
     present = {str(file.relative_to(installed)): file for file in installed.rglob("*.py")}
     stale = sorted(
@@ -109,6 +116,17 @@ def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
         told = f"{len(stale)} files in {installed} are of another version: {', '.join(stale[:3])}"
         return [failed(told, f"evenlag dags install {folder}")]
     return [ok(f"{len(wanted)} files in {installed} are this version's")]
+
+
+def _own_dag_file(folder: Path) -> Path | None:
+    """Return a DAG file that builds evenlag's DAGs itself."""
+    if not folder.is_dir():
+        return None
+    for file in sorted(folder.rglob("*.py")):
+        with suppress(OSError):
+            if b"make_dags" in file.read_bytes():
+                return file
+    return None
 
 
 def _dags_folder(environ: Mapping[str, str]) -> Path | None:
@@ -150,7 +168,7 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
     timeout_s
         Airflow's ``task_instance_heartbeat_timeout`` in seconds.
     schedules
-        Cron expressions of the clusters; those that only Airflow can parse are ignored.
+        Cron expressions of the clusters.
     now
         The current time.
 
@@ -161,10 +179,7 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
     """
     widths = []
     for schedule in schedules:
-        try:
-            newest, before = last_due(schedule, now, 2)
-        except (ValueError, IndexError):
-            continue
+        newest, before = last_due(schedule, now, 2)
         widths.append(abs((newest - before).total_seconds()))
     if not widths:
         return [skipped("no cluster has a schedule to hold it against")]
@@ -205,16 +220,66 @@ def _last_line(text: str | None) -> str:
     return (text or "").strip().rpartition("\n")[2]
 
 
-def _check_dags(rest: _Rest | None, policy: Policy | None) -> list[Finding]:
+def _dag_ids(policy: Policy, dag_prefix: str) -> list[str]:
+    names = [f"lag_rebalance__{name}" for name in policy.clusters]
+    names += ["assignment_audit", "plan_approval", "table_maintenance"]
+    return [f"{dag_prefix}{name}" for name in names]
+
+
+def _check_pools(rest: AirflowRest | None, policy: Policy | None, dag_prefix: str) -> list[Finding]:
     if policy is None:
         return [skipped("without a policy it is not known which DAGs there should be")]
-    wanted = [f"lag_rebalance__{name}" for name in policy.clusters]
-    wanted += ["assignment_audit", "plan_approval", "table_maintenance"]
-    states: dict[str, bool | None] = {}
-    for dag_id in wanted:
+    wanted: dict[str, list[str]] = {}
+    dag_ids = _dag_ids(policy, dag_prefix)
+    if policy.comparison is not None:
+        dag_ids.append(f"{dag_prefix}plan_comparison")
+    for dag_id in dag_ids:
+        with suppress(NotThereError):  # airflow.dags reports it
+            for task in ask(rest, f"dags/{quote(dag_id)}/tasks")["tasks"]:
+                wanted.setdefault(str(task["pool"]), []).append(f"{dag_id}.{task['task_id']}")
+    slots: dict[str, int | None] = {}
+    for pool in wanted:
         try:
-            states[dag_id] = bool(_ask(rest, f"dags/{quote(dag_id)}").get("is_paused"))
-        except _NotThereError:
+            slots[pool] = int(ask(rest, f"pools/{quote(pool, safe='')}")["slots"])
+        except NotThereError:
+            slots[pool] = None
+    return judge_pools(wanted, slots)
+
+
+def judge_pools(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | None]) -> list[Finding]:
+    """Check that the pools of the tasks exist and have slots.
+
+    Airflow never starts a task of a pool that does not exist, and the task does not fail either.
+
+    Parameters
+    ----------
+    wanted
+        Tasks by their pool.
+    slots
+        Slots by pool, -1 for no limit; None: there is no such pool.
+
+    Returns
+    -------
+    list of Finding
+        A failure for each pool that starts no task; else one finding.
+    """
+    found: list[Finding] = []
+    for pool, tasks in sorted(wanted.items()):
+        if not slots.get(pool):
+            what = "does not exist" if slots.get(pool) is None else "has no slots"
+            told = f"the pool {pool} {what}: Airflow never starts {tasks[0]} and {len(tasks) - 1} more tasks"
+            found.append(failed(told, f"airflow pools set {quoted(pool)} 2 evenlag"))
+    return found or [ok(f"the pools exist: {', '.join(sorted(wanted))}")]
+
+
+def _check_dags(rest: AirflowRest | None, policy: Policy | None, dag_prefix: str) -> list[Finding]:
+    if policy is None:
+        return [skipped("without a policy it is not known which DAGs there should be")]
+    states: dict[str, bool | None] = {}
+    for dag_id in _dag_ids(policy, dag_prefix):
+        try:
+            states[dag_id] = bool(ask(rest, f"dags/{quote(dag_id)}").get("is_paused"))
+        except NotThereError:
             states[dag_id] = None
     return judge_dags(states)
 
@@ -222,7 +287,10 @@ def _check_dags(rest: _Rest | None, policy: Policy | None) -> list[Finding]:
 def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
     """Check that each DAG exists (None: it does not) and is not paused."""
     found: list[Finding] = [
-        failed(f"{dag_id} is not there", "see airflow.imports; EVENLAG_CONFIG of the DAG processor")
+        failed(
+            f"{dag_id} is not there",
+            "see airflow.imports; EVENLAG_CONFIG of the DAG processor; --dag-prefix, if make_dags has one",
+        )
         for dag_id, paused in states.items()
         if paused is None
     ]
@@ -234,58 +302,15 @@ def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
     return found or [ok(f"{len(states)} DAGs are there and not paused")]
 
 
-class _NotThereError(Exception):
-    """Raised when Airflow does not know the requested resource."""
-
-
-class _RestError(Exception):
-    """Raised when a REST request fails; the message contains a remedy."""
-
-
-class _Rest:
-    """Read-only client of Airflow's REST API."""
-
-    def __init__(self, url: str, token: str | None) -> None:
-        self._url = url.rstrip("/")
-        self._token = token
-
-    def get(self, path: str) -> dict[str, Any]:
-        """Request a resource and return its JSON."""
-        if not self._url.startswith(("http://", "https://")):
-            raise _RestError(f"{self._url} is no address: give --airflow-url http://HOST:PORT")
-        request = urllib.request.Request(f"{self._url}/api/v2/{path}")  # noqa: S310  # http(s), see above
-        if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
-        try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # as above
-                content: dict[str, Any] = json.load(answer)
-                return content
-        except urllib.error.HTTPError as error:
-            if error.code == HTTPStatus.NOT_FOUND:
-                raise _NotThereError(path) from error
-            if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                raise _RestError(
-                    f"Airflow wants a login ({error.code}): put a token of POST /auth/token "
-                    f"into {TOKEN_VARIABLE}"
-                ) from error
-            raise _RestError(f"Airflow answers {error.code} to {path}") from error
-        except (OSError, ValueError) as error:
-            raise _RestError(f"no Airflow answers at {self._url}: {error}") from error
-
-
-def _ask(rest: _Rest | None, path: str) -> dict[str, Any]:
-    if rest is None:
-        raise _NotThereError(path)
-    return rest.get(path)
-
-
-def _by_rest(rest: _Rest | None, look: Callable[[], Sequence[Finding]]) -> Callable[[], Sequence[Finding]]:
+def _by_rest(
+    rest: AirflowRest | None, look: Callable[[], Sequence[Finding]]
+) -> Callable[[], Sequence[Finding]]:
     def look_or_skip() -> Sequence[Finding]:
         if rest is None:
             return [skipped("no --airflow-url was given")]
         try:
             return look()
-        except _RestError as error:
+        except RestError as error:
             return [failed(str(error), "start it, or correct --airflow-url")]
 
     return look_or_skip

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from evenlag.doctor.kafka_probe import NotConnectedError
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.doctor.network import look_at_certificate, why_unreachable
-from evenlag.lake.tables import SNAPSHOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -111,8 +110,8 @@ def _check_login(view: KafkaView) -> list[Finding]:
 
 def _check_cluster_id(view: KafkaView) -> list[Finding]:
     told = str(view.cluster["cluster_id"])
-    rows = view.reader.read(SNAPSHOTS, columns=["kafka_cluster_id"], filters=[("cluster", "=", view.name)])
-    return check_cluster_id(told, set(rows["kafka_cluster_id"].to_pylist()))
+    newest = view.reader.latest_snapshot(view.name)
+    return check_cluster_id(told, set() if newest is None else {newest["kafka_cluster_id"]})
 
 
 def check_cluster_id(told: str, known: set[str]) -> list[Finding]:
@@ -194,5 +193,12 @@ def _leader_time_ms(quorum: Mapping[str, Any]) -> int | None:
 
 
 def _versions(view: KafkaView) -> dict[str, tuple[int, int]]:
-    offered = view.client.api_versions()
-    return {getattr(key, "name", str(key)): (low, high) for key, (low, high) in offered.items()}
+    from kafka.protocol.api_key import ApiKey
+
+    # Not the client's api_versions(): it fails on a request that kafka-python has no name for (Kafka 4.4).
+    names = {key.value: key.name for key in ApiKey}
+    node_id = next(
+        int(broker["broker_id"]) for broker in view.cluster["brokers"] if not broker.get("is_fenced")
+    )
+    offered = view.client.get_broker_version_data(node_id).api_versions
+    return {names.get(int(key), str(key)): (low, high) for key, (low, high) in offered.items()}

@@ -126,7 +126,8 @@ def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[s
     return [
         warning(
             f"{len(deaf)} of {len(hinted)} groups in approve or auto would never be hinted: {_some(deaf)}",
-            "have every consumer of the group offer the assignor evenlag (docs/hint-client.md), or ask for "
+            "have every consumer of the group offer the assignor evenlag (docs/hint-client.md; in Java "
+            "docs/java-client.md), or ask for "
             "group.remote.assignor=evenlag where the brokers assign (docs/broker-plugin.md)",
         )
     ]
@@ -161,6 +162,14 @@ def check_extra(
     ]
     if not asked:
         return [skipped("no group of the consumer protocol (KIP-848) is in mode approve or auto")]
+    if policy.clusters[cluster].temporary_member_after_s is None:
+        # Publishing asks no coordinator then, with the client or without it.
+        return [
+            ok(
+                f"temporary_member_after_s is null: {len(asked)} groups of the consumer protocol follow "
+                "a hint when they change by themselves"
+            )
+        ]
     if is_installed:
         return [ok(f"the coordinators of {len(asked)} groups can be asked after a hint is published")]
     return [

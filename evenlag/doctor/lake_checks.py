@@ -9,12 +9,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evenlag.doctor.connect_checks import find_remote
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.privacy_checks import check_private
 from evenlag.errors import SchemaError
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.snapshot_ids import id_prefix
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import OFFSETS, SNAPSHOTS, TABLES
+from evenlag.quality.results import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,10 +29,12 @@ if TYPE_CHECKING:
 
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")
-# Network file systems: another machine does not see a lock of this machine's kernel.
+# Network file systems: a machine may see the commits of another one late.
 _SHARED_KINDS: Final = ("nfs", "cifs", "smb", "9p", "fuse.", "glusterfs", "ceph", "lustre", "afs", "gpfs")
 # A snapshot takes minutes: without a marker after this time it never gets one.
 _UNFINISHED_AFTER: Final = timedelta(hours=1)
+# Unfinished snapshots that are older are for maintenance to find: it looks at all files.
+_UNFINISHED_LOOK_BACK: Final = timedelta(days=31)
 
 
 def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool) -> list[Check]:
@@ -48,23 +53,27 @@ def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool
         Check("lake", "log_store", lambda: _check_log_store(reader, policy)),
         Check("lake", "readable", lambda: _check_readable(reader)),
         Check("lake", "writable", lambda: check_writable(reader, probe_writes=probe_writes)),
+        Check("lake", "private", lambda: check_private(reader)),
         Check("lake", "space", lambda: _check_space(reader)),
         Check("lake", "filesystem", lambda: _check_filesystem(reader)),
         Check("lake", "tables", lambda: check_tables(reader)),
+        Check("lake", "quality", lambda: check_quality(reader)),
         Check("lake", "unfinished", lambda: check_unfinished(reader, datetime.now(UTC))),
     ]
 
 
 def _check_log_store(reader: LakeReader, policy: Policy | None) -> list[Finding]:
-    from evenlag.lake.log_store import log_store_problem, spark_defaults, writing_drivers
+    from evenlag.lake.log_store import log_store_conf, log_store_problem, spark_defaults, writing_drivers
 
-    if policy is None:
-        return [skipped("without a policy it is not known how many drivers write")]
-    drivers = writing_drivers(policy)
-    problem = log_store_problem(reader.paths.root, spark_defaults(), num_drivers=len(drivers))
+    root = reader.paths.root
+    if find_remote(os.environ) is not None:
+        return [skipped("the Spark Connect server commits: each job checks its settings (spark.connect)")]
+    given = spark_defaults()
+    problem = log_store_problem(root, (given | log_store_conf(given)).get)
     if problem is not None:
-        return [failed(problem, "do not run evenlag on this lake before that: commits would be lost")]
-    return [ok(f"{len(drivers)} drivers may write to {reader.paths.root}")]
+        return [failed(problem, "jobs refuse this lake before that: commits would be lost")]
+    drivers = "several drivers" if policy is None else f"{len(writing_drivers(policy))} drivers"
+    return [ok(f"{drivers} may write to {root}")]
 
 
 def _check_readable(reader: LakeReader) -> list[Finding]:
@@ -174,7 +183,7 @@ def judge_filesystem(root: str, mounts: str) -> list[Finding]:
     if kind.startswith(_SHARED_KINDS):
         return [
             warning(
-                f"{root} is on {kind} ({place}): locks keep the writers of one machine apart only",
+                f"{root} is on {kind} ({place}): several machines may not see each other's commits at once",
                 "let one machine write, or use HDFS or an object store",
             )
         ]
@@ -239,6 +248,36 @@ def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str
     return found
 
 
+def check_quality(reader: LakeReader) -> list[Finding]:
+    """Check the verdicts on the newest snapshot of each cluster.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+
+    Returns
+    -------
+    list of Finding
+        One per cluster whose newest snapshot failed a quality check; else one.
+    """
+    found: list[Finding] = []
+    num_checks = 0
+    for cluster in reader.clusters(SNAPSHOTS):
+        snapshot = reader.latest_snapshot(cluster)
+        results = [] if snapshot is None else read_results(reader, snapshot)
+        num_checks += len(results)
+        wrong = [f"{one['check_name']}: {one['message']}" for one in results if not one["passed"]]
+        if wrong:
+            told = f"the newest snapshot of {cluster} fails {len(wrong)} of {len(results)} checks"
+            found.append(warning(f"{told}: {'; '.join(sorted(wrong))}", "see docs/quality.md"))
+    if found:
+        return found
+    if not num_checks:
+        return [skipped("no snapshot has been checked yet")]
+    return [ok(f"the newest snapshots pass all {num_checks} checks of their data")]
+
+
 def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
     """Check for rows of incomplete snapshots: readers ignore them, but they use space.
 
@@ -258,10 +297,11 @@ def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
     if offsets is None:
         return [skipped("nothing has been read yet")]
     # The files' statistics are sufficient: no row is read.
-    files = [file for day in offsets.by_day.values() for file in day]
+    since = now.astimezone(UTC).date() - _UNFINISHED_LOOK_BACK
+    files = [file for day in offsets.by_part.values() for file in day if file.first_day >= since]
     attempts = {name for file in files for name in (file.first_snapshot, file.last_snapshot) if name}
-    finished = set(reader.read(SNAPSHOTS, columns=["snapshot_id"])["snapshot_id"].to_pylist())
-    return judge_unfinished(attempts - finished, now)
+    finished = reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=[("day", ">=", since)])
+    return judge_unfinished(attempts - set(finished["snapshot_id"].to_pylist()), now)
 
 
 def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:

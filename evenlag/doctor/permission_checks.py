@@ -7,18 +7,26 @@ and it would fence an active publisher.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.enums import EVENLAG_ASSIGNOR, Mode
+from evenlag.publishing.writing.hint_publisher import publisher_id
+from evenlag.publishing.writing.topic_settings import new_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from evenlag.doctor.kafka_probe import KafkaView
     from evenlag.doctor.model import Finding
+    from evenlag.policy.settings import Policy
 
 _TRANSACTIONS: Final = "__transaction_state"
 _NOT_THERE: Final = 3
+_NAMED: Final = 5
 _NOT_ALLOWED: Final = 29
 _HINT_TOPIC_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
 _NAMES: Final = {
@@ -131,7 +139,49 @@ def _check_groups(view: KafkaView) -> list[Finding]:
     )
     if blind:
         return [failed(f"offsets of {len(blind)} groups may not be read, e.g. {blind[0]}", todo)]
-    return [ok(f"{len(groups)} groups may be described")]
+    told = [ok(f"{len(groups)} groups may be described")]
+    return told + check_joins(view.policy, view.name, groups, grants_of(view))
+
+
+def check_joins(
+    policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]], grants: Grants
+) -> list[Finding]:
+    """Check that evenlag's temporary member may join the groups that get hints.
+
+    Parameters
+    ----------
+    policy, cluster
+        The policy, and the cluster's name in it.
+    groups
+        Groups by id, as in ``KafkaView.groups``.
+    grants
+        Builds the command that grants the right.
+
+    Returns
+    -------
+    list of Finding
+        A warning, or nothing.
+    """
+    if policy.clusters[cluster].temporary_member_after_s is None:
+        return []
+    closed = sorted(
+        name
+        for name, group in groups.items()
+        if group.get("protocol_data") == EVENLAG_ASSIGNOR
+        and policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank
+        and group.get("authorized_operations") is not None
+        and missing_operations(group["authorized_operations"], ("READ",))
+    )
+    if not closed:
+        return []
+    names = " ".join(f"--group {shlex.quote(name)}" for name in closed[:_NAMED])
+    return [
+        warning(
+            f"{len(closed)} groups that get hints may not be joined, e.g. {closed[0]}: where no member asks, "
+            "they follow a hint only when they change by themselves",
+            f"{grants.line(('READ',), names)}, or set temporary_member_after_s: null",
+        )
+    ]
 
 
 def _check_hint_topic(view: KafkaView) -> list[Finding]:
@@ -160,14 +210,9 @@ def _may_create(view: KafkaView, grants: Grants) -> list[Finding]:
     """Ask the broker whether it would create the topic (``validate_only``)."""
     import kafka.errors
 
-    name, settings = view.settings.hint_topic, view.settings
-    wanted = {
-        "num_partitions": settings.hint_topic_partitions,
-        "replication_factor": settings.hint_topic_replication_factor,
-        "configs": {"cleanup.policy": "compact"},
-    }
+    name = view.settings.hint_topic
     try:
-        view.client.create_topics({name: wanted}, validate_only=True)
+        view.client.create_topics({name: new_topic(view.settings)}, validate_only=True)
     except kafka.errors.AuthorizationError:
         line = grants.line(("CREATE", *_HINT_TOPIC_OPERATIONS), f"--topic {name}")
         return [failed(f"the topic {name} is not there and evenlag may not make it", line)]
@@ -186,7 +231,7 @@ def _check_transactional_id(view: KafkaView) -> list[Finding]:
 
     if not view.publishes:
         return [skipped("no rule of the policy lets hints be published here")]
-    name = f"evenlag-publisher-{view.name}"
+    name = publisher_id(view.cluster["cluster_id"], view.settings.hint_topic)
     [state] = view.client.describe_topics([_TRANSACTIONS])
     if state.get("error_code") == _NOT_THERE:
         # A request for a transaction coordinator would create Kafka's internal topic.

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evenlag.doctor.model import Check, failed, ok, warning
-from evenlag.enums import matches_pattern
+from evenlag.name_patterns import matches_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from evenlag.doctor.model import Finding
     from evenlag.policy.group_settings import GroupRule
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.secrets import SecretRef
     from evenlag.policy.settings import Policy
 
 _ALL = ("*", "/.*/")
@@ -56,12 +55,22 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
         One per problem; one `ok` if there is none.
     """
     from evenlag.errors import SecretError
+    from evenlag.policy.secrets import SecretRef
+    from evenlag.publishing.sealing.row_seal import key_id
 
     found: list[Finding] = []
-    references = [pair for name in clusters for pair in _references(name, policy.clusters[name])]
-    for place, reference in references:
+    key_ids: list[str] = []
+    references: dict[str, tuple[SecretRef, Callable[[], object]]] = {
+        f"storage.{name}": (value, value.resolve)
+        for name, value in (policy.storage.values() if policy.storage else {}).items()
+        if isinstance(value, SecretRef)
+    }
+    for name in clusters:
+        settings = policy.clusters[name].secrets()
+        references |= {f"clusters.{name}.{key}": each for key, each in settings.items()}
+    for place, (reference, read) in references.items():
         try:
-            reference.resolve()
+            value = read()
         except SecretError as error:
             found.append(failed(f"{place}: {error}", "set it where this command and the workers run"))
             continue
@@ -72,7 +81,10 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
                     f"chmod o-r {reference.file}",
                 )
             )
-    return found or [ok(f"{len(references)} secrets are there")]
+        if isinstance(value, bytes):
+            key_ids.append(f"{place} {key_id(value)}")
+    told = f"{len(references)} secrets are there"
+    return found or [ok(f"{told}; ids of keys: {', '.join(key_ids)}" if key_ids else told)]
 
 
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
@@ -101,13 +113,3 @@ def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
         return True
     is_name = not any(letter in second.match for letter in "*?[") and not second.match.startswith("/")
     return is_name and matches_pattern(first.match, second.match)
-
-
-def _references(name: str, cluster: Any) -> list[tuple[str, SecretRef]]:
-    """Settings of a cluster that refer to a secret, with their references."""
-    from evenlag.policy.secrets import SecretRef
-
-    places = {f"clusters.{name}.kafka.{key}": value for key, value in cluster.kafka.items()}
-    places[f"clusters.{name}.hint_signing_key"] = cluster.hint_signing_key
-    places[f"clusters.{name}.privacy.key"] = cluster.privacy.key
-    return [(place, value) for place, value in places.items() if isinstance(value, SecretRef)]

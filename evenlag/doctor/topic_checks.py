@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.lake.tables import PLANS
+from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC
+from evenlag.publishing.hint_topic import is_plausible
+from evenlag.publishing.writing.topic_settings import REQUIRED_SETTINGS, alter_command, wrong_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evenlag.doctor.kafka_probe import KafkaView
     from evenlag.doctor.model import Finding
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.publishing.hint_topic import TopicState
 
-_TOPIC_SETTINGS: Final = ("cleanup.policy", "min.insync.replicas", "max.message.bytes")
+_TOPIC_SETTINGS: Final = (*REQUIRED_SETTINGS, "min.insync.replicas", "max.message.bytes")
 # Upper limit of what the envelope, the key and the record headers add to a plan's payload.
 _ENVELOPE_BYTES: Final = 1_000
+_PLANS_LOOK_BACK: Final = timedelta(days=31)
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
@@ -33,6 +41,7 @@ def topic_checks(view: KafkaView, *, probe_writes: bool) -> list[Check]:
     checks = [
         Check("topics", "hint_topic", connected(lambda: _check_hint_topic(view))),
         Check("topics", "stop", connected(lambda: _check_stop(view))),
+        Check("topics", "records", connected(lambda: _check_records(view))),
         Check("topics", "auto_create", connected(lambda: _check_auto_create(view))),
     ]
     if probe_writes:
@@ -46,34 +55,34 @@ def judge_hint_topic(
     replication_factor: int,
     num_brokers: int,
     largest_plan_bytes: int | None,
+    name: str = DEFAULT_HINT_TOPIC,
+    servers: tuple[str, ...] = ("SERVERS",),
 ) -> list[Finding]:
     """Check the settings of the hint topic.
 
     Parameters
     ----------
     settings
-        ``cleanup.policy``, ``min.insync.replicas`` and ``max.message.bytes``; None: not visible.
+        ``cleanup.policy``, ``compression.type``, ``min.insync.replicas`` and ``max.message.bytes``; None: not
+        visible.
     replication_factor
         Smallest replication factor of its partitions.
     num_brokers
         Number of brokers of the cluster.
     largest_plan_bytes
         Size of the largest plan payload in the lake; None without plans.
+    name, servers
+        The topic's name and the bootstrap servers, for the commands to run.
 
     Returns
     -------
     list of Finding
         One per problem; empty if there is none.
     """
-    found: list[Finding] = []
-    policy = settings.get("cleanup.policy")
-    if policy is not None and "compact" not in policy:
-        found.append(
-            failed(
-                f"it is not compacted (cleanup.policy={policy}): hints are lost by retention",
-                "kafka-configs.sh --alter --add-config cleanup.policy=compact, or another hint_topic",
-            )
-        )
+    found: list[Finding] = [
+        failed(f"it has {reason}; nothing is published", alter_command(servers, name, (setting,)))
+        for setting, reason in wrong_settings(settings)
+    ]
     if replication_factor == 1 and num_brokers > 1:
         found.append(
             warning(
@@ -116,6 +125,8 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
         replication_factor=replicas,
         num_brokers=len(view.cluster["brokers"]),
         largest_plan_bytes=_largest_plan(view),
+        name=name,
+        servers=view.servers,
     )
     leaderless = [part["partition_index"] for part in partitions if part["leader_id"] < 0]
     if leaderless:
@@ -132,7 +143,12 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
 def _largest_plan(view: KafkaView) -> int | None:
     import pyarrow.compute as pc
 
-    rows = view.reader.read(PLANS, columns=["payload_bytes"], filters=[("cluster", "=", view.name)])
+    of_cluster: list[Filter] = [("cluster", "=", view.name)]
+    newest = view.reader.read_newest(PLANS, "day", columns=["day"], filters=of_cluster)["day"]
+    if not len(newest):
+        return None
+    recent: Filter = ("day", ">=", newest[0].as_py() - _PLANS_LOOK_BACK)
+    rows = view.reader.read(PLANS, columns=["payload_bytes"], filters=[*of_cluster, recent])
     largest: int | None = pc.max(rows["payload_bytes"]).as_py()
     return largest
 
@@ -153,6 +169,53 @@ def _check_stop(view: KafkaView) -> list[Finding]:
             )
         ]
     return [ok("all hints are stopped: nothing is published until evenlag hints resume")]
+
+
+def _check_records(view: KafkaView) -> list[Finding]:
+    from evenlag.publishing.hint_topic import read_hint_topic
+
+    if view.hint_topic.get("error_code"):
+        return [skipped("there is no hint topic to look at")]
+    return judge_records(read_hint_topic(view.settings), time.time_ns() // 1_000_000)
+
+
+def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
+    """Check for records on the hint topic that are not from evenlag: nobody follows them.
+
+    Parameters
+    ----------
+    state, now_ms
+        State of the topic, and the time in milliseconds since the epoch.
+
+    Returns
+    -------
+    list of Finding
+        One per kind of record; one finding if there are none.
+    """
+    odd = sorted(group for group, hint in state.hints.items() if not is_plausible(hint, now_ms))
+    kinds = (
+        (state.unreadable, "hints that are not valid"),
+        (state.unreadable_loads, "loads that are not valid"),
+        (odd, "hints with numbers that no publisher of evenlag writes"),
+        (state.strays, "records in a partition that is not, or no longer, their group's"),
+    )
+    found = [
+        warning(
+            f"{what} are on the topic, of {len(groups)} groups, e.g. {min(groups)!r}: others write to it",
+            "evenlag hints withdraw GROUP for each; allow Write on the topic to evenlag alone",
+        )
+        for groups, what in kinds
+        if groups
+    ]
+    if state.num_compressed:
+        found.append(
+            warning(
+                f"{state.num_compressed} compressed batches are on the topic; readers skip them",
+                "they go with compaction; allow Write on the topic to evenlag alone",
+            )
+        )
+    count = len(state.hints) + len(state.loads)
+    return found or [ok(f"all {count} hints and loads are valid, and in their group's partition")]
 
 
 def _check_auto_create(view: KafkaView) -> list[Finding]:
@@ -194,10 +257,10 @@ def judge_auto_create(value: Any, *, hint_topic: str) -> list[Finding]:
 
 def _try_to_publish(view: KafkaView) -> list[Finding]:
     """Open a transaction as the publisher and abort it: read_committed consumers see nothing."""
-    from evenlag.publishing.hint_topic import hint_publisher
+    from evenlag.publishing.writing.hint_publisher import hint_publisher
 
     if view.hint_topic.get("error_code"):
         return [skipped("there is no hint topic to write to")]
-    with hint_publisher(view.name, view.settings) as publisher:
+    with hint_publisher(view.cluster["cluster_id"], view.settings) as publisher:
         publisher.check_fence()
     return [ok("a transaction on the hint topic was opened and taken back")]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,14 +42,14 @@ def page(title: str, body: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(CONTENT_POLICY)}">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body>\n{body}</body></html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{page_text(CONTENT_POLICY)}">'
+        f"<title>{page_text(title)}</title><style>{style}</style></head>\n<body>\n{body}</body></html>\n"
     )
 
 
 def text(value: object) -> Html:
     """Convert a value to escaped HTML; :class:`Html` is returned as it is."""
-    return value if isinstance(value, Html) else Html(escape(str(value)))
+    return value if isinstance(value, Html) else Html(page_text(str(value)))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> Html:
@@ -70,13 +71,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: 
     """
     classes = [' class="n"' if name.endswith("#") else "" for name in columns]
     heads = "".join(
-        f'<th scope="col"{style}>{escape(name.removesuffix("#"))}</th>'
+        f'<th scope="col"{style}>{page_text(name.removesuffix("#"))}</th>'
         for name, style in zip(columns, classes, strict=True)
     )
     lines = "".join(f"<tr>{_cells(row, classes)}</tr>" for row in rows)
-    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    told = f"<caption>{page_text(caption)}</caption>" if caption else ""
     # A focusable region with a name can be scrolled with the keyboard.
-    label = escape(caption or ", ".join(name.removesuffix("#") for name in columns if name) or "table")
+    label = page_text(caption or ", ".join(name.removesuffix("#") for name in columns if name) or "table")
     return Html(
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{told}'
         f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
@@ -102,7 +103,7 @@ def numbers(pairs: Iterable[tuple[str, str]]) -> Html:
     Html
         The list.
     """
-    items = "".join(f"<li><b>{escape(value)}</b>{escape(what)}</li>" for value, what in pairs)
+    items = "".join(f"<li><b>{page_text(value)}</b>{page_text(what)}</li>" for value, what in pairs)
     return Html(f'<ul class="numbers">{items}</ul>')
 
 
@@ -121,7 +122,7 @@ def figure(plot: str, caption: str) -> Html:
     Html
         The figure.
     """
-    return Html(f"<figure>{plot}<figcaption>{escape(caption)}</figcaption></figure>")
+    return Html(f"<figure>{plot}<figcaption>{page_text(caption)}</figcaption></figure>")
 
 
 def details(summary: str, body: str) -> Html:
@@ -139,7 +140,7 @@ def details(summary: str, body: str) -> Html:
     Html
         The section.
     """
-    return Html(f"<details><summary>{escape(summary)}</summary>{body}</details>")
+    return Html(f"<details><summary>{page_text(summary)}</summary>{body}</details>")
 
 
 def when(value: datetime) -> Html:
@@ -163,4 +164,4 @@ def badge(word: str, kind: str) -> Html:
     Html
         The badge.
     """
-    return Html(f'<span class="badge {kind}">{escape(word)}</span>')
+    return Html(f'<span class="badge {kind}">{page_text(word)}</span>')

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +60,8 @@ def new_figure(size: Size) -> tuple[Any, Any]:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    # Texts stay texts: the browser has the glyphs that matplotlib's font lacks.
+    warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
     # Keep text as text, and do not parse dollar signs as formulas.
     mpl.rcParams.update({"svg.fonttype": "none", "font.family": "sans-serif", "text.parse_math": False})
     figure = Figure(figsize=(size.width, size.height), layout="constrained")
@@ -101,6 +105,9 @@ def svg(figure: Any, name: str, label: str) -> str:
 
     # Makes the generated ids reproducible.
     mpl.rcParams["svg.hashsalt"] = name
+    # Otherwise the layout is calculated, and everything drawn, twice.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     drawn = buffer.getvalue()
@@ -112,7 +119,7 @@ def svg(figure: Any, name: str, label: str) -> str:
     # Scale with the page, up to the size of the figure.
     drawn = re.sub(r'(<svg [^>]*?)height="[^"]*"', r"\1", drawn, count=1)
     drawn = re.sub(r'(<svg [^>]*?)width="[^"]*"', r'\1width="100%"', drawn, count=1)
-    return drawn.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{page_text(label)}" ', 1)
 
 
 def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Size, wide: Size) -> str:

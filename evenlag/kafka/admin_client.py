@@ -6,8 +6,14 @@ import random
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from evenlag.kafka.connection_log import summarize_connection_errors
+from evenlag.kafka.request_errors import in_one_line
+from evenlag.logging_setup import named_logger
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+_log = named_logger(__name__)
 
 
 @contextmanager
@@ -32,6 +38,7 @@ def open_admin_client(settings: Mapping[str, Any]) -> Iterator[Any]:
     kafka.errors.KafkaError
         When none of the servers answers, or the settings are invalid.
     """
+    summarize_connection_errors()
     client = _connect(settings)
     try:
         yield client
@@ -47,9 +54,11 @@ def _connect(settings: Mapping[str, Any]) -> Any:
     random.shuffle(servers)
     timeout_ms = settings["bootstrap_timeout_ms"] / len(servers)
     while True:
-        own = {**settings, "bootstrap_servers": [servers.pop()], "bootstrap_timeout_ms": timeout_ms}
+        server = servers.pop()
+        own = {**settings, "bootstrap_servers": [server], "bootstrap_timeout_ms": timeout_ms}
         try:
             return KafkaAdminClient(**own)
-        except (kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, OSError):
+        except (kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, OSError) as error:
             if not servers:
                 raise
+            _log.warning("no answer from %s (%s); trying another server", server, in_one_line(error))

@@ -117,7 +117,13 @@ def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table
     return pa.Table.from_arrays(columns, schema=arrow_schema(table))
 
 
-def offset_rows(partitions: Partitions, starts: Offsets, stable: Offsets, ends: Offsets) -> pa.Table:
+def offset_rows(
+    partitions: Partitions,
+    starts: Offsets,
+    stable: Offsets,
+    ends: Offsets,
+    resets: Mapping[str, NDArray[np.int64]] | None = None,
+) -> pa.Table:
     """Build the rows of ``offsets``, by topic and partition.
 
     Parameters
@@ -127,6 +133,8 @@ def offset_rows(partitions: Partitions, starts: Offsets, stable: Offsets, ends: 
     starts, stable, ends
         Their log start offsets, last stable offsets and high watermarks. The errors of ``starts`` and
         ``stable`` are merged into those of ``ends``.
+    resets
+        As :func:`~evenlag.kafka.log_offsets.read_reset_offsets` returns them.
 
     Returns
     -------
@@ -148,6 +156,7 @@ def offset_rows(partitions: Partitions, starts: Offsets, stable: Offsets, ends: 
             "log_start_read_at": _times(starts.read_at_us),
             "end_read_at": _times(ends.read_at_us),
             "error": _error_texts(errors),
+            "reset_offsets": _reset_offsets(resets) if resets else None,
         },
     )
 
@@ -285,6 +294,17 @@ def _offsets(values: NDArray[np.int64]) -> pa.Array:
     import pyarrow as pa
 
     return pa.array(values, pa.int64(), mask=values < 0)
+
+
+def _reset_offsets(resets: Mapping[str, NDArray[np.int64]]) -> list[list[dict[str, Any]]]:
+    by_row = zip(*(offsets.tolist() for offsets in resets.values()), strict=True)
+    return [
+        [
+            {"reset_policy": policy, "offset": None if offset < 0 else offset}
+            for policy, offset in zip(resets, offsets, strict=True)
+        ]
+        for offsets in by_row
+    ]
 
 
 def _times(values_us: NDArray[np.int64]) -> pa.Array:

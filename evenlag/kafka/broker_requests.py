@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.kafka.rate_limit import Deadline, RequestBudget
+from evenlag.kafka.rate_limit import Deadline, FailoverWindow, RequestBudget
+from evenlag.kafka.request_errors import in_one_line, no_answer_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from evenlag.kafka.rate_limit import RequestLimits
 
 MAX_ATTEMPTS: Final = 3
 _FIRST_BACKOFF_S: Final = 0.2
+_MAX_DOUBLINGS: Final = 3
 # Wait before the next attempt when a broker throttles the client, or its connection was just lost.
 _NOT_READY_S: Final = 0.1
 TIME_IS_OVER: Final = "the time for this reading is over"
@@ -80,6 +82,8 @@ class BrokerCalls:
         Time limit of one request in seconds, connecting included.
     max_failures
         Number of failures after which a broker is skipped.
+    failover_s
+        How long :meth:`rounds` goes on after a broker's first failure, in seconds.
     broken
         Brokers to skip from the beginning, with the error.
     """
@@ -92,6 +96,7 @@ class BrokerCalls:
         deadline: Deadline,
         timeout_s: float,
         max_failures: int,
+        failover_s: float = 0.0,
         broken: Mapping[int, str] | None = None,
     ) -> None:
         # kafka-python has no public API to send custom messages, or to send to many brokers at once.
@@ -101,6 +106,7 @@ class BrokerCalls:
         self._timeout_s = timeout_s
         self._max_failures = max_failures
         self._failures: Counter[int] = Counter()
+        self.failover = FailoverWindow(failover_s, deadline)
         # For jitter and the choice of a broker: needs no cryptographic randomness.
         self._random = random.Random()  # noqa: S311
         self.broken: dict[int, str] = dict(broken or {})
@@ -138,6 +144,7 @@ class BrokerCalls:
             deadline=Deadline(limits.deadline_s),
             timeout_s=limits.request_timeout_s,
             max_failures=limits.max_broker_failures,
+            failover_s=limits.failover_s,
             broken=broken,
         )
 
@@ -190,7 +197,6 @@ class BrokerCalls:
         Returns
         -------
         list of int
-            Broker ids.
         """
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
@@ -208,6 +214,22 @@ class BrokerCalls:
             The version.
         """
         return int(self._manager.broker_version_data.api_version(request))
+
+    def rounds(self) -> Iterator[int]:
+        """Yield the numbers of rounds of requests, from 0, with a pause before each repeat.
+
+        Yields
+        ------
+        int
+            Three numbers, and more while brokers take over from one that fails. The caller ends them when
+            nothing is left to repeat.
+        """
+        yield 0
+        attempt = 1
+        while attempt < MAX_ATTEMPTS or self.failover.is_open:
+            self.pause(attempt)
+            yield attempt
+            attempt += 1
 
     def pause(self, attempt: int) -> None:
         """Wait before a retry: exponential backoff with jitter.
@@ -271,10 +293,10 @@ class BrokerCalls:
                 return Answer(None, TIME_IS_OVER, _now())
             try:
                 return Answer(await self._send(call, node), None, _now())
-            except _no_answer_errors() as raised:
+            except no_answer_errors() as raised:
                 error = self._note_failure(node, raised)
             except kafka.errors.KafkaError as raised:
-                return Answer(None, _told(raised), _now())
+                return Answer(None, in_one_line(raised), _now())
         return Answer(None, error, _now(), node)
 
     async def _send(self, call: Call, node: int) -> Any:
@@ -303,8 +325,9 @@ class BrokerCalls:
                 raise
 
     def _note_failure(self, node: int, error: Exception) -> str:
+        self.failover.begin()
         self._failures[node] += 1
-        message = f"{self.name_of(node)} did not answer: {_told(error)}"
+        message = f"{self.name_of(node)} did not answer: {in_one_line(error)}"
         if self._failures[node] >= self._max_failures:
             self.broken[node] = message
         return message
@@ -317,30 +340,10 @@ class BrokerCalls:
         return self._random.choice([node for node in nodes if self._failures[node] == fewest])
 
     def _backoff_s(self, attempt: int) -> float:
-        return float(_FIRST_BACKOFF_S * 2**attempt * self._random.uniform(0.5, 1.5))
+        return float(_FIRST_BACKOFF_S * 2 ** min(attempt, _MAX_DOUBLINGS) * self._random.uniform(0.5, 1.5))
 
     async def _wait(self, seconds: float) -> None:
         await self._manager._net.sleep(seconds)  # noqa: SLF001 - as above
-
-
-def _no_answer_errors() -> tuple[type[Exception], ...]:
-    """Errors that kafka-python raises when a broker cannot be reached, or does not answer in time."""
-    import kafka.errors
-
-    return (
-        kafka.errors.KafkaConnectionError,
-        kafka.errors.KafkaTimeoutError,
-        kafka.errors.RequestTimedOutError,
-        kafka.errors.NodeNotReadyError,
-        kafka.errors.Cancelled,
-        OSError,
-    )
-
-
-def _told(error: Exception) -> str:
-    """An error in one line; the text of kafka-python's errors already begins with their name."""
-    name, text = type(error).__name__, str(error)
-    return (text if text.startswith(name) else f"{name}: {text}")[:300]
 
 
 def _now() -> datetime:

@@ -23,22 +23,25 @@ from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE, GroupListing, describe_groups, list_groups
-from evenlag.kafka.log_offsets import read_ends, read_log_starts
+from evenlag.kafka.log_offsets import read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.rate_limit import RequestBudget, RequestLimits
-from evenlag.kafka.topic_metadata import read_metadata
+from evenlag.kafka.topic_metadata import error_name, read_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
-    from evenlag.kafka.topic_metadata import Partitions
+    from evenlag.kafka.topic_metadata import Metadata, Partitions
     from evenlag.policy.pseudonymize import Pseudonymizer
 
     Progress = Callable[[str, int, int], None]
 
 NUM_STEPS: Final = 5
 PROGRESS_STEP: Final = "observe: reading Kafka"
+# INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND: the coordinator answers, and does not have
+# the group as one of the type classic, or does not show it.
+_NOT_THERE: Final = (24, 30, 69)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +127,15 @@ class ClusterReader:
     limits
         Request rate, timeouts and deadline.
     known_groups
-        Returns the ids of the previous snapshot's groups. Called when a broker cannot list the groups that it
-        coordinates: they still exist, and their lag is unknown.
+        Returns the ids of the previous snapshot's groups. Those that no broker lists are asked for, because a
+        broker that takes over others' groups may not list them yet. Where their coordinator does not answer,
+        they are in the snapshot, and their lag is unknown.
     budget
         Request budget; None: a new one of ``limits.requests_per_s``.
     pseudonymizer
         Hashes or drops members' columns as the policy says; None: changes nothing.
+    reset_policy_of
+        Returns the reset policy of a group; None where it is unknown.
     """
 
     def __init__(
@@ -141,11 +147,13 @@ class ClusterReader:
         known_groups: Callable[[], Sequence[str]] = tuple,
         budget: RequestBudget | None = None,
         pseudonymizer: Pseudonymizer | None = None,
+        reset_policy_of: Callable[[str], str | None] = lambda _group_id: None,
     ) -> None:
         limits = limits or RequestLimits()
         self._ignored = ignored_topics
         self._known_groups = known_groups
         self._pseudonymizer = pseudonymizer
+        self._reset_policy_of = reset_policy_of
         self._budget = budget or RequestBudget(limits.requests_per_s)
         self._calls = BrokerCalls.within(client, limits, budget=self._budget)
 
@@ -165,9 +173,11 @@ class ClusterReader:
         started_at = _now()
         metadata = read_metadata(self._calls, self._ignored)
         listed, silent = list_groups(self._calls)
-        coordinators = find_coordinators(self._calls, sorted(listed))
         if silent:
-            self._add_unlisted(listed, coordinators, silent)
+            metadata = self._await_failover(silent)
+            listed, silent = list_groups(self._calls, metadata.brokers)
+        unread = self._add_unlisted(listed, silent, metadata.brokers)
+        coordinators = find_coordinators(self._calls, sorted(listed.keys() - unread)) | unread
         problems = [
             *(Problem("broker", self._calls.name_of(node), error) for node, error in sorted(silent.items())),
             *find_problems("topic", metadata.failed.keys(), metadata.failed.values()),
@@ -222,8 +232,11 @@ class ClusterReader:
         commits = commit_rows(read, partitions.ids, round(1_000_000 * times["commits_read_at"].timestamp()))
         report(PROGRESS_STEP, 4, NUM_STEPS)
         stable, ends = read_ends(self._calls, partitions)
-        times["end_read_at"] = times["finished_at"] = _now()
-        offsets = offset_rows(partitions, starts, stable, ends)
+        times["end_read_at"] = _now()
+        policies = {policy for group_id in found.listed if (policy := self._reset_policy_of(group_id))}
+        resets = read_reset_offsets(self._calls, partitions, policies, ends)
+        times["finished_at"] = _now()
+        offsets = offset_rows(partitions, starts, stable, ends, resets)
         report(PROGRESS_STEP, NUM_STEPS, NUM_STEPS)
         group_errors = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
         return ClusterSnapshot(
@@ -241,17 +254,41 @@ class ClusterReader:
             num_requests=self._budget.num_requests,
         )
 
+    def _await_failover(self, silent: Mapping[int, str]) -> Metadata:
+        """Wait until the cluster has replaced the brokers that do not answer, while there is time."""
+        metadata = read_metadata(self._calls, self._ignored)
+        for attempt in self._calls.rounds():
+            if attempt:
+                metadata = read_metadata(self._calls, self._ignored)
+            if not metadata.brokers & silent.keys():
+                break
+        return metadata
+
     def _add_unlisted(
-        self, listed: dict[str, GroupListing], coordinators: dict[str, int | str], silent: Mapping[int, str]
-    ) -> None:
-        """Add the known groups whose coordinator could not list its groups."""
+        self, listed: dict[str, GroupListing], silent: dict[int, str], brokers: Collection[int]
+    ) -> dict[str, int | str]:
+        """Add the known groups that their coordinator has not listed; return the errors of those it cannot.
+
+        A broker that takes over a partition of ``__consumer_offsets`` lists none of its groups, and no error,
+        until it begins to load them. To describe a group waits for the coordinator that has loaded it.
+        """
         missing = sorted(set(self._known_groups()) - listed.keys())
-        for group_id, node in find_coordinators(self._calls, missing).items():
-            if isinstance(node, int) and node in silent:
-                listed[group_id] = GroupListing(
-                    None, GroupType.CLASSIC, CONSUMER_PROTOCOL_TYPE, error=silent[node]
-                )
-                coordinators[group_id] = silent[node]
+        if not missing:
+            return {}
+        names = dict.fromkeys(missing, GroupListing(None, GroupType.CLASSIC, CONSUMER_PROTOCOL_TYPE))
+        described = describe_groups(self._calls, names, find_coordinators(self._calls, missing))
+        found, now_silent = list_groups(self._calls, brokers)
+        listed |= found
+        silent |= now_silent
+        gone = {None, *map(error_name, _NOT_THERE)}
+        unread: dict[str, int | str] = {
+            row["group_id"]: row["error"]
+            for row in described
+            if row["group_id"] not in listed and row["error"] not in gone
+        }
+        for group_id, error in unread.items():
+            listed[group_id] = GroupListing(None, GroupType.CLASSIC, CONSUMER_PROTOCOL_TYPE, error=str(error))
+        return unread
 
 
 def _now() -> datetime:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.kafka.broker_requests import MAX_ATTEMPTS, Call
+from evenlag.kafka.broker_requests import Call
 from evenlag.kafka.coordinators import COORDINATOR_ERRORS, refresh_coordinators
 from evenlag.kafka.topic_metadata import error_name
 
@@ -113,13 +113,14 @@ def read_commits(calls: BrokerCalls, coordinators: Mapping[str, int | str], topi
     columns = _Columns(topics)
     failed: dict[str, str] = {}
     pending, again = dict(coordinators), list[str]()
-    for attempt in range(MAX_ATTEMPTS):
+    for attempt in calls.rounds():
+        waiting: list[str] = []
         if attempt:
-            calls.pause(attempt)
-            pending = refresh_coordinators(calls, again)
-        again = _read_once(calls, pending, columns, failed)
+            pending, waiting = refresh_coordinators(calls, again)
+        again = [*_read_once(calls, pending, columns, failed), *waiting]
         if not again:
             break
+        calls.failover.begin()
     return columns.finish(failed)
 
 

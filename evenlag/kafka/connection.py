@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError, KafkaAuthenticationError, KafkaUnreachableError
 from evenlag.kafka.admin_client import open_admin_client
+from evenlag.kafka.connection_log import summarize_connection_errors
 from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.policy.secrets import SecretRef
 
@@ -70,6 +71,7 @@ def request_limits(cluster: ClusterSettings) -> RequestLimits:
         requests_per_s=cluster.snapshot.requests_per_s,
         request_timeout_s=timeout_s,
         max_broker_failures=cluster.snapshot.max_broker_failures,
+        failover_s=cluster.snapshot.failover_s,
         deadline_s=4 * timeout_s,
     )
 
@@ -176,6 +178,9 @@ def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
 def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     """Convert kafka-python's errors into errors that name the cluster's servers and a remedy.
 
+    Expected connection errors of the clients in the block are logged once for each broker
+    (`evenlag.kafka.connection_log`).
+
     Parameters
     ----------
     cluster
@@ -198,6 +203,7 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     import kafka.errors
 
     servers = ", ".join(cluster.bootstrap_servers)
+    summarize_connection_errors()
     try:
         yield
     except (

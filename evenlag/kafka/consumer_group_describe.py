@@ -12,6 +12,11 @@ from evenlag.enums import GroupType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# UNSUPPORTED_VERSION: Kafka 3.9 knows the request, and refuses it while the feature is off.
+_UNSUPPORTED: Final = 35
+_NO_CONSUMER_PROTOCOL: Final = (
+    "the brokers do not have the consumer protocol (Kafka 4.0 and newer, group.version=1)"
+)
 _MEMBER_TYPES: Final = {0: GroupType.CLASSIC.value, 1: GroupType.CONSUMER.value}
 
 
@@ -56,7 +61,8 @@ def consumer_group(group: Any) -> dict[str, Any]:
 
     error = None
     if group.error_code:
-        error = f"{kafka.errors.for_code(group.error_code).__name__}: {group.error_message or ''}"
+        why = _NO_CONSUMER_PROTOCOL if group.error_code == _UNSUPPORTED else group.error_message or ""
+        error = f"{kafka.errors.for_code(group.error_code).__name__}: {why}"
     return {
         "group_state": group.group_state,
         "protocol_data": group.assignor_name,

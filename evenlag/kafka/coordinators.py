@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.kafka.broker_requests import MAX_ATTEMPTS, Call
+from evenlag.kafka.broker_requests import Call
 from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def find_coordinators(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str,
 
     found: dict[str, int | str] = {}
     pending = list(group_ids)
-    for attempt in range(MAX_ATTEMPTS):
-        if attempt:
-            calls.pause(attempt)
+    for _ in calls.rounds():
         batches = [pending[first : first + size] for first in range(0, len(pending), size)]
         answers = calls.run([Call(None, make(batch)) for batch in batches])
         pending = []
@@ -57,11 +55,14 @@ def find_coordinators(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str,
             found.update(_coordinators(names, answer, is_single=size == 1, retry=pending))
         if not pending:
             break
+        calls.failover.begin()
     return found
 
 
-def refresh_coordinators(calls: BrokerCalls, group_ids: Collection[str]) -> dict[str, int | str]:
-    """Find coordinators again, without the groups whose coordinator is skipped.
+def refresh_coordinators(
+    calls: BrokerCalls, group_ids: Collection[str]
+) -> tuple[dict[str, int | str], list[str]]:
+    """Find coordinators again.
 
     Parameters
     ----------
@@ -72,11 +73,13 @@ def refresh_coordinators(calls: BrokerCalls, group_ids: Collection[str]) -> dict
 
     Returns
     -------
-    dict
-        As :func:`find_coordinators`.
+    tuple
+        As :func:`find_coordinators`, without the groups whose coordinator is skipped; and these groups, which
+        wait for another coordinator.
     """
     found = find_coordinators(calls, sorted(group_ids))
-    return {group_id: node for group_id, node in found.items() if node not in calls.broken}
+    waiting = [group_id for group_id, node in found.items() if node in calls.broken]
+    return {group_id: node for group_id, node in found.items() if node not in calls.broken}, waiting
 
 
 def _coordinators(

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from assignor_core.members import is_temporary_member
 from evenlag.enums import GroupType
-from evenlag.kafka.broker_requests import MAX_ATTEMPTS, BrokerCalls, Call
+from evenlag.kafka.broker_requests import BrokerCalls, Call
 from evenlag.kafka.consumer_group_describe import consumer_group, describe_consumer_groups_request
 from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators, refresh_coordinators
 from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from evenlag.kafka.rate_limit import RequestLimits
 
+# Client id of the member that joins a classic group for a moment (`evenlag.publishing.asking`).
+TEMPORARY_CLIENT_ID: Final = "evenlag-temporary-member"
 # protocol_type of consumer groups; Kafka Connect and others use the same coordinator with their own.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 # "" belongs to groups without members, or with standalone consumers that only commit.
@@ -62,13 +65,17 @@ class _Description:
     read_at: datetime
 
 
-def list_groups(calls: BrokerCalls) -> tuple[dict[str, GroupListing], dict[int, str]]:
+def list_groups(
+    calls: BrokerCalls, brokers: Collection[int] | None = None
+) -> tuple[dict[str, GroupListing], dict[int, str]]:
     """List the consumer groups of all brokers.
 
     Parameters
     ----------
     calls
         Requests to the cluster's brokers.
+    brokers
+        Ids of the brokers; None: those that the client knows.
 
     Returns
     -------
@@ -79,10 +86,8 @@ def list_groups(calls: BrokerCalls) -> tuple[dict[str, GroupListing], dict[int, 
 
     groups: dict[str, GroupListing] = {}
     failed: dict[int, str] = {}
-    pending = calls.brokers()
-    for attempt in range(MAX_ATTEMPTS):
-        if attempt:
-            calls.pause(attempt)
+    pending = calls.brokers() if brokers is None else sorted(brokers)
+    for _ in calls.rounds():
         retry = []
         answers = calls.run([Call(node, ListGroupsRequest) for node in pending])
         for node, answer in zip(pending, answers, strict=True):
@@ -96,6 +101,7 @@ def list_groups(calls: BrokerCalls) -> tuple[dict[str, GroupListing], dict[int, 
                 groups |= {row.group_id: _listing(row) for row in answer.response.groups}
         if not (pending := retry):
             break
+        calls.failover.begin()
     consumers = {name: row for name, row in groups.items() if row.protocol_type in _CONSUMER_PROTOCOL_TYPES}
     return consumers, failed
 
@@ -132,13 +138,15 @@ def describe_groups(
     supported = {name for name, row in listed.items() if row.group_type in _DESCRIBED_TYPES and not row.error}
     pending = {name: node for name, node in coordinators.items() if name in supported}
     retry: list[str] = []
-    for attempt in range(MAX_ATTEMPTS):
+    for attempt in calls.rounds():
+        waiting: list[str] = []
         if attempt:
-            calls.pause(attempt)
-            pending = refresh_coordinators(calls, retry)
+            pending, waiting = refresh_coordinators(calls, retry)
         retry = _describe_once(calls, listed, pending, details, failed, with_operations=with_operations)
+        retry += waiting
         if not retry:
             break
+        calls.failover.begin()
     rows: list[dict[str, Any]] = []
     for group_id in sorted(listed):
         error = listed[group_id].error or failed.get(group_id)
@@ -233,22 +241,38 @@ def _listing(row: Any) -> GroupListing:
 def _classic_group(row: Any) -> dict[str, Any]:
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-    return {
-        "group_state": row.group_state,
-        "protocol_data": row.protocol_data,
-        "members": [
+    members = []
+    for member in row.members:
+        subscription = _decode(ConsumerProtocolSubscription, member.member_metadata)
+        if _is_temporary(member, subscription):
+            continue
+        members.append(
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.group_instance_id,
                 "client_id": member.client_id,
                 "client_host": member.client_host,
-                "subscription": _topics(_decode(ConsumerProtocolSubscription, member.member_metadata)),
+                "subscription": _topics(subscription),
                 "assignment": _assignment(_decode(ConsumerProtocolAssignment, member.member_assignment)),
             }
-            for member in row.members
-        ],
+        )
+    return {
+        "group_state": row.group_state,
+        "protocol_data": row.protocol_data,
+        "members": members,
         "error": error_name(row.error_code) if row.error_code else None,
     }
+
+
+def _is_temporary(member: Any, subscription: Any) -> bool:
+    """Whether a member is evenlag's own, which joins for a moment to make the group rebalance.
+
+    A group that rebalances reports no subscriptions: then only its client id shows it, and nobody owns
+    anything, so nothing is hidden.
+    """
+    if subscription is None:
+        return bool(member.client_id == TEMPORARY_CLIENT_ID and not member.member_metadata)
+    return is_temporary_member(subscription.topics, subscription.user_data)
 
 
 def _decode(message: Any, data: bytes | None) -> Any:

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import fingerprint, member_key, topic_id_text
 from evenlag.enums import GroupState, GroupType
-from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.rate_limit import RequestLimits
+from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _NOT_FOUND: Final = "GroupIdNotFound"
-_NOT_AUTHORIZED: Final = "AuthorizationFailed"
+_UNKNOWN_TOPIC: Final = 3
+_NOT_AUTHORIZED: Final = "GroupAuthorizationFailed"
+# State of a group that could not be described. A coordinator that is loading, or that moves, also reports
+# ``Dead``, but with an error: only without one does the group not exist.
+UNKNOWN_STATE: Final = "Unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class LiveGroup:
     ----------
     state, assignor
         As the coordinator reports them; the assignor is None while the group rebalances. The state is
-        ``Dead`` for a group that does not exist, or does not have the expected type any more.
+        ``Dead`` for a group that does not exist, or does not have the expected type any more, and
+        ``Unknown`` for a group that could not be described.
     fingerprint
         Identity of the group: its members, subscriptions and partitions; None when they are not reported.
     topics
@@ -35,7 +40,7 @@ class LiveGroup:
         Partitions that the members own, or that the coordinator's target assigns them where it has one:
         member key → topic id → partition numbers. Every member has an entry.
     error
-        Why evenlag is not authorized to describe the group; None when it is.
+        Why the group could not be described; None when it could. It says nothing about the group.
     """
 
     state: str
@@ -44,6 +49,27 @@ class LiveGroup:
     topics: tuple[tuple[str, str, int], ...] = ()
     held: Mapping[str, Mapping[str, list[int]]] = field(default_factory=dict)
     error: str | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the group does not exist: its coordinator says so, without an error."""
+        return self.error is None and self.state == GroupState.DEAD
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether evenlag is not authorized to describe the group."""
+        return self.error is not None and is_not_authorized(self.error)
+
+
+def is_not_authorized(error: str) -> bool:
+    """Return whether an error of a group says that evenlag lacks ``Describe`` on it.
+
+    Parameters
+    ----------
+    error
+        The error, as the readers of groups and of committed offsets report it.
+    """
+    return error.startswith(_NOT_AUTHORIZED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +99,8 @@ def read_live_groups(
     Returns
     -------
     dict
-        Groups by id.
-
-    Raises
-    ------
-    KafkaUnreachableError
-        When a coordinator does not answer.
+        Groups by id. A group whose coordinator does not answer, or answers with an error, has that error;
+        the other groups are described.
     """
     if not group_types:
         return {}
@@ -88,29 +110,37 @@ def read_live_groups(
     names = sorted(
         {name for rows in rows_by_group.values() for row in rows for name in row.get("subscription") or ()}
     )
+    described = client.describe_topics(names) if names else ()
     topics = {
         row["name"]: (topic_id_text(row["topic_id"]), len(row["partitions"]))
-        for row in (client.describe_topics(names) if names else ())
+        for row in described
         if not row.get("error_code")
     }
-    return {group_id: _live_group(group_id, rows, topics) for group_id, rows in rows_by_group.items()}
+    unread = {
+        row["name"]: error_name(row["error_code"])
+        for row in described
+        if row.get("error_code") not in (0, None, _UNKNOWN_TOPIC)
+    }
+    return {group_id: _live_group(rows, topics, unread) for group_id, rows in rows_by_group.items()}
 
 
 def _live_group(
-    group_id: str, rows: Sequence[Mapping[str, Any]], topics: Mapping[str, tuple[str, int]]
+    rows: Sequence[Mapping[str, Any]], topics: Mapping[str, tuple[str, int]], unread: Mapping[str, str]
 ) -> LiveGroup:
     """Convert the rows of one group, as ``describe_named_groups`` returns them."""
     head = rows[0]
     if (error := head["error"]) is not None:
-        if _NOT_FOUND in error:
+        if error.startswith(_NOT_FOUND):
             return LiveGroup(GroupState.DEAD, None, None)
-        if _NOT_AUTHORIZED in error:
-            return LiveGroup(GroupState.DEAD, None, None, error=error)
-        raise KafkaUnreachableError(f"the group {group_id!r} could not be described: {error}")
+        return LiveGroup(UNKNOWN_STATE, None, None, error=error)
     state, assignor = str(head["group_state"]), head["assignor"]
     members = [_member(row) for row in rows if row.get("member_id") is not None]
     if not members or any(member.subscription is None for member in members):
         return LiveGroup(state, assignor, None)
+    if hidden := next((name for name in _subscribed(members) if name in unread), None):
+        # Without it the group would look as if it had other topics.
+        error = f"the topic {hidden!r} could not be described: {unread[hidden]}"
+        return LiveGroup(UNKNOWN_STATE, None, None, error=error)
     topic_ids = (
         (member.key, [topics[name][0] for name in member.subscription or () if name in topics])
         for member in members

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from assignor_core.hint import topic_id_text
-from evenlag.kafka.broker_requests import MAX_ATTEMPTS, Call
-from evenlag.kafka.topic_metadata import NO_LEADER, error_name, leaders_of, read_topics
+from evenlag.enums import reset_age_ms
+from evenlag.kafka.broker_requests import Call
+from evenlag.kafka.topic_metadata import NO_LEADER, NO_REPLICA, error_name, leaders_of, read_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -196,6 +198,39 @@ def read_ends(calls: BrokerCalls, partitions: Partitions) -> tuple[Offsets, Offs
     return stable, ends
 
 
+def read_reset_offsets(
+    calls: BrokerCalls, partitions: Partitions, policies: Collection[str], ends: Offsets
+) -> dict[str, NDArray[np.int64]]:
+    """Read where consumers start that have no commit and reset by a duration (KIP-1106).
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
+    partitions
+        The partitions.
+    policies
+        Reset policies ``by_duration:…``; others are ignored.
+    ends
+        High watermarks of the partitions.
+
+    Returns
+    -------
+    dict
+        By reset policy, row → offset of the first record that is no older than the duration, int64; the high
+        watermark if no record is as young; -1: not read.
+    """
+    ages = [(policy, age) for policy in sorted(policies) if (age := reset_age_ms(policy)) is not None]
+    now_ms = time.time_ns() // 1_000_000
+    specs = tuple((max(now_ms - age, 0), _READ_UNCOMMITTED) for _, age in ages)
+    found: dict[str, NDArray[np.int64]] = {}
+    for (policy, _), read in zip(ages, _read(calls, partitions, specs) if specs else (), strict=True):
+        # Kafka answers -1 without an error if no record is as young.
+        start = np.where(read.offset < 0, ends.offset, read.offset)
+        found[policy] = np.where(read.errors.code == 0, start, NOT_READ)
+    return found
+
+
 def _read(
     calls: BrokerCalls, partitions: Partitions, specs: tuple[tuple[int, int], ...]
 ) -> tuple[Offsets, ...]:
@@ -203,20 +238,23 @@ def _read(
     results = tuple(no_offsets(len(partitions)) for _ in specs)
     leader = partitions.leader.copy()
     pending = [np.arange(len(partitions)) for _ in specs]
-    for attempt in range(MAX_ATTEMPTS):
+    for attempt in calls.rounds():
+        waiting = [part[:0] for part in pending]
         if attempt:
             rows = np.unique(np.concatenate(pending))
-            calls.pause(attempt)
             found, _ = read_topics(
                 calls, sorted({partitions.names[n] for n in partitions.topic[rows].tolist()})
             )
             leader[rows] = leaders_of(partitions, rows, found)
-            # Skip the partitions whose leader is still a broken broker.
-            asked = ~np.isin(leader, list(calls.broken))
-            pending = [part[asked[part]] for part in pending]
-        pending = _read_once(calls, partitions, specs, leader, pending, results)
+            # A partition whose leader is a broken broker waits for another one, if it has another replica.
+            is_broken = np.isin(leader, list(calls.broken))
+            waiting = [part[is_broken[part]] for part in pending]
+            pending = [part[~is_broken[part] & (leader[part] != NO_REPLICA)] for part in pending]
+        moved = _read_once(calls, partitions, specs, leader, pending, results)
+        pending = [np.union1d(*parts) for parts in zip(moved, waiting, strict=True)]
         if not any(map(len, pending)):
             break
+        calls.failover.begin()
     return results
 
 

@@ -24,12 +24,16 @@ class RequestLimits:
         Number of failures after which a broker is skipped.
     deadline_s
         Time limit in seconds; what is not read by then is unknown.
+    failover_s
+        How long to wait for the brokers that take over from one that fails, in seconds from the first
+        failure. By default more than the 9 s after which a cluster replaces a broker that is gone.
     """
 
     requests_per_s: float = 100.0
     request_timeout_s: float = 30.0
     max_broker_failures: int = 3
     deadline_s: float = 120.0
+    failover_s: float = 15.0
 
 
 class RequestBudget:
@@ -122,3 +126,37 @@ class Deadline:
             Time to add.
         """
         self._end += seconds
+
+
+class FailoverWindow:
+    """The time in which other brokers may take over what a failing broker leads or coordinates.
+
+    Parameters
+    ----------
+    seconds
+        Its length, from the first failure.
+    deadline
+        The window closes with it.
+    clock
+        Monotonic clock in seconds.
+    """
+
+    def __init__(
+        self, seconds: float, deadline: Deadline, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._seconds = seconds
+        self._deadline = deadline
+        self._clock = clock
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """Record a failure, or that a leader or a coordinator is moving; the first one opens the window."""
+        if self._since is None:
+            self._since = self._clock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a failure, and time to wait for its end."""
+        if self._since is None or self._deadline.is_over:
+            return False
+        return self._clock() - self._since < self._seconds

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import numpy as np
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _TOPICS_A_REQUEST: Final = 500
 # Leader of a partition without a leader.
 NO_LEADER: Final = -1
+# As a leader: no replica of the partition is online, so none can become its leader.
+NO_REPLICA: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,8 @@ class Metadata:
     ----------
     cluster_id
         The cluster id.
+    brokers
+        Ids of the brokers that are part of the cluster.
     partitions
         Partitions of the requested topics that could be read.
     failed
@@ -105,6 +111,7 @@ class Metadata:
     """
 
     cluster_id: str
+    brokers: frozenset[int]
     partitions: Partitions
     failed: dict[str, str]
 
@@ -138,6 +145,7 @@ def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> 
     good = sorted((row for row in topics if not row.error_code), key=lambda row: str(row.name))
     return Metadata(
         cluster_id=str(response.cluster_id),
+        brokers=frozenset(broker.node_id for broker in response.brokers),
         partitions=partitions_of(good),
         failed={row.name: error_name(row.error_code) for row in topics if row.error_code},
     )
@@ -199,19 +207,27 @@ def leaders_of(
     Returns
     -------
     ndarray
-        Broker ids, int32; -1: none. Rows of topics that are not in ``found`` keep their leader.
+        Broker ids, int32; -1: none; -2: none, and no replica is online. Rows of topics that are not in
+        ``found`` keep their leader.
     """
     leaders = partitions.leader[rows]
     for which in np.unique(partitions.topic[rows]).tolist():
         topic = found.get(partitions.names[which])
         if topic is None:
             continue
-        by_number = {part.partition_index: part.leader_id for part in topic.partitions}
+        by_number = {
+            part.partition_index: NO_REPLICA if _is_offline(part) else part.leader_id
+            for part in topic.partitions
+        }
         mine = np.flatnonzero(partitions.topic[rows] == which)
         leaders[mine] = [
             by_number.get(number, NO_LEADER) for number in partitions.number[rows[mine]].tolist()
         ]
     return leaders
+
+
+def _is_offline(part: Any) -> bool:
+    return part.leader_id == NO_LEADER and set(part.replica_nodes) <= set(part.offline_replicas or ())
 
 
 def partitions_of(topics: Sequence[Any]) -> Partitions:
@@ -239,6 +255,30 @@ def partitions_of(topics: Sequence[Any]) -> Partitions:
         number=number[order],
         leader=leader[order],
     )
+
+
+def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:
+    """Ask a cluster for the names of topics.
+
+    Parameters
+    ----------
+    client
+        A ``KafkaAdminClient``.
+    topic_ids
+        Topic ids, as Uuid.toString() prints them.
+
+    Returns
+    -------
+    dict
+        Names by topic id; without topics that do not exist, or may not be described.
+    """
+    found = {}
+    for first in range(0, len(topic_ids), _TOPICS_A_REQUEST):
+        some = topic_ids[first : first + _TOPICS_A_REQUEST]
+        for row in client.describe_topics([UUID(bytes=urlsafe_b64decode(f"{text}==")) for text in some]):
+            if row["name"] and not row.get("error_code"):
+                found[topic_id_text(row["topic_id"])] = row["name"]
+    return found
 
 
 def error_name(code: int) -> str:

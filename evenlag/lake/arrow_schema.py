@@ -7,16 +7,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
-    from evenlag.lake.tables import Table
+    from evenlag.lake.tables import Column, Table
 
 _NESTED: Final = re.compile(r"^(ARRAY|STRUCT)<(.*)>$", re.DOTALL)
 
 
 @cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """Build the Arrow schema of a table's contract: columns in its order, all nullable.
+    """Build the Arrow schema of a table's rows: columns in the contract's order, all nullable.
 
     Parameters
     ----------
@@ -28,9 +30,30 @@ def arrow_schema(table: Table) -> pa.Schema:
     pyarrow.Schema
         The schema; cached per table.
     """
+    return _schema_of(table.columns)
+
+
+@cache
+def stored_schema(table: Table) -> pa.Schema:
+    """Build the Arrow schema of a table in the lake: a row's columns, and ``month`` where it partitions.
+
+    Parameters
+    ----------
+    table
+        The contract.
+
+    Returns
+    -------
+    pyarrow.Schema
+        The schema; cached per table.
+    """
+    return _schema_of(table.stored_columns)
+
+
+def _schema_of(columns: Sequence[Column]) -> pa.Schema:
     import pyarrow as pa
 
-    return pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
+    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
 
 
 def arrow_type(ddl: str) -> pa.DataType:

@@ -6,15 +6,15 @@ table contains rows that no reader would return, which is an error.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
+import time
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.errors import JobError, LakeError, LakeSchemeError, SchemaError
-from evenlag.lake.location import LOCK_FOLDER, LOG_FOLDER
+from evenlag.errors import JobError, LakeError, SchemaError
+from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.schema_evolution import PROTOCOL, refuse_old_lake
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 _TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
 _TODO_ELSEWHERE: Final = f"check the address and the credentials of the storage, else {_TODO}"
 _MESSAGE_LENGTH: Final = 300
+# A write of Spark creates files all the time; the last ones are this old when it commits, at most.
+_FIRST_WRITE_S: Final = 3600.0
 # Colours and stack frames in Rust's error messages.
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 
 
-def open_log(paths: LakePaths, table: Table) -> Any | None:
+def open_log(paths: LakePaths, table: Table, *, with_files: bool = True) -> Any | None:
     """Open a table at its newest version.
 
     Parameters
@@ -43,6 +45,8 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
         The lake.
     table
         The table.
+    with_files
+        Whether its files are of interest; without them only its version and columns are known.
 
     Returns
     -------
@@ -53,8 +57,6 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
     ------
     OldLakeError
         If a development version wrote the lake.
-    LakeSchemeError
-        If deltalake does not support the lake's URI scheme.
     LakeError
         If there is data without a log, or the log cannot be read.
     """
@@ -62,18 +64,34 @@ def open_log(paths: LakePaths, table: Table) -> Any | None:
     deltalake = _deltalake()
     with lake_errors(paths, table.name, "its log"):
         try:
-            delta = deltalake.DeltaTable(paths.table(table))
-        except deltalake.exceptions.TableNotFoundError as error:
-            if "Unknown scheme" in str(error):
-                raise LakeSchemeError(
-                    f"the lake {paths.root} cannot be read without Spark: no reader here knows "
-                    f"{paths.root.partition(':')[0]}: addresses. Name it by one of file, s3, s3a, gs, "
-                    "abfs, abfss, hdfs or viewfs"
-                ) from error
+            delta = deltalake.DeltaTable(paths.table(table), without_files=not with_files)
+        except deltalake.exceptions.TableNotFoundError:
             delta = None
         if delta is None:
             return _log_that_came_late(paths, table) if paths.is_local else None
     return delta
+
+
+def table_version(paths: LakePaths, table: Table) -> int | None:
+    """Return the version of a table: as long as it is the same, a read returns the same.
+
+    Parameters
+    ----------
+    paths, table
+        As for :func:`open_log`.
+
+    Returns
+    -------
+    int or None
+        None if the table does not exist yet.
+
+    Raises
+    ------
+    LakeError
+        As :func:`open_log`.
+    """
+    delta = open_log(paths, table, with_files=False)
+    return None if delta is None else int(delta.version())
 
 
 @cache
@@ -185,7 +203,9 @@ def one_line(error: BaseException) -> str:
 
 
 def check_log_is_there(paths: LakePaths, table: Table) -> None:
-    """Reject a local table that has data files but no log folder; Spark creates that folder first.
+    """Reject a local table that has data files but no log folder.
+
+    A first write creates that folder before any data file: Spark the folder, deltalake the whole table.
 
     Parameters
     ----------
@@ -202,13 +222,14 @@ def check_log_is_there(paths: LakePaths, table: Table) -> None:
     if not paths.is_local:
         return
     folder = paths.local_root / table.name
-    if not (folder / LOG_FOLDER).is_dir() and _has_data(folder) and not _is_being_written(paths, table):
+    if not (folder / LOG_FOLDER).is_dir() and _has_data(folder):
         raise _lost_log(paths, table)
 
 
 def _log_that_came_late(paths: LakePaths, table: Table) -> Any | None:
     """Return None for a local table that does not exist yet; raise an error if its log is missing."""
-    if not _has_data(paths.local_root / table.name) or _is_being_written(paths, table):
+    folder = paths.local_root / table.name
+    if not _has_data(folder) or _may_be_first_write(folder):
         return None
     # The first write may have finished since the log was opened.
     deltalake = _deltalake()
@@ -230,18 +251,16 @@ def _has_data(folder: Path) -> bool:
     return next(folder.rglob("*.parquet"), None) is not None
 
 
-def _is_being_written(paths: LakePaths, table: Table) -> bool:
-    """Return whether a writer holds the table's lock: a first write creates data files before the log."""
-    try:
-        file = (paths.local_root / LOCK_FOLDER / f"{table.name}.lock").open("r")
-    except OSError:
+def _may_be_first_write(folder: Path) -> bool:
+    """Return whether data beside an empty log may be of Spark's first write, which makes data files first.
+
+    Such a write may have been killed too. Of an old lake whose log was emptied, the data is older.
+    """
+    log = folder / LOG_FOLDER
+    if not log.is_dir() or next(log.glob("*.json"), None) is not None:
         return False
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+    newest = max((file.stat().st_mtime for file in folder.rglob("*.parquet")), default=0.0)
+    return time.time() - newest < _FIRST_WRITE_S
 
 
 def check_protocol(delta: Any, table: Table) -> None:

@@ -12,8 +12,11 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
+from evenlag.lake.tables.month_partitions import month_filter
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -29,7 +32,7 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
     actions
         One row per file, as :func:`evenlag.lake.delta_log.read_actions` returns them.
     schema
-        The contract's schema, for the types of the values.
+        The stored schema of the contract, for the types of the values.
     filters
         As for :meth:`evenlag.lake.reader.LakeReader.read`.
 
@@ -42,6 +45,9 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
 
     for column, operator, value in filters:
         kind = schema.field(column).type
+        if "partition.month" in actions.column_names and (month := month_filter(column, operator, value)):
+            within = compare(actions["partition.month"], *month, schema.field("month").type)
+            actions = actions.filter(pc.fill_null(within, False))
         if (name := f"partition.{column}") in actions.column_names:
             # Null matches no comparison.
             kept = pc.fill_null(compare(actions[name], operator, value, kind), False)
@@ -101,23 +107,75 @@ def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
     return functions[operator](left, pa.scalar(value, kind))
 
 
-def _by_bounds(actions: pa.Table, column: str, operator: str, value: Any, kind: pa.DataType) -> Any:
-    """Whether each file may have a matching row, by minimum and maximum; None if they exclude nothing."""
+def written_later(actions: pa.Table, since: datetime) -> pa.Table:
+    """Select the files that were written at a moment or later, by the clocks of their writers.
+
+    Parameters
+    ----------
+    actions
+        As for :func:`may_match`.
+    since
+        The moment.
+
+    Returns
+    -------
+    pyarrow.Table
+        The selected rows of `actions`; a file without a time is among them.
+    """
+    import pyarrow.compute as pc
+
+    # Whole milliseconds, rounded down.
+    since_ms = int(since.timestamp() * 1000)
+    return actions.filter(pc.fill_null(pc.greater_equal(actions["modification_time"], since_ms), True))
+
+
+def bounds(actions: pa.Table, column: str, kind: pa.DataType) -> tuple[pa.Array, pa.Array] | None:
+    """Return a lower and an upper bound of a column's values in each file.
+
+    Parameters
+    ----------
+    actions
+        As for :func:`may_match`.
+    column
+        A column, also one that files are partitioned by.
+    kind
+        Its type.
+
+    Returns
+    -------
+    tuple of (pyarrow.Array, pyarrow.Array) or None
+        The bounds, null where the log has none; None if it has none for any file.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if (name := f"partition.{column}") in actions.column_names:
+        values = actions[name].cast(kind)
+        return values, values
     low, high = f"min.{column}", f"max.{column}"
     # Bounds of doubles do not cover NaN; those of booleans exclude too little.
     is_ordered = pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind)
     if not is_ordered or low not in actions.column_names or high not in actions.column_names:
         return None
-    values = list(value) if operator == "in" else [value]
-    if operator == "!=" or not values or any(one is None for one in values):
-        return None
     least, greatest = actions[low].cast(kind), actions[high].cast(kind)
     if pa.types.is_timestamp(kind):
         # The log truncates to milliseconds, so the maximum may be up to one millisecond larger.
         greatest = pc.add(greatest, pa.scalar(timedelta(milliseconds=1), pa.duration("us")))
+    return least, greatest
+
+
+def _by_bounds(actions: pa.Table, column: str, operator: str, value: Any, kind: pa.DataType) -> Any:
+    """Whether each file may have a matching row, by minimum and maximum; None if they exclude nothing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = list(value) if operator == "in" else [value]
+    if operator == "!=" or not values or any(one is None for one in values):
+        return None
+    found = bounds(actions, column, kind)
+    if found is None:
+        return None
+    least, greatest = found
     reaches_down = {
         "<": lambda: pc.less(least, pa.scalar(value, kind)),
         "<=": lambda: pc.less_equal(least, pa.scalar(value, kind)),

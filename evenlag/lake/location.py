@@ -1,22 +1,22 @@
-"""Location of a lake's tables, and the lock that serializes the writers of a table on a local folder."""
+"""Location of a lake's tables."""
 
 from __future__ import annotations
 
-import fcntl
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
 
-from evenlag.errors import LakeError
+from evenlag.errors import LakeError, LakeSchemeError
+from evenlag.lake_schemes import scheme_problem
+from evenlag.private_files import OWNER_ONLY, applied_umask, lake_umask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from evenlag.lake.tables import Table
 
-LOCK_FOLDER: Final = ".locks"
 LOG_FOLDER: Final = "_delta_log"
 
 
@@ -27,10 +27,19 @@ class LakePaths:
     Attributes
     ----------
     root
-        A local path, a ``file:`` URI, or any URI that Hadoop's file systems support.
+        A local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
+
+    Raises
+    ------
+    LakeSchemeError
+        If the URI has another scheme.
     """
 
     root: str
+
+    def __post_init__(self) -> None:
+        if problem := scheme_problem(self.root):
+            raise LakeSchemeError(problem)
 
     @property
     def is_local(self) -> bool:
@@ -50,6 +59,26 @@ class LakePaths:
             raise LakeError(f"the lake {self.root} is not a local folder")
         parsed = urlparse(self.root)
         return Path(unquote(parsed.path) if parsed.scheme else self.root).absolute()
+
+    @property
+    def umask(self) -> int:
+        """The umask with which files of the lake are created; see :mod:`evenlag.private_files`."""
+        return lake_umask(self.local_root) if self.is_local else OWNER_ONLY
+
+    @contextmanager
+    def private_files(self) -> Iterator[None]:
+        """Create the files of a local lake with its umask; on an object store nothing changes.
+
+        Yields
+        ------
+        None
+            The umask applies during the block.
+        """
+        if not self.is_local:
+            yield
+            return
+        with applied_umask(self.umask):
+            yield
 
     def table(self, table: Table) -> str:
         """Return the folder of a table, in the form that both Spark and deltalake accept.
@@ -83,38 +112,27 @@ class LakePaths:
         """
         return not self.is_local or (self.local_root / name / LOG_FOLDER).is_dir()
 
-    @contextmanager
-    def lock(self, table: Table) -> Iterator[None]:
-        """Hold a table's lock during a write; on other lakes the log store detects conflicts.
+    def make_log_folder(self, table: Table) -> None:
+        """Create the log folder of a local table, as a first write by Spark does.
 
-        The kernel releases the lock (flock) of a process that is killed.
+        Spark reports only that it cannot create the folder, the operating system why.
 
         Parameters
         ----------
         table
             The table.
 
-        Yields
-        ------
-        None
-            While the lock is held.
-
         Raises
         ------
         LakeError
-            If the lock file cannot be created.
+            If the folder cannot be created.
         """
         if not self.is_local:
-            yield
             return
-        folder = self.local_root / LOCK_FOLDER
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = (folder / f"{table.name}.lock").open("a")
+            with self.private_files():
+                (self.local_root / table.name / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LakeError(
                 f"table {table.name} of {self.root} cannot be written: {error.strerror}"
             ) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield

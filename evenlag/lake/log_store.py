@@ -1,8 +1,8 @@
-"""Whether several Spark drivers can write to a lake safely, for `evenlag doctor`.
+"""Log stores: what keeps apart the commits of several Spark drivers to one table.
 
-A commit to a Delta table creates a file that must not exist yet. HDFS, Azure and Google Cloud Storage
-guarantee that. On S3, Delta's default log store coordinates only the threads of one driver: if two drivers
-commit at the same time, one commit is lost silently. Delta's log store with DynamoDB coordinates drivers.
+A commit to a Delta table creates a file that must not exist yet. Delta's default log stores for local folders
+and for S3 look for the file first, and coordinate only the threads of one driver: if two drivers commit at
+the same time, one commit is lost silently. evenlag's (``log_store/``, a jar) let the storage decide.
 """
 
 from __future__ import annotations
@@ -10,73 +10,112 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlparse
+
+from evenlag.errors import SparkServerError
+from evenlag.lake_schemes import SCHEMES, scheme_of
+from evenlag.spark_installation import LOG_STORE_JAR, has_log_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from evenlag.policy.settings import Policy
 
-DYNAMODB_LOG_STORE: Final = "io.delta.storage.S3DynamoDBLogStore"
-_S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
-# Delta's log stores for these schemes detect conflicts of drivers; local folders have evenlag's locks.
-_SAFE_SCHEMES: Final = frozenset(
-    {"", "file", "hdfs", "viewfs", "abfs", "abfss", "adl", "wasb", "wasbs", "gs", "oci"}
-)
-# Delta's own log stores for one driver, if the storage cannot refuse to replace a file.
+# The older setting applies to every scheme; Delta rejects both together.
+_CLASS_FOR_ALL: Final = "spark.delta.logStore.class"
+# Delta's own log stores for one driver.
 _SINGLE_DRIVER: Final = frozenset(
     {
+        "io.delta.storage.LocalLogStore",
         "io.delta.storage.S3SingleDriverLogStore",
+        "org.apache.spark.sql.delta.storage.LocalLogStore",
         "org.apache.spark.sql.delta.storage.S3SingleDriverLogStore",
     }
 )
 
 
-def log_store_problem(lake: str, conf: Mapping[str, str], *, num_drivers: int) -> str | None:
-    """Return why several drivers would lose each other's commits; None if they would not.
+def log_store_key(scheme: str) -> str:
+    """Return the name of Spark's setting for the log store of a scheme.
+
+    Parameters
+    ----------
+    scheme
+        A URI scheme.
+    """
+    return f"spark.delta.logStore.{scheme}.impl"
+
+
+def log_store_problem(lake: str, setting: Callable[[str], str | None]) -> str | None:
+    """Return why Spark's commits to a lake may be lost; None if they are not.
 
     Parameters
     ----------
     lake
         Root of the lake, as in the policy.
-    conf
-        Spark's settings by name, from :func:`spark_defaults`.
-    num_drivers
-        Number of drivers that write to the lake; see :func:`writing_drivers`.
+    setting
+        Returns the value of one of Spark's settings; None if it is not set.
 
     Returns
     -------
     str or None
-        The problem and its remedy.
+        The problem and its remedy, on one line.
 
     Examples
     --------
-    >>> log_store_problem("hdfs://nn/lake", {}, num_drivers=5) is None
+    >>> log_store_problem("hdfs://nn/lake", {}.get) is None
     True
-    >>> log_store_problem("s3a://bucket/lake", {}, num_drivers=1) is None
-    True
-    """
-    scheme = urlparse(lake).scheme
-    if num_drivers <= 1 or scheme in _SAFE_SCHEMES:
+    >>> log_store_problem("/srv/lake", {}.get).partition(" in ")[0]
+    'Spark has no log store that keeps several drivers apart for /srv/lake: set spark.delta.logStore.file.impl=evenlag.storage.HardLinkLogStore'
+    """  # noqa: E501  # the message is one line
+    scheme = scheme_of(lake)
+    wanted = SCHEMES[scheme].log_store if scheme in SCHEMES else None
+    if wanted is None:
         return None
-    key = f"spark.delta.logStore.{scheme}.impl"
-    # The older setting applies to every scheme; Delta rejects both together.
-    given = conf.get(key) or conf.get("spark.delta.logStore.class")
-    if scheme in _S3_SCHEMES:
-        if given is not None and given not in _SINGLE_DRIVER:
-            return None  # Delta's, or one that was chosen deliberately
-        return (
-            f"{num_drivers} Spark drivers write to {lake}, and Delta's log store for S3 keeps only one "
-            f"driver's commits apart: set {key}={DYNAMODB_LOG_STORE} in spark-defaults.conf, with "
-            f"spark.{DYNAMODB_LOG_STORE}.ddb.tableName and spark.{DYNAMODB_LOG_STORE}.ddb.region, and put "
-            "delta-storage-s3-dynamodb among the jars (docs/cluster.md)"
-        )
-    if given is None:
-        return (
-            f"{num_drivers} Spark drivers write to {lake}, and nothing says whether {scheme}: can refuse to "
-            f"replace a file: set {key} to a log store that keeps drivers apart, or use another lake"
-        )
-    return None
+    given = setting(log_store_key(scheme)) or setting(_CLASS_FOR_ALL)
+    # Any other that is set was chosen deliberately.
+    if given is not None and given not in _SINGLE_DRIVER:
+        return None
+    return (
+        f"Spark has no log store that keeps several drivers apart for {lake}: "
+        f"set {log_store_key(scheme)}={wanted} in the driver's or server's spark-defaults.conf, and put the "
+        f"jar {LOG_STORE_JAR} among its jars (docs/reference/lake-locations.md)"
+    )
+
+
+def check_log_store(lake: str, setting: Callable[[str], str | None]) -> None:
+    """Refuse a lake whose commits Spark may lose.
+
+    Parameters
+    ----------
+    lake, setting
+        As for :func:`log_store_problem`.
+
+    Raises
+    ------
+    SparkServerError
+        Names the setting and the jar.
+    """
+    problem = log_store_problem(lake, setting)
+    if problem is not None:
+        raise SparkServerError(problem)
+
+
+def log_store_conf(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings by which a session commits through evenlag's log stores, if it has their jar.
+
+    Parameters
+    ----------
+    given
+        Settings of the user, from :func:`spark_defaults`; they are not replaced.
+
+    Returns
+    -------
+    dict of str to str
+        Spark's settings; empty if the jar is not among the local ones.
+    """
+    if not has_log_store() or _CLASS_FOR_ALL in given:
+        return {}
+    wanted = {log_store_key(name): scheme.log_store for name, scheme in SCHEMES.items() if scheme.log_store}
+    return {key: value for key, value in wanted.items() if key not in given}
 
 
 def writing_drivers(policy: Policy) -> tuple[str, ...]:

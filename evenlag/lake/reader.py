@@ -5,20 +5,22 @@ Tables that are written without a JVM are written by :mod:`evenlag.lake.writer`.
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.errors import LakeError
+from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_actions
-from evenlag.lake.file_pruning import compare, may_match
+from evenlag.lake.file_pruning import compare, may_match, written_later
 from evenlag.lake.location import LakePaths
-from evenlag.lake.schema_evolution import check_types, type_of_log
-from evenlag.lake.tables import CLUSTER_AND_DAY, PLAN_EVENTS, SNAPSHOTS, Table
+from evenlag.lake.newest_rows import NewestSearch
+from evenlag.lake.schema_evolution import check_types, log_schema, log_types
+from evenlag.lake.tables import PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -58,7 +60,12 @@ class LakeReader:
         return open_log(self.paths, table) is not None
 
     def read(
-        self, table: Table, *, columns: Sequence[str] | None = None, filters: Sequence[Filter] | None = None
+        self,
+        table: Table,
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Sequence[Filter] | None = None,
+        written_since: datetime | None = None,
     ) -> pa.Table:
         """Read a table by its contract.
 
@@ -67,11 +74,13 @@ class LakeReader:
         table
             The contract.
         columns
-            Columns to read, in order; all columns of the contract if None.
+            Columns to read, in order; all columns of a row if None: not ``month``, which partitions only.
         filters
             (column, operator, value) with the operators ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``,
             ``in``. A row must match all of them; null matches none. Filter by ``cluster`` and ``day`` if
-            they are known: they prune files.
+            they are known: they prune files, by the partition or by the files' statistics.
+        written_since
+            Read only files that were written then or later; compaction writes rows again.
 
         Returns
         -------
@@ -85,13 +94,88 @@ class LakeReader:
         LakeError
             If the table exists but cannot be read completely.
         """
-        schema = arrow_schema(table)
-        names = list(columns or schema.names)
+        schema = stored_schema(table)
+        names = list(columns or table.column_names)
         with self._selected(table, filters or ()) as found:
             if found is None:
                 return schema.empty_table().select(names)
-            dataset, condition = found
-            return dataset.to_table(columns=names, filter=condition)
+            files, condition = found
+            if written_since is not None:
+                files = written_later(files, written_since)
+            return self._dataset(table, files, schema).to_table(columns=names, filter=condition)
+
+    def read_newest(
+        self,
+        table: Table,
+        by: str,
+        *,
+        filters: Sequence[Filter],
+        columns: Sequence[str] | None = None,
+        limit: int = 1,
+        is_oldest: bool = False,
+    ) -> pa.Table:
+        """Read the rows with the largest values of a column, from as few files as the statistics allow.
+
+        Files are read in the order of their largest possible value, until no other file can have a larger
+        one. So the newest row is found without the table's history; files without statistics are always read.
+
+        Parameters
+        ----------
+        table, columns
+            As for :meth:`read`.
+        by
+            Column of dates, timestamps or integers that decides; a row without a value is left out.
+        filters
+            As for :meth:`read`. If no row matches, every file that may match is read.
+        limit
+            Number of rows, at least 1.
+        is_oldest
+            Read the rows with the smallest values.
+
+        Returns
+        -------
+        pyarrow.Table
+            At least `limit` rows, if there are as many: all rows with the value of the last one. The newest
+            (or the oldest) first.
+
+        Raises
+        ------
+        SchemaError, LakeError
+            As :meth:`read`.
+        """
+        schema = stored_schema(table)
+        names = list(columns or table.column_names)
+        with self._selected(table, filters) as found:
+            if found is None:
+                return schema.empty_table().select(names)
+            files, condition = found
+            search = NewestSearch(files, by, schema.field(by).type, filters, limit, is_oldest=is_oldest)
+            wanted = list(dict.fromkeys([*names, by]))
+            while (part := search.next_files()) is not None:
+                search.add(self._dataset(table, part, schema).to_table(columns=wanted, filter=condition))
+            rows = search.rows
+            return schema.empty_table().select(names) if rows is None else rows.select(names)
+
+    def clusters(self, table: Table) -> list[str]:
+        """Return the clusters that a table has files of, from its log.
+
+        Parameters
+        ----------
+        table
+            The table.
+
+        Returns
+        -------
+        list of str
+            Names, sorted; none if the table does not exist.
+
+        Raises
+        ------
+        SchemaError, LakeError
+            As :meth:`read`.
+        """
+        with self._selected(table, ()) as found:
+            return [] if found is None else sorted(found[0]["partition.cluster"].unique().to_pylist())
 
     def count(self, table: Table, *, filters: Sequence[Filter]) -> int:
         """Count rows of a table.
@@ -114,18 +198,43 @@ class LakeReader:
         with self._selected(table, filters) as found:
             if found is None:
                 return 0
-            dataset, condition = found
-            counted: int = dataset.count_rows(filter=condition)
+            files, condition = found
+            counted: int = self._dataset(table, files, stored_schema(table)).count_rows(filter=condition)
             return counted
+
+    def stream(self, table: Table, filters: Sequence[Filter]) -> pa.RecordBatchReader:
+        """Read rows with all columns that the table has in the lake, those of a later version included.
+
+        Parameters
+        ----------
+        table, filters
+            As for :meth:`read`; the table must exist.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            The rows, in batches; a data file that cannot be read is an ``OSError`` of the reader.
+
+        Raises
+        ------
+        LakeError
+            As :meth:`read`, or if the table does not exist.
+        """
+        delta = open_log(self.paths, table)
+        with self._selected(table, filters) as found:
+            if delta is None or found is None:
+                raise LakeError(f"table {table.name} of {self.paths.root} does not exist")
+            files, condition = found
+            return self._dataset(table, files, log_schema(delta, table)).scanner(filter=condition).to_reader()
 
     @contextmanager
     def _selected(self, table: Table, filters: Sequence[Filter]) -> Iterator[tuple[Any, Any] | None]:
-        """Provide a dataset of the files that may match, and the condition on their rows."""
+        """Provide the files that may match, and the condition on their rows; None without a table."""
         delta = open_log(self.paths, table)
         if delta is None:
             yield None
             return
-        schema = arrow_schema(table)
+        schema = stored_schema(table)
         check_protocol(delta, table)
         actions = read_actions(delta, self.paths, table)
         with lake_errors(self.paths, table.name, "its data files"):
@@ -134,7 +243,7 @@ class LakeReader:
             for column, operator, value in filters:
                 part = compare(_field(column), operator, value, schema.field(column).type)
                 condition = part if condition is None else condition & part
-            yield self._dataset(table, may_match(actions, schema, filters), schema), condition
+            yield may_match(actions, schema, filters), condition
 
     def _dataset(self, table: Table, files: pa.Table, schema: pa.Schema) -> Any:
         """Return a dataset of some files.
@@ -149,7 +258,7 @@ class LakeReader:
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
         )
         filesystem = self._filesystem(table, files)
-        names = [name for name in CLUSTER_AND_DAY if f"partition.{name}" in files.column_names]
+        names = [name for name in table.partition_by if f"partition.{name}" in files.column_names]
         columns = (files["path"], *(files[f"partition.{name}"] for name in names))
         fragments = [
             kind.make_fragment(
@@ -191,26 +300,25 @@ class LakeReader:
         dict or None
             The row of ``snapshots``.
         """
-        rows = self.read(SNAPSHOTS, filters=[("cluster", "=", cluster)])
-        if rows.num_rows == 0:
-            return None
-        newest: dict[str, Any] = rows.sort_by([("slot", "descending")]).slice(0, 1).to_pylist()[0]
-        return newest
+        rows = self.read_newest(SNAPSHOTS, "slot", filters=[("cluster", "=", cluster)])
+        return next(iter(rows.slice(0, 1).to_pylist()), None)
 
-    def read_events(self, *, filters: Sequence[Filter] | None = None) -> pa.Table:
+    def read_events(
+        self, *, filters: Sequence[Filter] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """Read the events of plans, oldest first.
 
         Parameters
         ----------
-        filters
-            As for :meth:`read`.
+        filters, columns
+            As for :meth:`read`; the columns contain ``at``.
 
         Returns
         -------
         pyarrow.Table
             Rows of ``plan_events``.
         """
-        return self.read(PLAN_EVENTS, filters=filters).sort_by([("at", "ascending")])
+        return self.read(PLAN_EVENTS, columns=columns, filters=filters).sort_by([("at", "ascending")])
 
 
 def _field(name: str) -> Any:
@@ -227,20 +335,3 @@ def _constants(values: Mapping[str, Any]) -> Any:
     for name, value in values.items():
         condition &= ds.field(name).is_null() if value is None else ds.field(name) == value
     return condition
-
-
-def log_types(delta: Any) -> dict[str, str]:
-    """Return the types of an open table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
-
-    Parameters
-    ----------
-    delta
-        The table.
-
-    Returns
-    -------
-    dict of str to str
-        Types by column.
-    """
-    fields = json.loads(delta.schema().to_json())["fields"]
-    return {field["name"]: type_of_log(field["type"]) for field in fields}

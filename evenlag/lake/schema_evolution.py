@@ -7,13 +7,18 @@ lacks a required column or has a column of another type is rejected before anyth
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import OldLakeError, SchemaError
-from evenlag.lake.tables import CLUSTER_AND_DAY, DECISIONS, REMOVED_TABLES
+from evenlag.lake.arrow_schema import stored_schema
+from evenlag.lake.tables import CLUSTER_AND_DAY, SNAPSHOTS
+from evenlag.lake.tables.contract import MONTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+
+    import pyarrow as pa
 
     from evenlag.lake.tables import Column, Table
 
@@ -79,9 +84,9 @@ def type_of_log(kind: Any) -> str:
 def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | None]) -> None:
     """Reject a lake that a development version wrote.
 
-    A lake of such a version has a removed table, or ``decisions`` with a removed column: every run that plans
-    writes that table. Tables that need not be opened here are checked by :func:`check_types`. A table with a
-    removed table's name but without evenlag's partition columns does not belong to evenlag.
+    Development versions partitioned all tables by day. Every lake has ``snapshots``; the other tables are
+    checked when they are opened, by :func:`check_types`. A table of that name without evenlag's columns does
+    not belong to evenlag.
 
     Parameters
     ----------
@@ -95,30 +100,14 @@ def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | N
     OldLakeError
         Names the lake, the table and the remedy.
     """
-    for name in REMOVED_TABLES:
-        if set(CLUSTER_AND_DAY) <= set(find_columns(name) or ()):
-            raise OldLakeError(f"the lake {root} has the table {name}: {_OLD_LAKE}")
-    refuse_removed_columns(DECISIONS, find_columns(DECISIONS.name) or ())
+    found = find_columns(SNAPSHOTS.name) or ()
+    if set(CLUSTER_AND_DAY) <= set(found):
+        _refuse_without_month(SNAPSHOTS, found, f" of the lake {root}")
 
 
-def refuse_removed_columns(table: Table, actual: Collection[str]) -> None:
-    """Reject a table that has a column which development versions wrote.
-
-    Parameters
-    ----------
-    table
-        The contract.
-    actual
-        Names of the columns in the lake.
-
-    Raises
-    ------
-    OldLakeError
-        Names the table, the column and the remedy.
-    """
-    for name in table.removed_columns:
-        if name in actual:
-            raise OldLakeError(f"table {table.name} has the column {name}: {_OLD_LAKE}")
+def _refuse_without_month(table: Table, actual: Collection[str], where: str = "") -> None:
+    if table.is_by_month and MONTH.name not in actual:
+        raise OldLakeError(f"table {table.name}{where} has no column {MONTH.name}: {_OLD_LAKE}")
 
 
 def check_types(table: Table, actual: Mapping[str, str]) -> None:
@@ -134,12 +123,12 @@ def check_types(table: Table, actual: Mapping[str, str]) -> None:
     Raises
     ------
     OldLakeError
-        If the table has a column that development versions wrote.
+        If a development version wrote the table: it has no ``month``.
     SchemaError
         Names the table, the column, both types and the remedy.
     """
-    refuse_removed_columns(table, actual)
-    for column in table.columns:
+    _refuse_without_month(table, actual)
+    for column in table.stored_columns:
         found = actual.get(column.name)
         if found is not None and found != simple_type(column.type):
             raise SchemaError(
@@ -191,7 +180,7 @@ def unknown_columns(table: Table, columns: Collection[str]) -> list[str]:
     columns
         Names of columns.
     """
-    return sorted(set(columns) - set(table.column_names))
+    return sorted(set(columns) - {column.name for column in table.stored_columns})
 
 
 def refuse_unknown(table: Table, columns: Collection[str]) -> None:
@@ -209,7 +198,46 @@ def refuse_unknown(table: Table, columns: Collection[str]) -> None:
     SchemaError
         Names the table and the columns.
     """
-    if unknown := unknown_columns(table, columns):
+    if unknown := sorted(set(columns) - set(table.column_names)):
         raise SchemaError(
             f"table {table.name}: rows have columns that its contract does not have: {', '.join(unknown)}"
         )
+
+
+def log_schema(delta: Any, table: Table) -> pa.Schema:
+    """Return the schema of an open table: of its contract, and of columns that the contract does not know.
+
+    Parameters
+    ----------
+    delta
+        The table.
+    table
+        The contract.
+
+    Returns
+    -------
+    pyarrow.Schema
+        The schema, in the table's order.
+    """
+    import pyarrow as pa
+
+    known = stored_schema(table)
+    fields = pa.schema(delta.schema())
+    return pa.schema([known.field(one.name) if one.name in known.names else one for one in fields])
+
+
+def log_types(delta: Any) -> dict[str, str]:
+    """Return the types of an open table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
+
+    Parameters
+    ----------
+    delta
+        The table.
+
+    Returns
+    -------
+    dict of str to str
+        Types by column.
+    """
+    fields = json.loads(delta.schema().to_json())["fields"]
+    return {field["name"]: type_of_log(field["type"]) for field in fields}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.errors import LakeError
 from evenlag.lake.delta_log import lake_errors, one_line, open_log, read_actions
 from evenlag.lake.location import LOG_FOLDER
-from evenlag.lake.reader import log_types
+from evenlag.lake.schema_evolution import log_types
+from evenlag.lake.tables.month_partitions import end_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,9 @@ class DataFile:
         Size and rows of the file; -1 rows if the log does not contain them.
     written_at
         When it was written; for a compacted file, when it was compacted.
+    first_day, last_day
+        Smallest and largest day in it: by the partition, else by the statistics, which every file with rows
+        has; without statistics the first and last day of its month.
     first_snapshot, last_snapshot
         Smallest and largest snapshot id in it. None if the table has no such column, or if the bounds are
         not exact: missing, truncated or only one known, or rows without a snapshot.
@@ -42,6 +46,8 @@ class DataFile:
     size_bytes: int
     num_rows: int
     written_at: datetime
+    first_day: date
+    last_day: date
     first_snapshot: str | None
     last_snapshot: str | None
 
@@ -57,8 +63,8 @@ class TableFiles:
 
     Attributes
     ----------
-    by_day
-        Files by (cluster, day).
+    by_part
+        Files by partition: the cluster, and the day or the first day of the month.
     types
         Types by column, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
     properties
@@ -71,7 +77,7 @@ class TableFiles:
         Commits since the last checkpoint, and size of the log; None if the lake is not local.
     """
 
-    by_day: Mapping[tuple[str, date], tuple[DataFile, ...]]
+    by_part: Mapping[tuple[str, date], tuple[DataFile, ...]]
     types: Mapping[str, str]
     properties: Mapping[str, str]
     protocol: tuple[int, int]
@@ -82,22 +88,22 @@ class TableFiles:
     @property
     def num_files(self) -> int:
         """Number of files."""
-        return sum(len(files) for files in self.by_day.values())
+        return sum(len(files) for files in self.by_part.values())
 
     @property
     def num_rows(self) -> int:
         """Number of rows, according to the log."""
-        return sum(max(file.num_rows, 0) for files in self.by_day.values() for file in files)
+        return sum(max(file.num_rows, 0) for files in self.by_part.values() for file in files)
 
     @property
     def size_bytes(self) -> int:
         """Size of the files in bytes."""
-        return sum(file.size_bytes for files in self.by_day.values() for file in files)
+        return sum(file.size_bytes for files in self.by_part.values() for file in files)
 
     @property
     def clusters(self) -> tuple[str, ...]:
         """Clusters with rows in the table, sorted."""
-        return tuple(sorted({cluster for cluster, _ in self.by_day}))
+        return tuple(sorted({cluster for cluster, _ in self.by_part}))
 
 
 def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
@@ -108,7 +114,7 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     reader
         The lake.
     table
-        The contract; only its name is used.
+        The contract; only its name and partitioning are used.
 
     Returns
     -------
@@ -129,7 +135,7 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
         types = log_types(delta)
     commits, log_bytes = _log_size(reader, table, version)
     return TableFiles(
-        by_day=_files(actions),
+        by_part=_files(actions, table),
         types=types,
         properties=properties,
         protocol=(protocol.min_reader_version, protocol.min_writer_version),
@@ -139,23 +145,28 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     )
 
 
-def _files(actions: Any) -> dict[tuple[str, date], tuple[DataFile, ...]]:
+def _files(actions: Any, table: Table) -> dict[tuple[str, date], tuple[DataFile, ...]]:
     size = actions.num_rows
 
     def column(name: str) -> list[Any]:
         return actions[name].to_pylist() if name in actions.column_names else [None] * size
 
     found: dict[tuple[str, date], list[DataFile]] = {}
-    names = ("partition.cluster", "partition.day", "size_bytes", "num_records", "modification_time")
-    bounds = (f"min.{_SNAPSHOT}", f"max.{_SNAPSHOT}", f"null_count.{_SNAPSHOT}")
-    for cluster, day, size_bytes, rows, written, *told in zip(
-        *(column(name) for name in (*names, *bounds)), strict=True
+    names = [f"partition.{name}" for name in table.partition_by]
+    names += ["size_bytes", "num_records", "modification_time", "min.day", "max.day"]
+    names += [f"min.{_SNAPSHOT}", f"max.{_SNAPSHOT}", f"null_count.{_SNAPSHOT}"]
+    for cluster, start, size_bytes, rows, written, first_day, last_day, *told in zip(
+        *(column(name) for name in names), strict=True
     ):
-        first, last = certain_bounds(*told)
         file = DataFile(
-            size_bytes, -1 if rows is None else rows, datetime.fromtimestamp(written / 1000, UTC), first, last
+            size_bytes,
+            -1 if rows is None else rows,
+            datetime.fromtimestamp(written / 1000, UTC),
+            first_day or start,
+            last_day or end_of_part(table, start),
+            *certain_bounds(*told),
         )
-        found.setdefault((cluster, day), []).append(file)
+        found.setdefault((cluster, start), []).append(file)
     return {key: tuple(files) for key, files in sorted(found.items())}
 
 

@@ -1,60 +1,41 @@
-"""Delta table properties: the log and replaced files have the same retention."""
+"""Delta table properties: how long a table's log and its replaced files are kept.
+
+A step may be repeated for :data:`REPEAT_DAYS`. Until then the log knows the transaction ids of its writes, so
+that a repeat writes nothing twice. Older ids and log entries are removed with the next checkpoint: an append
+reads all ids that the log has.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from evenlag.lake.tables import Table
+from typing import Final
 
 DEFAULT_VACUUM_DAYS: Final = 7
-# How long a table's log keeps the transaction ids of its writes; a step may be repeated for two days.
-TRANSACTION_DAYS: Final = 7
+# A step may be repeated until then. Later its rows may be written twice, unless the table's key prevents it.
+REPEAT_DAYS: Final = 2
+# How long a table's log keeps the transaction ids of its writes. A day more, as clocks of machines differ.
+TRANSACTION_DAYS: Final = REPEAT_DAYS + 1
+# How long a table's log is kept beyond its last checkpoint: versions that old cannot be read again.
+LOG_DAYS: Final = 3
+# Commits between two checkpoints: an open table reads at most so many files after the checkpoint.
+COMMITS_PER_CHECKPOINT: Final = 10
 
 
-def retention(days: int) -> dict[str, str]:
-    """Return the properties for a retention of the log and of replaced files.
+def wanted_properties(vacuum_days: int = DEFAULT_VACUUM_DAYS) -> dict[str, str]:
+    """Return the properties that every table of the lake has.
 
     Parameters
     ----------
-    days
-        Retention in days.
+    vacuum_days
+        Retention of replaced files in days.
 
     Returns
     -------
     dict of str to str
         Values by property name.
     """
-    duration = f"interval {days} days"
-    return {"delta.logRetentionDuration": duration, "delta.deletedFileRetentionDuration": duration}
-
-
-def wanted_properties(table: Table, days: int) -> dict[str, str]:
-    """Return the properties that a table of the lake has.
-
-    Parameters
-    ----------
-    table
-        The table.
-    days
-        Retention in days of the log and of replaced files.
-
-    Returns
-    -------
-    dict of str to str
-        Values by property name.
-    """
-    return retention(days) | (transaction_retention() if table.writer == "direct" else {})
-
-
-def transaction_retention() -> dict[str, str]:
-    """Return the property that removes old transaction ids from a table's log.
-
-    Without it every id stays in the log and in each checkpoint permanently.
-
-    Returns
-    -------
-    dict of str to str
-        Value by property name.
-    """
-    return {"delta.setTransactionRetentionDuration": f"interval {TRANSACTION_DAYS} days"}
+    return {
+        "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
+        "delta.deletedFileRetentionDuration": f"interval {vacuum_days} days",
+        "delta.setTransactionRetentionDuration": f"interval {TRANSACTION_DAYS} days",
+        "delta.checkpointInterval": str(COMMITS_PER_CHECKPOINT),
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from evenlag.lake.tables import CLUSTER_AND_DAY, TABLES
+from evenlag.lake.tables import TABLES
+from evenlag.policy.settings import RETENTION_DAYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,18 +21,23 @@ This page is generated from `evenlag/lake/tables/`, by `python -m evenlag.lake.t
 compares them.
 
 - All moments are UTC. Units are part of the name: `_ms`, `_records`, `_records_per_s`.
-- All tables are partitioned by {partitions}. Filter by both in a query: they prune files.
+- {by_day} are partitioned by `cluster` and `day`, all other tables by `cluster` and `month`. Filter by
+  `cluster` and `day` in a query: they prune files, by the partition or by the files' statistics.
 - Use a snapshot's rows only if `snapshots` has its marker, and a plan's rows only if `plans` has its head.
   Other rows are left over from a run that was killed.
 - The jobs enforce `null: no`. For Spark every column is nullable, so that columns can be added later.
 - `Kept` is the retention, by the policy's `maintenance`:
-  [maintenance of the lake](operations.md#maintenance-of-the-lake).
+  [maintenance of the lake](how-to/maintain-the-lake.md).
 - New versions of evenlag only add nullable columns: [upgrade](upgrade.md).
 """
 
 _KEPT: Final = {
     **dict.fromkeys(("offsets", "commits", "members"), "`raw_days`"),
-    **dict.fromkeys(("snapshots", "lag"), "`raw_days`, then the first snapshot of each hour"),
+    **dict.fromkeys(("snapshots", "lag"), "`raw_days`, then the first snapshot of each hour `hourly_days`"),
+    **{
+        name: f"`retention_days`, by default {'permanently' if days is None else f'{days} days'}"
+        for name, days in RETENTION_DAYS.items()
+    },
 }
 _WRITERS: Final = {
     "spark": "Spark",
@@ -53,8 +59,9 @@ def render_tables(tables: Iterable[Table] | None = None) -> str:
         Markdown with a trailing newline.
     """
     chosen = tuple(TABLES.values() if tables is None else tables)
-    partitions = " and ".join(f"`{name}`" for name in CLUSTER_AND_DAY)
-    parts = [_INTRODUCTION.format(partitions=partitions), "\n".join(_contents(chosen))]
+    by_day = [f"`{table.name}`" for table in TABLES.values() if not table.is_by_month]
+    named = f"{', '.join(by_day[:-1])} and {by_day[-1]}"
+    parts = [_INTRODUCTION.format(by_day=named), "\n".join(_contents(chosen))]
     parts += ["\n".join(_section(table)) for table in chosen]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
@@ -83,7 +90,7 @@ def _section(table: Table) -> Iterator[str]:
     yield ""
     yield "| column | type | null | description |"
     yield "| --- | --- | --- | --- |"
-    for column in table.columns:
+    for column in table.stored_columns:
         yield _row(column)
 
 

@@ -7,20 +7,23 @@ between it is reported again rather than never.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import AlertState, PlanEvent
+from evenlag.enums import AlertState, OnFailure, PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.writer import append_once
+from evenlag.logging_setup import named_logger
+from evenlag.monitoring.edited_plans import find_edited_plans
 from evenlag.monitoring.freshness import read_freshness
 from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.table_health import newest_faults
 from evenlag.policy.gates import ROUTINE_GATES
 from evenlag.publishing.eligibility import PUBLISHING_MODES
+from evenlag.quality.results import failures_by_table, read_results
+from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,29 +32,36 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 STALE_SNAPSHOT: Final = "STALE_SNAPSHOT"
 INCOMPLETE_SNAPSHOT: Final = "INCOMPLETE_SNAPSHOT"
+INVALID_DATA: Final = "INVALID_DATA"
 PLAN_REJECTED: Final = "PLAN_REJECTED"
 HINT_NOT_FOLLOWED: Final = "HINT_NOT_FOLLOWED"
 HOT_PARTITION: Final = "HOT_PARTITION"
 UNHEALTHY_TABLE: Final = "UNHEALTHY_TABLE"
+EDITED_PLAN: Final = "EDITED_PLAN"
 KINDS: Final = (
     STALE_SNAPSHOT,
     INCOMPLETE_SNAPSHOT,
+    INVALID_DATA,
     PLAN_REJECTED,
     HINT_NOT_FOLLOWED,
     HOT_PARTITION,
     UNHEALTHY_TABLE,
+    EDITED_PLAN,
 )
 
 RAISED: Final = AlertState.RAISED
+STANDING: Final = AlertState.STANDING
 CLEARED: Final = AlertState.CLEARED
 
-MIN_COMPLETENESS: Final = 0.995
 # An older ignored hint has been reported, and its group has had newer hints since, or none.
 _LOOK_BACK: Final = timedelta(days=2)
+# An active fault gets a row so often: rows of this period, and a day for the clocks, show all active faults.
+_REPEATED_AFTER: Final = timedelta(days=7)
+_STATE_LOOK_BACK: Final = _REPEATED_AFTER + timedelta(days=1)
 _SETTLED: Final = frozenset({PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED})
 
 
@@ -86,18 +96,21 @@ class AlertChanges:
         Faults that are over, with the message that they were raised with.
     num_standing
         Number of active faults, including new ones.
+    repeated
+        Faults that were raised earlier, are active, and are due to be recorded again. They are not news.
     """
 
     raised: tuple[Fault, ...]
     cleared: tuple[Fault, ...]
     num_standing: int
+    repeated: tuple[Fault, ...] = ()
 
     @property
     def text(self) -> str:
-        """One line per change."""
+        """One line per change; names in it cannot begin another line."""
         lines = [f"{fault.kind} {fault.subject}: {fault.message}" for fault in self.raised]
         lines += [f"over: {fault.kind} {fault.subject}" for fault in self.cleared]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def __bool__(self) -> bool:
         return bool(self.raised or self.cleared)
@@ -129,7 +142,8 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
     """
     reader = LakeReader(loaded.policy.lake)
     faults, told, is_open = _find_faults(reader, loaded, cluster, now)
-    standing = _standing(reader, cluster)
+    recorded = _standing(reader, cluster)
+    standing = {key: fault for key, (fault, _) in recorded.items()}
     found = {(fault.kind, fault.subject): fault for fault in faults}
     raised = tuple(fault for key, fault in sorted(found.items()) if key not in standing)
     cleared = tuple(
@@ -137,13 +151,18 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
         for key, fault in sorted(standing.items())
         if key not in found and fault.kind in told and key not in is_open
     )
-    return AlertChanges(raised, cleared, len(standing) + len(raised) - len(cleared))
+    repeated = tuple(
+        fault
+        for fault, recorded_at in recorded.values()
+        if recorded_at <= now - _REPEATED_AFTER and fault not in cleared
+    )
+    return AlertChanges(raised, cleared, len(standing) + len(raised) - len(cleared), repeated)
 
 
 def record_changes(
     loaded: LoadedPolicy, cluster: str, changes: AlertChanges, *, run_id: str, now: datetime
 ) -> None:
-    """Record reported changes, so that they are not reported again.
+    """Record reported changes, so that they are not reported again, and repeat the rows of active faults.
 
     Parameters
     ----------
@@ -166,11 +185,14 @@ def record_changes(
     head = {"cluster": cluster, "day": now.date(), "at": now, "run_id": run_id}
     rows = [
         head | {"kind": fault.kind, "subject": fault.subject, "state": state, "message": fault.message}
-        for state, faults in ((RAISED, changes.raised), (CLEARED, changes.cleared))
+        for state, faults in (
+            (RAISED, changes.raised),
+            (CLEARED, changes.cleared),
+            (STANDING, changes.repeated),
+        )
         for fault in faults
     ]
-    with delta_rs_writer(loaded.policy.lake, ALERTS) as writer:
-        writer.append(rows)
+    append_once(loaded.policy.lake, ALERTS, rows, None)
 
 
 def _find_faults(
@@ -178,35 +200,41 @@ def _find_faults(
 ) -> tuple[list[Fault], set[str], set[tuple[str, str]]]:
     """The faults, the kinds that were checked, and (kind, subject) of what could not be determined."""
     settings = loaded.policy.clusters[cluster]
-    faults, told = [], set()
-    try:
-        freshness = read_freshness(reader, {cluster: settings.schedule}, now)[0]
-    except ValueError as error:
-        # Only Airflow can parse some schedules: the other kinds are still checked.
-        _LOG.warning("staleness is not looked for: %s", error)
-    else:
-        told.add(STALE_SNAPSHOT)
-        faults += [] if freshness.is_fresh else [Fault(STALE_SNAPSHOT, cluster, freshness.reason)]
+    freshness = read_freshness(reader, {cluster: settings.schedule}, now)[0]
+    told = {STALE_SNAPSHOT}
+    faults = [] if freshness.is_fresh else [Fault(STALE_SNAPSHOT, cluster, freshness.reason)]
     unhealthy = newest_faults(reader, cluster, now)
     if unhealthy is not None:
         told.add(UNHEALTHY_TABLE)
         faults += [Fault(UNHEALTHY_TABLE, name, message) for name, message in unhealthy.items()]
     snapshot = reader.latest_snapshot(cluster)
+    is_decided = snapshot is not None and _is_decided(reader, snapshot)
+    edited = find_edited_plans(reader, loaded, cluster, snapshot if is_decided else None, now)
+    if edited is not None:
+        told.add(EDITED_PLAN)
+        faults += [Fault(EDITED_PLAN, group_id, message) for group_id, message in edited.items()]
     if snapshot is None:
         return faults, told, set()
     told |= {INCOMPLETE_SNAPSHOT, HOT_PARTITION, HINT_NOT_FOLLOWED}
-    if snapshot["completeness"] is not None and snapshot["completeness"] < MIN_COMPLETENESS:
+    min_completeness = settings.quality.min_completeness
+    if snapshot["completeness"] is not None and snapshot["completeness"] < min_completeness:
         unread = snapshot["num_unread_partitions"]
         message = (
-            f"{snapshot['completeness']:.1%} of the partitions could be read, {MIN_COMPLETENESS:.1%} are "
+            f"{snapshot['completeness']:.1%} of the partitions could be read, {min_completeness:.1%} are "
             f"expected ({unread or 0:,} of {snapshot['num_partitions'] or 0:,} are missing)"
         )
         faults.append(Fault(INCOMPLETE_SNAPSHOT, cluster, message))
+    invalid = failures_by_table(read_results(reader, snapshot))
+    if invalid is not None:
+        told.add(INVALID_DATA)
+        stops = settings.quality.on_failure is OnFailure.STOP
+        told_stop = "; no group is planned from it (quality.on_failure: stop)" if stops else ""
+        faults += [Fault(INVALID_DATA, name, f"{message}{told_stop}") for name, message in invalid.items()]
     faults += _not_followed(reader, loaded, snapshot)
     hot = find_hot_partitions(reader, snapshot, lambda group_id: _is_published(loaded, cluster, group_id))
     faults += [Fault(HOT_PARTITION, each.group_id, each.message) for each in hot.found]
     is_open = {(HOT_PARTITION, group_id) for group_id in hot.open_groups}
-    if _is_decided(reader, snapshot):
+    if is_decided:
         told.add(PLAN_REJECTED)
         faults += _rejected(reader, loaded, snapshot)
     return faults, told, is_open
@@ -280,12 +308,21 @@ def _of(snapshot: Mapping[str, Any]) -> list[Filter]:
     return [("cluster", "=", snapshot["cluster"]), ("day", "=", snapshot["day"])]
 
 
-def _standing(reader: LakeReader, cluster: str) -> dict[tuple[str, str], Fault]:
-    """Faults whose last row is RAISED."""
-    rows = reader.read(ALERTS, filters=[("cluster", "=", cluster)]).sort_by("at").to_pylist()
+def _standing(reader: LakeReader, cluster: str) -> dict[tuple[str, str], tuple[Fault, datetime]]:
+    """Active faults with the time of their last row: those whose last row is RAISED or STANDING.
+
+    Whoever records changes repeats the rows of the other active faults, so all are near the newest row,
+    however long ago that is.
+    """
+    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    newest = reader.read_newest(ALERTS, "at", columns=["at"], filters=of_cluster).to_pylist()
+    if not newest:
+        return {}
+    since = newest[0]["at"] - _STATE_LOOK_BACK
+    rows = reader.read(ALERTS, filters=[*of_cluster, ("at", ">=", since)]).sort_by("at").to_pylist()
     last = {(row["kind"], row["subject"]): row for row in rows}
     return {
-        key: Fault(row["kind"], row["subject"], row["message"])
+        key: (Fault(row["kind"], row["subject"], row["message"]), row["at"])
         for key, row in last.items()
-        if row["state"] == RAISED
+        if row["state"] != CLEARED
     }

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lake.tables import SNAPSHOTS
 from evenlag.policy.cron import last_due
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from evenlag.lake.reader import LakeReader
@@ -79,25 +78,11 @@ def read_freshness(
     -------
     list of Freshness
         One per cluster, sorted by name.
-
-    Raises
-    ------
-    ValueError
-        If only Airflow can parse a schedule; the message contains the cluster.
-    LakeError
-        If the snapshots cannot be read.
     """
-    columns = ("cluster", "snapshot_id", "slot", "finished_at")
-    rows = reader.read(SNAPSHOTS, columns=columns, filters=[("cluster", "in", list(schedules))])
-    newest = _newest(rows.sort_by("slot").to_pylist())
     return [
-        _judge(name, newest.get(name), schedule, now, max_age_s)
+        _judge(name, reader.latest_snapshot(name), schedule, now, max_age_s)
         for name, schedule in sorted(schedules.items())
     ]
-
-
-def _newest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {row["cluster"]: row for row in rows}
 
 
 def _judge(
@@ -117,7 +102,7 @@ def _judge(
     elif schedule is None:
         is_fresh, reason = True, f"{told}; there is no schedule, runs are by hand"
     else:
-        due = _due(cluster, schedule, now)
+        due = min(last_due(schedule, now, _DUE_RUNS)[-1], now - _SHORTEST_LIMIT)
         limit_s = (now - due).total_seconds()
         is_fresh = slot is not None and slot >= due
         reason = f"{told}; by the schedule {schedule} there has to be one for {due:%Y-%m-%d %H:%M}Z or later"
@@ -133,10 +118,3 @@ def _judge(
         is_fresh=is_fresh,
         reason=reason,
     )
-
-
-def _due(cluster: str, schedule: str, now: datetime) -> datetime:
-    try:
-        return min(last_due(schedule, now, _DUE_RUNS)[-1], now - _SHORTEST_LIMIT)
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"the schedule {schedule!r} of {cluster} cannot be judged here: {error}") from error

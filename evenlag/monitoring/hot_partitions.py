@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Share of its owner's lag. The planner calls a partition dominating from the same share.
 _DOMINATES: Final = 0.98
 # A smaller lag is noise, or is consumed soon.
-_MIN_LAG_RECORDS: Final = 1_000
+MIN_LAG_RECORDS: Final = 1_000
 _MIN_SHARE: Final = 2.0
 # Only these statuses can have a null lag: most rows of a large snapshot need not be read.
 _MAY_BE_UNKNOWN: Final = frozenset(
@@ -107,7 +107,7 @@ def find_hot_partitions(
         ("snapshot_id", "=", snapshot["snapshot_id"]),
     ]
     heavy: list[Filter] = [
-        ("lag_records", ">=", _MIN_LAG_RECORDS),
+        ("lag_records", ">=", MIN_LAG_RECORDS),
         ("status", "!=", LagStatus.NOT_SUBSCRIBED),
     ]
     candidates = reader.read(LAG, columns=["group_id"], filters=[*wanted, *heavy])["group_id"].unique()
@@ -119,7 +119,7 @@ def find_hot_partitions(
     columns = ("group_id", "topic", "partition", "owner_member_id", "lag_records")
     lag = reader.read(LAG, columns=columns, filters=[*of_groups, ("status", "!=", LagStatus.NOT_SUBSCRIBED)])
     members = reader.read(MEMBERS, columns=["group_id", "member_id"], filters=of_groups)
-    return HotPartitions(tuple(sorted(_hot(lag, members), key=lambda hot: hot.group_id)), unknown)
+    return HotPartitions(tuple(sorted(hot_in(lag, members), key=lambda hot: hot.group_id)), unknown)
 
 
 def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str]:
@@ -131,8 +131,22 @@ def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str
     return names
 
 
-def _hot(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
-    """Check each group that has a partition with a large lag; Arrow computes the sums by group."""
+def hot_in(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
+    """Find the hot partitions of groups whose lag is completely known.
+
+    Parameters
+    ----------
+    lag
+        Rows of ``lag`` of one snapshot that the groups subscribe to: ``group_id, topic, partition,
+        owner_member_id, lag_records``.
+    members
+        Rows of ``members`` of the same snapshot: ``group_id, member_id``.
+
+    Returns
+    -------
+    list of HotPartition
+        At most one per group, in no order.
+    """
     import pyarrow.compute as pc
 
     owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
@@ -153,7 +167,7 @@ def _hot(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
         if num_members < 2:  # noqa: PLR2004  # with one member there is nobody to share with
             continue
         mean = (total[group_id] or 0) / num_members
-        is_hot = alone >= max(_MIN_LAG_RECORDS, _MIN_SHARE * mean)
+        is_hot = alone >= max(MIN_LAG_RECORDS, _MIN_SHARE * mean)
         if is_hot and alone >= _DOMINATES * (largest[group_id] or 0):
             found.append(HotPartition(group_id, row["topic_first"], row["partition_first"], alone, mean))
     return found

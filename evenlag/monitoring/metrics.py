@@ -47,7 +47,8 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
             Of the newest snapshot.
         ``lag.records, lag.unknown_partitions``
             Sum of the known lag, left out if all lag is unknown, and the number of partitions with unknown
-            lag. If there are any, the sum is a lower bound.
+            lag. If there are any, the sum is a lower bound. Both are left out of a snapshot with groups
+            whose lag is not computed yet.
         ``plans.made, plans.<event>``
             Plans made from the newest snapshot, and how many of these have the event. A plan is settled
             by a later snapshot than its own: ``plans.applied`` and ``plans.ignored`` stay 0.
@@ -77,17 +78,19 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
         "snapshot.groups": snapshot["num_groups"],
         "snapshot.partitions": snapshot["num_partitions"],
     }
-    figures |= _lag(reader, wanted) | _plans(reader, wanted)
+    figures |= _lag(reader, wanted, snapshot["num_groups"]) | _plans(reader, wanted)
     outcomes = reader.read(OUTCOMES, columns=["outcome"], filters=wanted)["outcome"].to_pylist()
     figures |= {f"outcomes.{outcome.lower()}": outcomes.count(outcome) for outcome in _OUTCOMES}
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def _lag(reader: LakeReader, wanted: list[Filter]) -> dict[str, Any]:
+def _lag(reader: LakeReader, wanted: list[Filter], num_groups: int | None) -> dict[str, Any]:
     """Sum the known lag, and count partitions with unknown lag; a snapshot without groups has a lag of 0."""
     import pyarrow.compute as pc
 
     lag = reader.read(LAG, columns=["lag_records"], filters=wanted)["lag_records"]
+    if not len(lag) and num_groups != 0:
+        return {}
     total = pc.sum(lag).as_py() if len(lag) else 0
     return {"lag.records": total, "lag.unknown_partitions": lag.null_count}
 

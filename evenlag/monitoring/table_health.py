@@ -16,23 +16,24 @@ from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_col
 from evenlag.lake.table_metadata import TableFiles, read_table_files
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
 from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.writer import append_once
 from evenlag.monitoring.freshness import read_freshness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import date, datetime
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
     from evenlag.policy.settings import MaintenanceSettings, Policy
 
 FRESHNESS: Final = "FRESHNESS"
-# Delta writes a checkpoint every ten commits, deltalake every hundred.
-_MAX_COMMITS: Final = 200
+# Ten times the commits between two checkpoints.
+_MAX_COMMITS: Final = 100
 _MAX_LOG_BYTES: Final = 1024**3
 # A day with a snapshot every five minutes has 288 files before compaction, and a few after it.
-_MAX_FILES_PER_DAY: Final = 50
+_MAX_FILES_PER_PART: Final = 50
 _MB: Final = 1024**2
 # Maintenance may not have run for yesterday yet.
 _DAYS_TO_COMPACT: Final = 2
@@ -91,15 +92,14 @@ def check_lake(
         If a table's log cannot be read.
     """
     found: list[Check] = []
-    marked = reader.read(SNAPSHOTS, columns=["day", "snapshot_id"], filters=[("cluster", "=", cluster)])
-    ids = set(marked["snapshot_id"].to_pylist())
     for table in TABLES.values():
         files = read_table_files(reader, table)
         if files is not None:
             found += check_table(table, files, settings, cluster, now)
             if table in SNAPSHOT_TABLES and settings.orphan_days is not None:
-                found.append(_orphans(table, files, cluster, ids, now - timedelta(days=settings.orphan_days)))
-    found += _readings(reader, cluster, schedule, set(marked["day"].to_pylist()), now)
+                limit = now - timedelta(days=settings.orphan_days)
+                found.append(_orphans(reader, table, files, cluster, limit))
+    found += _readings(reader, cluster, schedule, now)
     return found
 
 
@@ -135,7 +135,7 @@ def check_table(
         f"reader {PROTOCOL[0]}, writer {PROTOCOL[1]}",
         "somebody switched on a feature of Delta that other readers lack: make the table anew without it",
     )
-    wanted = wanted_properties(table, settings.vacuum_days or DEFAULT_VACUUM_DAYS)
+    wanted = wanted_properties(settings.vacuum_days or DEFAULT_VACUUM_DAYS)
     found = {name: files.properties.get(name, "not set") for name in wanted}
     yield _make(
         table,
@@ -180,8 +180,8 @@ def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime)
     """
     head = {"cluster": cluster, "day": now.astimezone(UTC).date(), "checked_at": now}
     names = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
-    with delta_rs_writer(root, TABLE_HEALTH) as writer:
-        writer.append([head | {name: getattr(check, name) for name in names} for check in checks])
+    rows = [head | {name: getattr(check, name) for name in names} for check in checks]
+    append_once(root, TABLE_HEALTH, rows, None)
 
 
 def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, str] | None:
@@ -205,13 +205,13 @@ def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, 
     """
     since = now.astimezone(UTC).date() - timedelta(days=_LOOK_BACK_DAYS)
     filters = [("cluster", "=", cluster), ("day", ">=", since)]
-    rows = reader.read(TABLE_HEALTH, filters=filters).to_pylist()
+    # All checks of a run have the same time.
+    rows = reader.read_newest(TABLE_HEALTH, "checked_at", filters=filters).to_pylist()
     if not rows:
         return None
-    newest = max(row["checked_at"] for row in rows)
     faults: dict[str, list[str]] = {}
     for row in rows:
-        if row["checked_at"] == newest and not row["is_ok"] and row["check_name"] != FRESHNESS:
+        if not row["is_ok"] and row["check_name"] != FRESHNESS:
             faults.setdefault(row["table_name"], []).append(f"{row['observed']}: {row['message']}")
     return {name: "; ".join(sorted(messages)) for name, messages in sorted(faults.items())}
 
@@ -244,32 +244,44 @@ def _schema(table: Table, files: TableFiles) -> Check:
 def _files(table: Table, files: TableFiles, cluster: str, target_mb: int, now: datetime) -> Check:
     before = now.astimezone(UTC).date() - timedelta(days=_DAYS_TO_COMPACT - 1)
     counts: dict[date, int] = {}
-    for (name, day), parts in files.by_day.items():
-        spare = sum(file.size_bytes for file in parts) // (target_mb * _MB)
-        if name == cluster and day < before:
-            counts[day] = len(parts) - spare
+    for (name, start), parts in files.by_part.items():
+        closed = [file for file in parts if file.last_day < before]
+        spare = sum(file.size_bytes for file in closed) // (target_mb * _MB)
+        if name == cluster and closed:
+            counts[start] = len(closed) - spare
+    word = "month" if table.is_by_month else "day"
     worst = max(counts, key=lambda day: counts[day]) if counts else None
     most = counts[worst] if worst is not None else 0
     return _make(
         table,
         "FILES",
-        most <= _MAX_FILES_PER_DAY,
-        f"{most} on {worst}" if worst is not None else "none",
-        f"at most {_MAX_FILES_PER_DAY} a closed day above what its size asks for",
+        most <= _MAX_FILES_PER_PART,
+        "none" if worst is None else f"{most} {f'in {worst:%Y-%m}' if table.is_by_month else f'on {worst}'}",
+        f"at most {_MAX_FILES_PER_PART} of the closed days of a {word} above what their size asks for",
         "run maintenance, and see in its log what it left or could not do",
     )
 
 
-def _orphans(table: Table, files: TableFiles, cluster: str, marked: set[str], limit: datetime) -> Check:
+def _orphans(reader: LakeReader, table: Table, files: TableFiles, cluster: str, limit: datetime) -> Check:
+    # Compacted files have several snapshots, which are finished: only the days of other files are read.
+    alone = [
+        file
+        for (name, _), parts in files.by_part.items()
+        for file in (parts if name == cluster else ())
+        if file.only_snapshot is not None and file.written_at < limit
+    ]
+    marked: set[str] = set()
+    if alone:
+        filters: list[Filter] = [
+            ("cluster", "=", cluster),
+            ("day", "in", {file.first_day for file in alone}),
+        ]
+        rows = reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)
+        marked = set(rows["snapshot_id"].to_pylist())
     num_rows: Counter[str] = Counter()
-    for (name, _), parts in files.by_day.items():
-        for file in parts if name == cluster else ():
-            if (
-                file.only_snapshot not in marked
-                and file.only_snapshot is not None
-                and file.written_at < limit
-            ):
-                num_rows[file.only_snapshot] += max(file.num_rows, 0)
+    for file in alone:
+        if file.only_snapshot is not None and file.only_snapshot not in marked:
+            num_rows[file.only_snapshot] += max(file.num_rows, 0)
     return _make(
         table,
         "ORPHANS",
@@ -280,12 +292,17 @@ def _orphans(table: Table, files: TableFiles, cluster: str, marked: set[str], li
     )
 
 
-def _readings(
-    reader: LakeReader, cluster: str, schedule: str | None, days: set[date], now: datetime
-) -> Iterator[Check]:
+def _readings(reader: LakeReader, cluster: str, schedule: str | None, now: datetime) -> Iterator[Check]:
     today = now.astimezone(UTC).date()
-    if days and schedule is not None:
-        first = max(min(days), today - timedelta(days=_LOOK_BACK_DAYS))
+    since = today - timedelta(days=_LOOK_BACK_DAYS)
+    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    recent = reader.read(SNAPSHOTS, columns=["day"], filters=[*of_cluster, ("day", ">=", since)])
+    days = set(recent["day"].to_pylist())
+    earlier = reader.read_newest(
+        SNAPSHOTS, "day", columns=["day"], filters=[*of_cluster, ("day", "<", since)]
+    )
+    if schedule is not None and (days or earlier.num_rows):
+        first = since if earlier.num_rows else min(days)
         wanted = [first + timedelta(days=number) for number in range((today - first).days)]
         missing = [day.isoformat() for day in wanted if day not in days]
         yield _make(
@@ -296,11 +313,7 @@ def _readings(
             f"a reading on each of the last {_LOOK_BACK_DAYS} closed days",
             "nobody watched the cluster then, and it cannot be read afterwards: why did its cycles not run?",
         )
-    try:
-        fresh = read_freshness(reader, {cluster: schedule}, now)[0]
-    except ValueError:
-        # Only Airflow can parse the schedule.
-        return
+    fresh = read_freshness(reader, {cluster: schedule}, now)[0]
     limit = "by the schedule" if fresh.limit_s is None else f"{fresh.limit_s:,.0f} s"
     yield Check(SNAPSHOTS.name, FRESHNESS, fresh.is_fresh, str(fresh.snapshot_id), limit, fresh.reason)
 

@@ -80,11 +80,17 @@ class Adherence:
         By the coordinator's target assignment; None for a classic group, which has none.
     total_lag_records
         Lag of the plan's partitions when planned; None when none is known.
+    num_left
+        Members that the hint gives partitions, and that are no longer in the group.
+    num_members
+        Members of the group.
     """
 
     assigned: float | None
     targeted: float | None
     total_lag_records: int | None
+    num_left: int = 0
+    num_members: int = 0
 
 
 def measure_lag(lag: pa.Table, members: pa.Table) -> dict[str, GroupLag]:
@@ -171,11 +177,15 @@ def measure_adherence(assignments: pa.Table, members: pa.Table) -> dict[str, Adh
     with_target = members.filter(pc.is_valid(members["target_assignment"]))
     has_target = set(pc.unique(with_target["group_id"]).to_pylist())
     totals = assignments.group_by(["plan_id", "group_id"]).aggregate([("lag_records", "sum")])
+    present = _keys_by(members.append_column("key", _member_keys(members)), "group_id", "key")
+    wanted = _keys_by(hinted, "plan_id", "owner_after_key")
     return {
         row["plan_id"]: Adherence(
             assigned.get(row["plan_id"]),
             targeted.get(row["plan_id"]) if row["group_id"] in has_target else None,
             row["lag_records_sum"],
+            len(wanted.get(row["plan_id"], frozenset()) - present.get(row["group_id"], frozenset())),
+            len(present.get(row["group_id"], frozenset())),
         )
         for row in totals.to_pylist()
     }
@@ -204,20 +214,35 @@ def explode_assignments(members: pa.Table, column: str) -> pa.Table:
     partitions = pc.struct_field(topics, "partitions")
     topic = pc.list_parent_indices(partitions)
     member = pc.list_parent_indices(listed).take(topic)
-    instance = members["group_instance_id"]
-    key = pc.if_else(
-        pc.is_valid(instance),
-        pc.binary_join_element_wise("i:", instance, ""),
-        pc.binary_join_element_wise("m:", members["member_id"], ""),
-    )
     return pa.table(
         {
             "group_id": members["group_id"].take(member),
-            "owner_after_key": key.take(member),
+            "owner_after_key": _member_keys(members).take(member),
             "topic": pc.struct_field(topics, "topic").take(topic),
             "partition": pc.list_flatten(partitions),
         }
     )
+
+
+def _member_keys(members: pa.Table) -> pa.ChunkedArray:
+    """Members as a hint names them; null for a row without a member."""
+    import pyarrow.compute as pc
+
+    instance = members["group_instance_id"]
+    return pc.if_else(
+        pc.is_valid(instance),
+        pc.binary_join_element_wise("i:", instance, ""),
+        pc.binary_join_element_wise("m:", members["member_id"], ""),
+    )
+
+
+def _keys_by(rows: pa.Table, name: str, key: str) -> dict[str, frozenset[str]]:
+    """The different keys of each value of a column."""
+    grouped = rows.group_by(name).aggregate([(key, "distinct")])
+    return {
+        row[name]: frozenset(each for each in row[f"{key}_distinct"] if each is not None)
+        for row in grouped.to_pylist()
+    }
 
 
 def _shares(rows: pa.Table, held: pa.Table) -> dict[str, float]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, Outcome
+from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, OutcomeReason
 from evenlag.planning.group_lag import Adherence, GroupStatus, measure_adherence, measure_lag, measure_status
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from evenlag.planning.published_plans import PublishedPlan
 
-_NO_STATUS = GroupStatus(None, None)
+# A group that the snapshot could not read is in it, with an error and no state; this one is not in it at all.
+_GONE = GroupStatus(GroupState.DEAD, None)
 _NO_ADHERENCE = Adherence(None, None, None)
 
 
@@ -61,9 +62,9 @@ def build_outcomes(
         if plan.published_at >= marker["started_at"]:
             continue
         share = followed.get(plan.plan_id, _NO_ADHERENCE)
-        status = statuses.get(plan.group_id, _NO_STATUS)
-        outcome = _outcome(plan, share, status, marker)
-        if outcome is None:
+        status = statuses.get(plan.group_id, _GONE)
+        code = _reason_code(plan, heads[plan.plan_id], share, status, marker)
+        if code is None:
             continue
         before = heads[plan.plan_id]["metrics_before"] or {}
         after = heads[plan.plan_id]["metrics_after"] or {}
@@ -73,8 +74,9 @@ def build_outcomes(
                 **{name: marker[name] for name in ("cluster", "day", "snapshot_id", "slot")},
                 "plan_id": plan.plan_id,
                 "group_id": plan.group_id,
-                "outcome": outcome.value,
-                "reason": _reason(outcome, plan, share, status),
+                "outcome": code.outcome.value,
+                "reason": _reason(code, plan, share, status),
+                "reason_code": code.value,
                 "adherence": share.assigned,
                 "target_adherence": share.targeted,
                 "max_member_lag_before_records": before.get("max_member_lag_records"),
@@ -93,32 +95,52 @@ def build_outcomes(
     return rows
 
 
-def _outcome(
-    plan: PublishedPlan, share: Adherence, status: GroupStatus, marker: Mapping[str, Any]
-) -> Outcome | None:
+def _reason_code(
+    plan: PublishedPlan,
+    head: Mapping[str, Any],
+    share: Adherence,
+    status: GroupStatus,
+    marker: Mapping[str, Any],
+) -> OutcomeReason | None:
+    """Why the plan has an outcome now; None while the group may still apply its hint."""
     if share.assigned == 1.0:
-        return Outcome.APPLIED
-    if plan.next_plan_id is not None or status.state is None or status.state in MEMBERLESS_STATES:
-        return Outcome.IGNORED
+        return OutcomeReason.AS_HINTED
+    if plan.next_plan_id is not None:
+        return OutcomeReason.NEWER_HINT
     # A stable group that reports no assignor may still be one that follows.
     is_other = status.assignor is not None and status.assignor != EVENLAG_ASSIGNOR
     if status.state == GroupState.STABLE and is_other:
-        return Outcome.IGNORED
+        return OutcomeReason.OTHER_ASSIGNOR
+    if status.state in MEMBERLESS_STATES:
+        return OutcomeReason.NO_MEMBERS
     # A hint expires only if the coordinator has not started on it: its target is not yet as hinted.
     is_over = plan.expires_at is not None and plan.expires_at <= marker["started_at"]
-    return Outcome.EXPIRED if is_over and (share.targeted or 0.0) < 1.0 else None
+    return _expiry(head, share) if is_over and (share.targeted or 0.0) < 1.0 else None
 
 
-def _reason(outcome: Outcome, plan: PublishedPlan, share: Adherence, status: GroupStatus) -> str | None:
-    if outcome is Outcome.APPLIED:
-        return "every hinted partition is with its hinted member"
-    if outcome is Outcome.EXPIRED:
-        return _expired(share)
-    if plan.next_plan_id is not None:
-        return f"a newer plan took its place: {plan.next_plan_id}"
-    if status.state == GroupState.STABLE:
-        return f"the group has selected {status.assignor}"
-    return "the group has no members any more"
+def _expiry(head: Mapping[str, Any], share: Adherence) -> OutcomeReason:
+    # A group without members was handled before: here the snapshot does not show them.
+    if share.assigned is None or not share.num_members:
+        return OutcomeReason.UNKNOWN
+    planned = head.get("num_members")
+    is_changed = share.num_left > 0 or (planned is not None and planned != share.num_members)
+    return OutcomeReason.MEMBERS_CHANGED if is_changed else OutcomeReason.NOT_FOLLOWED
+
+
+def _reason(code: OutcomeReason, plan: PublishedPlan, share: Adherence, status: GroupStatus) -> str | None:
+    match code:
+        case OutcomeReason.AS_HINTED:
+            return "every hinted partition is with its hinted member"
+        case OutcomeReason.NEWER_HINT:
+            return f"a newer plan took its place: {plan.next_plan_id}"
+        case OutcomeReason.OTHER_ASSIGNOR:
+            return f"the group has selected {status.assignor}"
+        case OutcomeReason.NO_MEMBERS:
+            return "the group has no members any more"
+        case OutcomeReason.MEMBERS_CHANGED:
+            return f"{_expired(share)}; the group's members have changed since"
+        case OutcomeReason.NOT_FOLLOWED | OutcomeReason.UNKNOWN:
+            return _expired(share)
 
 
 def _expired(share: Adherence) -> str | None:

@@ -6,27 +6,27 @@ Each setting has its default, unit and range here. No value is secret: a secret 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from evenlag.enums import Disclosure
-from evenlag.policy.bootstrap_servers import check_server
+from evenlag.enums import CommandApprovals, Disclosure, OnFailure
+from evenlag.policy.kafka_settings import check_kafka_settings, check_server
 from evenlag.policy.secrets import SecretRef
-from evenlag.policy.setting_types import KafkaSetting, SettingsModel, cron_expression, one_or_many
+from evenlag.policy.setting_types import Approvers, KafkaSetting, SettingsModel, cron_expression, one_or_many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
 
-# Settings of kafka-python that contain a secret: a literal would be stored in the table `policies`.
-SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password"})
-# Settings that are Python objects: the token provider of OAUTHBEARER, a TLS context.
-OBJECT_KAFKA_SETTINGS: Final = frozenset({"sasl_oauth_token_provider", "ssl_context"})
-# Settings of kafka-python that evenlag itself uses.
-TIMEOUT_KAFKA_SETTINGS: Final = frozenset({"request_timeout_ms", "bootstrap_timeout_ms"})
-# Set by evenlag itself, per connection.
-RESERVED_KAFKA_SETTINGS: Final = frozenset({"bootstrap_servers", "transactional_id", "group_id", "client_id"})
-
-_MAX_TIMEOUT_MS: Final = 600_000
+# Settings that are references to the key of an HMAC.
+HMAC_KEYS: Final = (
+    "hint_signing_key",
+    "previous_hint_signing_key",
+    "approval_key",
+    "previous_approval_key",
+)
 HINT_TOPIC_PATTERN: Final = r"^[a-zA-Z0-9._-]{1,249}$"
 CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
@@ -47,10 +47,34 @@ class SnapshotSettings(SettingsModel):
     max_broker_failures: int = Field(
         default=3, ge=1, le=100, description="timeouts of a broker before it is skipped"
     )
+    failover_s: float = Field(
+        default=15.0,
+        ge=0,
+        le=600,
+        description="how long a snapshot waits for the brokers that take over from one that fails",
+    )
     spread_from_rows: int = Field(
         default=500_000,
         ge=1,
         description="rows from which executors read instead of the driver",
+    )
+
+
+class QualitySettings(SettingsModel):
+    """Limits of the checks of a snapshot, and what a failure leads to: docs/quality.md."""
+
+    on_failure: OnFailure = Field(
+        default=OnFailure.WARN,
+        description="a failed check raises an alert; stop: and no group is planned from the snapshot",
+    )
+    min_completeness: float = Field(
+        default=0.995,
+        ge=0,
+        le=1,
+        description="share of the partitions, and of the groups, that must be readable",
+    )
+    max_age_s: int = Field(
+        default=900, ge=1, le=86_400, description="maximum age of the end offsets at the check"
     )
 
 
@@ -77,7 +101,7 @@ class ClusterSettings(SettingsModel):
     bootstrap_servers: Annotated[
         tuple[Annotated[str, AfterValidator(check_server)], ...],
         BeforeValidator(one_or_many),
-        Field(min_length=1),
+        Field(min_length=1, description="brokers to begin with, each as host:port"),
     ]
     kafka: dict[str, KafkaSetting] = Field(
         default_factory=dict, description="settings passed through to kafka-python, e.g. security_protocol"
@@ -85,32 +109,89 @@ class ClusterSettings(SettingsModel):
     schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="*/5 * * * *", description="cron expression, null for manual runs only"
     )
-    hint_topic: str = Field(default=DEFAULT_HINT_TOPIC, pattern=HINT_TOPIC_PATTERN)
-    hint_topic_partitions: int = Field(default=12, ge=1, le=10_000)
-    hint_topic_replication_factor: int = Field(default=-1, ge=-1, description="-1: the broker's default")
-    hint_signing_key: SecretRef | None = None
-    privacy: PrivacySettings = PrivacySettings()
-    request_timeout_ms: int = Field(default=30_000, ge=1_000, le=600_000)
+    hint_topic: str = Field(
+        default=DEFAULT_HINT_TOPIC, pattern=HINT_TOPIC_PATTERN, description="the topic with the hints"
+    )
+    hint_topic_partitions: int = Field(
+        default=12, ge=1, le=10_000, description="its partitions, if evenlag creates it"
+    )
+    hint_topic_replication_factor: int = Field(
+        default=-1, ge=-1, description="its replication, if evenlag creates it; -1: the broker's default"
+    )
+    hint_signing_key: SecretRef | None = Field(
+        default=None, description="master key that signs hints; null: they are not signed"
+    )
+    previous_hint_signing_key: SecretRef | None = Field(
+        default=None, description="during a key change: what it signed is still accepted"
+    )
+    approval_key: SecretRef | None = Field(
+        default=None, description="seals plans and approvals; null: a key derived from hint_signing_key"
+    )
+    previous_approval_key: SecretRef | None = Field(
+        default=None, description="during a key change: what it sealed is still accepted"
+    )
+    required_signing: bool = Field(
+        default=False,
+        description="nothing unsigned is published or followed, and hint_signing_key is required",
+    )
+    approvers: Approvers | None = Field(
+        default=None,
+        description="who may decide on plans of mode approve: ids of Airflow's users, or account:NAME for "
+        "the command; null: whoever Airflow lets answer",
+    )
+    command_approvals: CommandApprovals = Field(
+        default=CommandApprovals.ALLOW,
+        description="whether the command may decide on plans: itself, through Airflow only, or not at all",
+    )
+    temporary_member_after_s: int | None = Field(
+        default=15,
+        ge=0,
+        le=60,
+        description="how long a classic group has to follow a hint by itself before evenlag's temporary "
+        "member makes it rebalance; null: evenlag joins no group of either protocol",
+    )
+    privacy: PrivacySettings = Field(
+        default=PrivacySettings(), description="how personal data of members is stored"
+    )
+    request_timeout_ms: int = Field(
+        default=30_000, ge=1_000, le=600_000, description="time limit of a request to a broker"
+    )
     history_window_s: int = Field(
         default=3_600, ge=60, le=604_800, description="history used for rates and time lag"
     )
     rate_window_s: int = Field(default=900, ge=1, le=86_400, description="window of the rates")
-    snapshot: SnapshotSettings = SnapshotSettings()
+    snapshot: SnapshotSettings = Field(
+        default=SnapshotSettings(), description="limits for reading the cluster"
+    )
+    quality: QualitySettings = Field(default=QualitySettings(), description="checks of each snapshot")
+
+    def secrets(self) -> dict[str, tuple[SecretRef, Callable[[], object]]]:
+        """Return the references to secrets by setting, each with the method that reads and checks it."""
+        found: dict[str, tuple[SecretRef, Callable[[], object]]] = {
+            f"kafka.{name}": (value, value.resolve)
+            for name, value in self.kafka.items()
+            if isinstance(value, SecretRef)
+        }
+        keys = {name: getattr(self, name) for name in HMAC_KEYS} | {"privacy.key": self.privacy.key}
+        return found | {name: (key, key.resolve_key) for name, key in keys.items() if key is not None}
 
     @field_validator("kafka")
     @classmethod
     def _no_literal_secret(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for name, setting in value.items():
-            if name in RESERVED_KAFKA_SETTINGS:
-                raise ValueError(f"{name} is set by evenlag, it does not belong under 'kafka'")
-            if name in OBJECT_KAFKA_SETTINGS:
-                raise ValueError(f"{name} takes an object, which a policy file cannot hold")
-            if name in SECRET_KAFKA_SETTINGS and not isinstance(setting, SecretRef):
-                raise ValueError(f"{name} is a secret: give it as {{env: NAME}} or {{file: PATH}}")
-            is_time = type(setting) in (int, float) and 0 < setting <= _MAX_TIMEOUT_MS
-            if name in TIMEOUT_KAFKA_SETTINGS and not is_time:
-                raise ValueError(f"{name} is a time in milliseconds, above 0, to {_MAX_TIMEOUT_MS:,}")
+        check_kafka_settings(value)
         return value
+
+    @model_validator(mode="after")
+    def _keys_are_complete(self) -> Self:
+        if self.required_signing and self.hint_signing_key is None:
+            raise ValueError(
+                "required_signing needs a hint_signing_key, as {env: NAME} or {file: PATH}: without one "
+                "nothing may be published"
+            )
+        for name in ("hint_signing_key", "approval_key"):
+            if getattr(self, f"previous_{name}") is not None and getattr(self, name) is None:
+                raise ValueError(f"previous_{name} needs a {name}: the key that it was changed to")
+        return self
 
     @model_validator(mode="after")
     def _windows_nest(self) -> ClusterSettings:

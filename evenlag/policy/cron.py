@@ -1,39 +1,58 @@
-"""Evaluates cron expressions outside Airflow: when a schedule was last due.
+"""Schedules: whether Airflow takes a cron expression, and when it was last due.
 
-It supports five fields with ``*``, numbers, names, ranges, lists and steps, and the presets of one word, in
-UTC. As in cron, if both day of month and day of week are restricted, a day is due when either matches.
-Airflow supports more (``L``, ``#``, six fields): those are an error here, never a guess.
+Both answers come from croniter, the parser that Airflow uses. An expression has five fields or is one of
+Airflow's presets, and is evaluated in UTC. croniter takes more than that: a sixth field for seconds, and
+``R`` for a random value, which would be another one in each process. Those are errors here.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 _PRESETS: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
     "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
     "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
 }
-_MONTHS: Final = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_DAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
-_FIELDS: Final[tuple[tuple[str, int, int, dict[str, int]], ...]] = (
-    ("minute", 0, 59, {}),
-    ("hour", 0, 23, {}),
-    ("day of month", 1, 31, {}),
-    ("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, start=1)}),
-    ("day of week", 0, 7, {name: number for number, name in enumerate(_DAYS)}),
-)
-_NUM_FIELDS: Final = len(_FIELDS)
-# In the worst case, 29 February occurs once in eight years.
-_LOOK_BACK_DAYS: Final = 8 * 366
+_NUM_FIELDS: Final = 5
+_RANDOM: Final = re.compile(r"(?:^|,)[rh](?:\(|/|,|$)", re.IGNORECASE)
+
+
+def check_expression(expression: str) -> None:
+    """Check that Airflow takes a cron expression.
+
+    Parameters
+    ----------
+    expression
+        Five fields, or one of Airflow's presets, for example ``@hourly``.
+
+    Raises
+    ------
+    ValueError
+        If Airflow or evenlag does not take it; the message says why.
+    """
+    from croniter import CroniterError, croniter
+
+    text = expression.strip()
+    if text.startswith("@"):
+        if text not in _PRESETS:
+            raise ValueError(f"the presets are {', '.join(_PRESETS)}")
+        return
+    fields = text.split()
+    if len(fields) != _NUM_FIELDS:
+        raise ValueError(f"it has {len(fields)} of {_NUM_FIELDS} fields")
+    if any(_RANDOM.search(field) for field in fields):
+        raise ValueError("R and H are other values in each process")
+    try:
+        # An expression such as 30 February is well formed and never due.
+        croniter(text, datetime(2026, 1, 1, tzinfo=UTC)).get_next(datetime)
+    except CroniterError as error:
+        raise ValueError(f"{error!s:.80}") from None
 
 
 def last_due(expression: str, now: datetime, count: int) -> list[datetime]:
@@ -51,67 +70,22 @@ def last_due(expression: str, now: datetime, count: int) -> list[datetime]:
     Returns
     -------
     list of datetime.datetime
-        In UTC; fewer than `count` if the schedule was due less often in eight years.
+        In UTC.
 
     Raises
     ------
     ValueError
-        If the expression is not supported; the message names the field.
+        As in :func:`check_expression`.
 
     Examples
     --------
     >>> [f"{due:%a %H:%M}" for due in last_due("*/20 9 * * mon-fri", datetime(2026, 11, 21, tzinfo=UTC), 2)]
     ['Fri 09:40', 'Fri 09:20']
     """
-    found = []
-    for due in _due(expression, now.astimezone(UTC)):
-        found.append(due)
-        if len(found) == count:
-            break
-    return found
+    from croniter import croniter
 
-
-def _due(expression: str, now: datetime) -> Iterator[datetime]:
-    texts = _PRESETS.get(expression.strip().lower(), expression).split()
-    if len(texts) != _NUM_FIELDS:
-        raise ValueError(f"{expression!r} has {len(texts)} fields, a schedule has {_NUM_FIELDS}")
-    minutes, hours, days, months, weekdays = (
-        _values(text, *field) for text, field in zip(texts, _FIELDS, strict=True)
-    )
-    weekdays = {day % 7 for day in weekdays}
-    either = texts[2] != "*" and texts[4] != "*"
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    for ago in range(_LOOK_BACK_DAYS):
-        day = midnight - timedelta(days=ago)
-        fits = (day.day in days, day.isoweekday() % 7 in weekdays)
-        if day.month not in months or not (any(fits) if either else all(fits)):
-            continue
-        for hour in sorted(hours, reverse=True):
-            for minute in sorted(minutes, reverse=True):
-                due = day.replace(hour=hour, minute=minute)
-                if due <= now:
-                    yield due
-
-
-def _values(text: str, name: str, low: int, high: int, names: dict[str, int]) -> set[int]:
-    found: set[int] = set()
-    for part in text.lower().split(","):
-        span, _, step = part.partition("/")
-        first, _, last = span.partition("-")
-        try:
-            if span == "*":
-                start, end = low, high
-            else:
-                start = _number(first, names)
-                end = _number(last, names) if last else (high if step else start)
-            width = int(step) if step else 1
-        except ValueError:
-            raise ValueError(f"{text!r} is no {name} that is understood here") from None
-        if not (low <= start <= end <= high and width > 0):
-            raise ValueError(f"{text!r} is no {name} from {low} to {high}")
-        found.update(range(start, end + 1, width))
-    return found
-
-
-def _number(text: str, names: dict[str, int]) -> int:
-    return names[text] if text in names else int(text)
+    check_expression(expression)
+    text = expression.strip()
+    # The moment itself counts, and croniter looks before its start.
+    times = croniter(_PRESETS.get(text, text), now.astimezone(UTC) + timedelta(microseconds=1))
+    return [times.get_prev(datetime) for _ in range(count)]

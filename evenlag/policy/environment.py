@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from evenlag.errors import PolicyError
-from evenlag.policy.cluster_settings import SECRET_KAFKA_SETTINGS, ClusterSettings
+from evenlag.policy.cluster_settings import HMAC_KEYS, ClusterSettings
+from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
 from evenlag.policy.yaml_reader import read_value
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 LAKE_VARIABLE: Final = "EVENLAG_LAKE"
 MODE_VARIABLE: Final = "EVENLAG_MAX_MODE"
 CLUSTER_VARIABLE_PREFIX: Final = "EVENLAG_CLUSTER__"
-_SECRET_KEYS: Final = frozenset({"hint_signing_key"})
+_SECRET_KEYS: Final = frozenset(HMAC_KEYS)
+# A line of describe_overrides.
+_DESCRIBED: Final = re.compile(r"^# (?P<variable>EVENLAG_\w+) gives [^:]+: (?P<value>.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +123,38 @@ def describe_overrides(overrides: list[Override]) -> str:
         One comment per override.
     """
     lines = [
-        f"# {override.variable} gives {'.'.join(override.path)}: {yaml.safe_dump(override.value).strip()}"
+        f"# {override.variable} gives {'.'.join(override.path)}: {_on_one_line(override.value)}"
         for override in overrides
         if override.variable != LAKE_VARIABLE
     ]
-    # Removes the document end marker that YAML prints after a scalar.
-    return "\n".join(line.replace("\n...", "") for line in lines)
+    return "\n".join(lines)
+
+
+def read_described(text: str) -> dict[str, str]:
+    r"""Read the overrides in a stored text: the environment that gives them again.
+
+    Parameters
+    ----------
+    text
+        A policy's text with the comments of :func:`describe_overrides`.
+
+    Returns
+    -------
+    dict of str to str
+        Values by variable.
+
+    Examples
+    --------
+    >>> read_described("lake: /lake\n# EVENLAG_MAX_MODE gives max_mode: shadow\n")
+    {'EVENLAG_MAX_MODE': 'shadow'}
+    """
+    return {found["variable"]: found["value"] for found in _DESCRIBED.finditer(text)}
+
+
+def _on_one_line(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
+    # Without the document end marker that YAML prints after a scalar.
+    return text.removesuffix("...\n").strip()
 
 
 def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> Override:

@@ -99,7 +99,19 @@ def _settings(
         where = loaded.variable_of("max_mode") or f"line {loaded.line_of('max_mode')}"
         told = f"max_mode ({where}) allows no {own.value}"
         found = [Setting(s.name, s.value, told) if s.name == "mode" else s for s in found]
-    return tuple(found)
+    return (*found, _approvers(loaded, cluster, rule, number))
+
+
+def _approvers(loaded: LoadedPolicy, cluster: str, rule: GroupRule | None, number: int) -> Setting:
+    settings = loaded.policy.clusters.get(cluster)
+    if rule is not None and rule.approvers is not None:
+        line = loaded.line_of("groups", number - 1, "approvers")
+        return Setting("approvers", list(rule.approvers), f"rule {number}, line {line}")
+    if settings is None or settings.approvers is None:
+        return Setting("approvers", None, "default")
+    path = ("clusters", cluster, "approvers")
+    where = loaded.variable_of(*path) or f"line {loaded.line_of(*path)}"
+    return Setting("approvers", list(settings.approvers), f"cluster {cluster}, {where}")
 
 
 def _leaves(settings: GroupSettings) -> list[tuple[tuple[str, ...], Any]]:

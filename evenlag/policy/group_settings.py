@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from assignor_core.objective import Load
-from evenlag.enums import (
-    DEFAULT_ASSIGNOR,
-    IsolationLevel,
-    Mode,
-    ResetPolicy,
-    check_pattern,
-    matches_pattern,
-)
+from evenlag.enums import DEFAULT_ASSIGNOR, IsolationLevel, Mode, OnChange
+from evenlag.name_patterns import check_pattern, matches_pattern
 from evenlag.policy.gates import GATE_SETTINGS
 from evenlag.policy.portable_settings import GroupMethods, unpack
-from evenlag.policy.setting_types import SettingsModel, known_assignor, one_or_many, uses_load
+from evenlag.policy.setting_types import (
+    Approvers,
+    ResetSetting,
+    SettingsModel,
+    known_assignor,
+    one_or_many,
+    uses_load,
+)
 
 if TYPE_CHECKING:
 
@@ -75,15 +76,24 @@ class BackOff(SettingsModel):
 class CapacityRule(SettingsModel):
     """Capacity of the members whose instance id matches, relative to the other members (1)."""
 
-    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
-    capacity: float = Field(gt=0, le=1_000_000, allow_inf_nan=False)
+    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)] = Field(
+        description="an instance id, a glob, or an expression between slashes"
+    )
+    capacity: float = Field(
+        gt=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="what such a member can process, relative to others",
+    )
 
 
 class GroupSettings(GroupMethods, SettingsModel):
     """Settings of the groups that a rule matches."""
 
-    mode: Mode = Mode.SHADOW
-    assignor: Annotated[str, AfterValidator(known_assignor)] = DEFAULT_ASSIGNOR
+    mode: Mode = Field(default=Mode.SHADOW, description="what evenlag may do for the groups")
+    assignor: Annotated[str, AfterValidator(known_assignor)] = Field(
+        default=DEFAULT_ASSIGNOR, description="the assignor that plans them"
+    )
     load: Load = Field(default=Load.LAG, description="load to balance: lag, arrival rate, or both")
     capacities: tuple[CapacityRule, ...] = Field(
         default=(), description="capacity of members by instance id: of the first match, else 1"
@@ -95,16 +105,28 @@ class GroupSettings(GroupMethods, SettingsModel):
     min_gain: float = Field(
         default=0.05, ge=0, lt=1, description="minimum relative decrease of the largest member lag"
     )
-    reset_policy: ResetPolicy | None = None
-    isolation_level: IsolationLevel | None = None
+    reset_policy: ResetSetting | None = Field(
+        default=None, description="auto.offset.reset of their consumers, which Kafka does not report"
+    )
+    isolation_level: IsolationLevel | None = Field(
+        default=None, description="isolation.level of their consumers, which Kafka does not report"
+    )
     hint_ttl_s: int = Field(
         default=900, ge=10, le=604_800, description="how long a hint may start a rebalance"
+    )
+    on_change: OnChange | None = Field(
+        default=None,
+        description="how members place partitions when they change: by loads that are published, or by "
+        "counts; null: loads in mode auto, counts in mode approve",
+    )
+    loads_valid_minutes: int = Field(
+        default=30, ge=1, le=1_440, description="how long published loads hold, from their measurement"
     )
     approval_timeout_s: int = Field(
         default=3_600, ge=60, le=604_800, description="how long a plan waits for approval before it expires"
     )
-    gates: GateLimits = GateLimits()
-    back_off: BackOff = BackOff()
+    gates: GateLimits = Field(default=GateLimits(), description="limits that a plan must keep")
+    back_off: BackOff = Field(default=BackOff(), description="when planning pauses for a group")
 
     @model_validator(mode="after")
     def _load_has_its_assignor(self) -> Self:
@@ -124,8 +146,16 @@ class GroupRule(GroupSettings):
     (``/payments-[0-9]+/``) that must match the complete name.
     """
 
-    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)]
-    clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = None
+    match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)] = Field(
+        description="a group id, a glob (payments-*), or an expression between slashes"
+    )
+    clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = Field(
+        default=None, description="clusters that the rule is for; null: all"
+    )
+    # Not a setting of the groups: who decides changes no plan, and resets no count of the back-off.
+    approvers: Approvers | None = Field(
+        default=None, description="who may decide on plans of these groups; null: the cluster's approvers"
+    )
 
     def matches(self, cluster: str, group_id: str) -> bool:
         """Return whether the rule matches a group of a cluster.
@@ -148,5 +178,5 @@ class GroupRule(GroupSettings):
 
     @cached_property
     def settings(self) -> GroupSettings:
-        """The rule without its ``match`` and ``clusters``."""
+        """The rule without its ``match``, ``clusters`` and ``approvers``."""
         return GroupSettings(**{name: getattr(self, name) for name in GroupSettings.model_fields})

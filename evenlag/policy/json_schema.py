@@ -28,8 +28,13 @@ def render_schema() -> str:
 
 
 def _take_lists_as_text(definitions: dict[str, Any]) -> None:
-    """Allow lists of clusters and brokers as one comma-separated text, too."""
-    for model, name in (("ClusterSettings", "bootstrap_servers"), ("GroupRule", "clusters")):
+    """Allow lists of clusters, brokers and approvers as one comma-separated text, too."""
+    for model, name in (
+        ("ClusterSettings", "bootstrap_servers"),
+        ("ClusterSettings", "approvers"),
+        ("GroupRule", "clusters"),
+        ("GroupRule", "approvers"),
+    ):
         field = definitions[model]["properties"][name]
         choices = field.pop("anyOf", None)
         if choices is None:

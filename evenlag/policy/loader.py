@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from evenlag.errors import PolicyError
-from evenlag.policy.environment import Override, apply_overrides, describe_overrides, read_overrides
+from evenlag.policy.environment import (
+    Override,
+    apply_overrides,
+    describe_overrides,
+    read_described,
+    read_overrides,
+)
 from evenlag.policy.settings import Policy
 from evenlag.policy.validation_messages import child_of, explain
 from evenlag.policy.yaml_reader import read_mapping, read_text, read_value
@@ -29,6 +35,17 @@ if TYPE_CHECKING:
 POLICY_VARIABLE: Final = "EVENLAG_CONFIG"
 KAFKA_VARIABLE_PREFIX: Final = "EVENLAG_KAFKA_"
 DEFAULT_POLICY_PATH: Final = Path("evenlag.yaml")
+
+
+def hash_policy(text: str) -> str:
+    """Return the hash by which the lake has a policy: SHA-256 of its text, in hex.
+
+    Parameters
+    ----------
+    text
+        The text.
+    """
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +75,7 @@ class LoadedPolicy:
     @property
     def policy_hash(self) -> str:
         """SHA-256 of the text, in hex."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return hash_policy(self.text)
 
     def cluster_settings(self, name: str) -> ClusterSettings:
         """Return the settings of a cluster.
@@ -123,7 +140,7 @@ def find_policy_path(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
-    """Read and validate the policy file.
+    """Read and validate the policy file, and set the variables of its ``storage`` for this process.
 
     Parameters
     ----------
@@ -139,6 +156,34 @@ def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
     ------
     PolicyError
         If the file cannot be read, is not YAML, or contains an invalid setting.
+    """
+    loaded = read_policy(path)
+    if loaded.policy.storage is not None:
+        # Both engines take them from the environment; so does a JVM that this process starts.
+        os.environ.update(loaded.policy.storage.variables())
+    return loaded
+
+
+def read_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
+    """Read and validate the policy file, and leave the environment as it is.
+
+    For a process that reads several policies, as Airflow does when it parses DAG files: the storage of one
+    must not become that of another.
+
+    Parameters
+    ----------
+    path
+        The file; see :func:`find_policy_path` for None.
+
+    Returns
+    -------
+    LoadedPolicy
+        The policy with its text.
+
+    Raises
+    ------
+    PolicyError
+        As :func:`load_policy`.
     """
     found = find_policy_path(path)
     return parse_policy(read_text(found), name=str(found))
@@ -181,6 +226,27 @@ def parse_policy(
     return LoadedPolicy(policy, kept, tree, tuple(overrides))
 
 
+def parse_recorded(text: str) -> Policy:
+    """Validate a text that the lake has stored, with the overrides that its comments describe.
+
+    Parameters
+    ----------
+    text
+        :attr:`LoadedPolicy.text` of an earlier run.
+
+    Returns
+    -------
+    Policy
+        The policy that the run used, but for the place of its lake.
+
+    Raises
+    ------
+    PolicyError
+        If this version of evenlag does not accept it.
+    """
+    return parse_policy(text, name="the recorded policy", environ=read_described(text)).policy
+
+
 def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the Kafka settings in ``EVENLAG_KAFKA_<SETTING>`` variables, for use without a policy file.
 
@@ -202,7 +268,7 @@ def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) ->
     PolicyError
         If a value cannot be read.
     """
-    from evenlag.policy.cluster_settings import SECRET_KAFKA_SETTINGS
+    from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
 
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}

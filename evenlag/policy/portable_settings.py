@@ -10,7 +10,8 @@ import json
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
-from evenlag.enums import matches_pattern
+from evenlag.enums import Mode, OnChange
+from evenlag.name_patterns import matches_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,18 @@ class CommonMethods:
 
 class GroupMethods(CommonMethods):
     """Methods of the settings of a group, validated and portable."""
+
+    @property
+    def publishes_loads(self) -> bool:
+        """Whether loads of the group are published: never for a group that nothing is published for.
+
+        A person approves each plan in mode ``approve``, so loads, which move partitions without a plan, are
+        for the rule to ask for.
+        """
+        values = self.values()
+        if values["mode"] is Mode.AUTO:
+            return values["on_change"] is not OnChange.COUNTS
+        return values["mode"] is Mode.APPROVE and values["on_change"] is OnChange.LOADS
 
     def capacity_of(self, instance_id: str | None) -> float:
         """Return a member's capacity relative to others: 1 without an instance id or a rule that matches it.

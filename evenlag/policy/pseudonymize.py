@@ -60,7 +60,7 @@ class Pseudonymizer:
         """
         wanted = {"client_host": privacy.hosts, "client_id": privacy.client_ids}
         columns = {name: how.value for name, how in wanted.items() if how is not Disclosure.KEEP}
-        key = privacy.key.resolve().encode() if privacy.key and columns else b""
+        key = privacy.key.resolve_key() if privacy.key and columns else b""
         return cls(columns, key)
 
     def apply(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

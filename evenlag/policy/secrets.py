@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from evenlag.errors import SecretError
 from evenlag.redaction import remember_secret
 
+# A key of fewer bytes can be found by trying, from one signed hint or one hashed host.
+MIN_KEY_BYTES: Final = 32
 _FORM: Final = "given as {env: NAME} or as {file: PATH}, exactly one of them"
 
 
@@ -64,6 +66,30 @@ class SecretRef(BaseModel):
         value = self._read()
         remember_secret(value)
         return value
+
+    def resolve_key(self) -> bytes:
+        """Read a secret that is the key of an HMAC.
+
+        Returns
+        -------
+        bytes
+            The value in UTF-8.
+
+        Raises
+        ------
+        SecretError
+            As :meth:`resolve`; or if it is so short that it could be guessed from what it signs.
+        """
+        key = self.resolve().encode()
+        if len(key) < MIN_KEY_BYTES:
+            place = (
+                f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
+            )
+            raise SecretError(
+                f"the key in {place} has {len(key)} bytes: give at least {MIN_KEY_BYTES}, e.g. of "
+                "'openssl rand -base64 32'"
+            )
+        return key
 
     def _read(self) -> str:
         if self.env is not None:

@@ -1,17 +1,30 @@
-"""Types of single settings: assignors, cron expressions, paths, and kafka-python's settings."""
+"""Types of single settings: assignors, cron expressions, paths, approvers, and kafka-python's settings."""
 
 from __future__ import annotations
 
 import math
-import re
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
 
+from evenlag.enums import ResetPolicy, check_reset_policy
+from evenlag.policy.cron import check_expression
 from evenlag.policy.portable_settings import CommonMethods, unpack
 from evenlag.policy.secrets import SecretRef
 
-_CRON_FORM: Final = r"@[a-z]+|[\w*/,#?-]+(?:\s+[\w*/,#?-]+){4,5}"
+# Before the name of an approver who is an account of the operating system, not a user of Airflow.
+ACCOUNT_PREFIX: Final = "account:"
 
 
 class SettingsModel(CommonMethods, BaseModel):
@@ -36,6 +49,28 @@ class SettingsModel(CommonMethods, BaseModel):
     def __reduce__(self) -> tuple[Any, ...]:
         # Executors, which may unpickle it, have no pydantic.
         return unpack, ("PortableSettings", self.values())
+
+
+def _reset_policy(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be earliest, latest or by_duration:PnDTnHnMnS")  # noqa: TRY004  # pydantic's
+    return check_reset_policy(value)
+
+
+ResetSetting = Annotated[
+    str,
+    PlainValidator(_reset_policy),
+    PlainSerializer(str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [policy.value for policy in ResetPolicy], "type": "string"},
+                {"pattern": "^by_duration:[Pp]", "type": "string"},
+            ]
+        }
+    ),
+]
+"""``auto.offset.reset`` of a group's consumers: a `ResetPolicy`, or ``by_duration:…`` as plain text."""
 
 
 def known_assignor(name: str) -> str:
@@ -79,7 +114,7 @@ def uses_load(assignor: str) -> bool:
 
 
 def cron_expression(value: str) -> str:
-    """Check the form of a cron expression. Airflow validates extensions beyond five fields itself.
+    """Check that Airflow takes a cron expression.
 
     Parameters
     ----------
@@ -94,12 +129,14 @@ def cron_expression(value: str) -> str:
     Raises
     ------
     ValueError
-        If it is not a cron expression.
+        If Airflow would not load the DAG.
     """
-    if re.fullmatch(_CRON_FORM, value.strip()) is None:
+    try:
+        check_expression(value)
+    except ValueError as error:
         raise ValueError(
-            f"{value!r:.60} is no cron expression: write five fields, e.g. '*/5 * * * *', or null"
-        )
+            f"{value!r:.60} is no cron expression: {error}; write five fields, e.g. '*/5 * * * *', or null"
+        ) from None
     return value
 
 
@@ -141,6 +178,38 @@ def one_or_many(value: Any) -> Any:
     """
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
+
+def approver(value: str) -> str:
+    """Check that a text can name an approver.
+
+    Parameters
+    ----------
+    value
+        Id of a user of Airflow, or ``account:`` and the name of an account of the operating system.
+
+    Returns
+    -------
+    str
+        The same text.
+
+    Raises
+    ------
+    ValueError
+        If it is empty or blank at an end, has a character that is not printable, or an account has no name.
+    """
+    name = value.removeprefix(ACCOUNT_PREFIX)
+    if not name or name != name.strip() or value != value.strip() or not value.isprintable():
+        raise ValueError(
+            f"{value!r:.60} is no approver: write the id of a user of Airflow, or {ACCOUNT_PREFIX}NAME for "
+            "an account that runs the command"
+        )
+    return value
+
+
+# One or several: as a list, or separated by commas.
+Approvers = Annotated[
+    tuple[Annotated[str, AfterValidator(approver)], ...], BeforeValidator(one_or_many), Field(min_length=1)
+]
 
 _SECRET, _PLAIN = KAFKA_SETTING_KINDS = ("a secret", "a plain value")
 

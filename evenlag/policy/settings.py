@@ -6,15 +6,20 @@ The policy is validated once, when it is read. Each setting has its default, uni
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from evenlag.enums import Mode
+from evenlag.enums import CommandApprovals, Mode
+from evenlag.errors import SecretError
+from evenlag.lake_schemes import lake_root
 from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN, ClusterSettings
 from evenlag.policy.group_settings import GroupRule, GroupSettings
 from evenlag.policy.portable_settings import unpack
-from evenlag.policy.setting_types import SettingsModel, cron_expression, path_text
+from evenlag.policy.secrets import SecretRef
+from evenlag.policy.setting_types import ACCOUNT_PREFIX, SettingsModel, cron_expression, path_text
 
 
 def _known_comparison(name: str) -> str:
@@ -49,7 +54,73 @@ class ComparisonSettings(SettingsModel):
     schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="30 0 * * *", description="cron expression, null for manual runs only"
     )
-    pauses: Pauses = Pauses()
+    pauses: Pauses = Field(default=Pauses(), description="how long a simulated rebalance pauses partitions")
+
+
+# Retention in days of the tables that no other setting limits; None: permanently. The order is that of the
+# deletion: what names a plan or an audited day goes before it. `policies` is not here: a text is recorded
+# once, under the day of its first use, and may be in use still.
+RETENTION_DAYS: Final[dict[str, int | None]] = {
+    "plan_assignments": None,
+    "gate_results": None,
+    "approval_requests": None,
+    "outcomes": None,
+    "plan_evaluations": None,
+    "plans": None,
+    "plan_events": None,
+    "decisions": None,
+    "memberships": None,
+    "ownership": None,
+    "audited_snapshots": None,
+    "downsampled_days": None,
+    "comparisons": 400,
+    "replays": 400,
+    "continuous_replays": 400,
+    "runs": 400,
+    "alerts": 400,
+    "table_health": 400,
+    "quality_results": 92,
+    "control_actions": 400,
+}
+# A consumer follows no hint with a smaller sequence number than it has seen since it started.
+_SEQUENCE_DAYS: Final = 365
+# A table, what must not be kept longer than it, and why.
+_KEPT_AS_LONG: Final = (
+    (
+        "plans",
+        (
+            "plan_assignments",
+            "gate_results",
+            "approval_requests",
+            "outcomes",
+            "plan_evaluations",
+            "plan_events",
+        ),
+        "their rows belong to a plan",
+    ),
+    ("plan_events", ("plans",), "a plan without events would look new"),
+    ("audited_snapshots", ("memberships", "ownership"), "without it a day counts as not audited"),
+    ("memberships", ("audited_snapshots", "ownership"), "an audited day has its intervals"),
+    ("ownership", ("audited_snapshots", "memberships"), "an audited day has its intervals"),
+)
+
+
+def _known_retention(given: Any) -> Any:
+    """Complete a mapping of retentions by the defaults."""
+    if not isinstance(given, Mapping):
+        return given
+    if unknown := sorted(set(map(str, given)) - set(RETENTION_DAYS)):
+        known = ", ".join(sorted(RETENTION_DAYS))
+        raise ValueError(f"no retention can be set for {', '.join(unknown)}; it can for {known}")
+    return RETENTION_DAYS | dict(given)
+
+
+def _days(value: int | None) -> str:
+    return "permanently" if value is None else f"{value} days"
+
+
+def _is_shorter(one: int | None, other: int | None) -> bool:
+    return one is not None and (other is None or one < other)
 
 
 class MaintenanceSettings(SettingsModel):
@@ -67,6 +138,15 @@ class MaintenanceSettings(SettingsModel):
         le=36_500,
         description="days for which every snapshot is kept, then one an hour; null: permanently",
     )
+    hourly_days: int | None = Field(
+        default=92,
+        ge=9,
+        le=36_500,
+        description="days for which the hourly snapshots and their lag are kept; null: permanently",
+    )
+    retention_days: Annotated[
+        dict[str, Annotated[int, Field(ge=30, le=36_500)] | None], BeforeValidator(_known_retention)
+    ] = Field(default=RETENTION_DAYS, description="days by table for the other tables; null: permanently")
     orphan_days: int | None = Field(
         default=3,
         ge=3,
@@ -77,16 +157,94 @@ class MaintenanceSettings(SettingsModel):
         default=7, ge=7, le=365, description="how long files that were replaced are kept; null: for good"
     )
 
+    @model_validator(mode="after")
+    def _long_enough(self) -> MaintenanceSettings:
+        kept = self.retention_days
+        if self.raw_days is not None:
+            if _is_shorter(self.hourly_days, self.raw_days):
+                raise ValueError(
+                    f"hourly_days is {self.hourly_days}: it must not be less than raw_days, which is "
+                    f"{self.raw_days}"
+                )
+            for name in ("audited_snapshots", "downsampled_days"):
+                if _is_shorter(kept[name], self.hourly_days):
+                    raise ValueError(
+                        f"retention_days: {name} is kept {_days(kept[name])}: it must not be less than "
+                        f"hourly_days ({_days(self.hourly_days)}), or days are audited again without members"
+                    )
+        if _is_shorter(kept["plan_events"], _SEQUENCE_DAYS):
+            raise ValueError(
+                f"retention_days: plan_events is kept {_days(kept['plan_events'])}: it must be kept at least "
+                f"{_SEQUENCE_DAYS} days, because the sequence numbers of hints continue from it"
+            )
+        for name, others, reason in _KEPT_AS_LONG:
+            for other in others:
+                if _is_shorter(kept[name], kept[other]):
+                    raise ValueError(
+                        f"retention_days: {name} is kept {_days(kept[name])}, and {other} "
+                        f"{_days(kept[other])}: {name} must be kept as long, because {reason}"
+                    )
+        return self
+
+
+class StorageSettings(SettingsModel):
+    """How a lake on S3 is reached; what is not set comes from the environment, or from the machine."""
+
+    endpoint: str | None = Field(
+        default=None, pattern=r"^https?://[^\s/@]+/?$", description="address of a store that is not AWS"
+    )
+    region: str | None = Field(default=None, min_length=1, description="region of the bucket")
+    path_style: bool = Field(default=True, description="with an endpoint: the bucket is in the path")
+    access_key_id: SecretRef | None = Field(default=None, description="id of the access key")
+    secret_access_key: SecretRef | None = Field(default=None, description="its secret part")
+    session_token: SecretRef | None = Field(default=None, description="for a temporary access key")
+
+    @model_validator(mode="after")
+    def _whole_key(self) -> StorageSettings:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together: set both, or none")
+        if self.session_token is not None and self.access_key_id is None:
+            raise ValueError("session_token needs access_key_id and secret_access_key")
+        return self
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables by which Spark and deltalake take these settings.
+
+        A secret that does not exist here is left out: a scheduler reads the policy, too, and no table.
+
+        Returns
+        -------
+        dict of str to str
+            Values by variable, secrets included.
+        """
+        found = {}
+        if self.region is not None:
+            found["AWS_REGION"] = self.region
+        if self.endpoint is not None:
+            found["AWS_ENDPOINT_URL"] = self.endpoint
+            found["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "false" if self.path_style else "true"
+            found["AWS_ALLOW_HTTP"] = "true" if self.endpoint.startswith("http:") else "false"
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            reference = getattr(self, name)
+            if isinstance(reference, SecretRef):
+                with suppress(SecretError):
+                    found[f"AWS_{name.upper()}"] = reference.resolve()
+        return found
+
 
 class Policy(SettingsModel):
     """The complete policy file."""
 
-    lake: Annotated[str, AfterValidator(path_text)] = Field(
-        min_length=1, description="root folder of the Delta tables: a path or a Hadoop URI"
+    lake: Annotated[str, AfterValidator(path_text), AfterValidator(lake_root)] = Field(
+        min_length=1,
+        description="root folder of the Delta tables: a path, or a URI that Spark and deltalake both know",
     )
+    storage: StorageSettings | None = Field(default=None, description="access to S3; else by the environment")
     max_mode: Mode = Field(default=Mode.AUTO, description="upper limit for the mode of every group")
     data_docs: Annotated[str, AfterValidator(path_text)] | None = Field(
-        default=None, min_length=1, description="local folder for Great Expectations' pages; none without it"
+        default=None,
+        min_length=1,
+        description="local folder for pages of validation results; none without it",
     )
     audit_schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="12 * * * *", description="cron expression of the audit, null for manual runs only"
@@ -97,8 +255,10 @@ class Policy(SettingsModel):
     maintenance: MaintenanceSettings = Field(
         default=MaintenanceSettings(), description="the lake's daily upkeep"
     )
-    clusters: dict[Annotated[str, Field(pattern=CLUSTER_NAME_PATTERN)], ClusterSettings] = Field(min_length=1)
-    groups: tuple[GroupRule, ...] = ()
+    clusters: dict[Annotated[str, Field(pattern=CLUSTER_NAME_PATTERN)], ClusterSettings] = Field(
+        min_length=1, description="the Kafka clusters by name"
+    )
+    groups: tuple[GroupRule, ...] = Field(default=(), description="rules: the first that matches applies")
 
     @model_validator(mode="after")
     def _known_clusters(self) -> Policy:
@@ -109,6 +269,40 @@ class Policy(SettingsModel):
                     f"the rule for {rule.match!r} names clusters that are not there: {sorted(unknown)}"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _somebody_may_decide(self) -> Policy:
+        for name, cluster in self.clusters.items():
+            if cluster.command_approvals is CommandApprovals.ALLOW:
+                continue
+            rules = [rule for rule in self.groups if rule.clusters is None or name in rule.clusters]
+            for approvers in (cluster.approvers, *(rule.approvers for rule in rules)):
+                if approvers and all(one.startswith(ACCOUNT_PREFIX) for one in approvers):
+                    raise ValueError(
+                        f"nobody could decide on plans of {name}: the approvers {', '.join(approvers)} are "
+                        f"accounts, and command_approvals is {cluster.command_approvals.value}"
+                    )
+        return self
+
+    def approvers_of(self, cluster: str, group_id: str) -> tuple[str, ...] | None:
+        """Return who may decide on plans of a group; None if the policy names nobody.
+
+        Parameters
+        ----------
+        cluster
+            The cluster's name.
+        group_id
+            The group.
+
+        Returns
+        -------
+        tuple of str or None
+            The approvers of the rule that applies, else those of the cluster.
+        """
+        rule = self.rule_of(cluster, group_id)
+        if rule is not None and rule.approvers is not None:
+            return rule.approvers
+        return self.clusters[cluster].approvers if cluster in self.clusters else None
 
     def group_settings(self, cluster: str, group_id: str) -> GroupSettings:
         """Return the settings of a group: of the first rule that matches, else the defaults (mode shadow).

@@ -6,13 +6,13 @@ from a URL, and a plan's numbers must not leave Airflow's page.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import GroupType
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
+from evenlag.safe_text import markdown_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,6 @@ _MAX_MOVES: Final = 30
 _BAR_CELLS: Final = 24
 _MAX_NAME: Final = 40
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
-_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()<>#+.!|~$&-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def read_page(lake: str, cluster: str, plan_id: str, *, answer_by: datetime) -> 
     reader = LakeReader(lake)
     wanted: list[Filter] = [("cluster", "=", cluster), ("plan_id", "=", plan_id)]
     columns = [name for name in PLANS.column_names if name != "payload"]
-    heads = reader.read(PLANS, columns=columns, filters=wanted).to_pylist()
+    heads = reader.read_newest(PLANS, "day", columns=columns, filters=wanted).to_pylist()
     if not heads:
         raise LookupError(f"there is no plan {plan_id} on {cluster}")
     rows = reader.read(PLAN_ASSIGNMENTS, filters=[*wanted, ("day", "=", heads[0]["day"])])
@@ -98,8 +97,8 @@ def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) 
         Subject and body.
     """
     subject = (
-        f"{head['group_id']} on {head['cluster']}: move {head['moves']:,} of {head['num_partitions']:,} "
-        f"partitions, most loaded member {_change(head)}"
+        f"{printable(head['group_id'])} on {printable(head['cluster'])}: move {head['moves']:,} of "
+        f"{head['num_partitions']:,} partitions, most loaded member {_change(head)}"
     )
     names = _member_names(rows)
     parts = [
@@ -110,7 +109,7 @@ def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) 
         _picture(rows, names),
         f"### Moves{_left_out(head['moves'], _MAX_MOVES, 'moves, the largest lag')}",
         _moves(rows, names),
-        f"All of it: `evenlag plans {head['plan_id'][:12]}`",
+        f"All of it: `evenlag plans {markdown_text(head['plan_id'][:12])}`",
     ]
     return ApprovalPage(subject, "\n\n".join(parts))
 
@@ -132,8 +131,8 @@ def _numbers(head: Mapping[str, Any]) -> str:
         ("partitions per member", *(_range(m) for m in (before, after))),
     ]
     facts = [
-        f"plan `{head['plan_id'][:12]}`, slot {_moment(slot)}",
-        f"{head['num_members']:,} members, assignor {_text(head['assignor'])}",
+        f"plan `{markdown_text(head['plan_id'][:12])}`, slot {_moment(slot)}",
+        f"{head['num_members']:,} members, assignor {markdown_text(head['assignor'])}",
         "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is published"
         if head.get("group_type") == GroupType.CONSUMER
         else "",
@@ -175,7 +174,9 @@ def _moves(rows: pa.Table, names: Mapping[str, str]) -> str:
     for move in moved:
         owners = [_name(names.get(move[side], move[side] or "nobody")) for side in _SIDES]
         lag = _number(move["lag_records"])
-        lines.append(f"| {_name(move['topic'])} {move['partition']} | {lag} | {owners[0]} | {owners[1]} |")
+        lines.append(
+            f"| {_name(move['topic'])} {int(move['partition'])} | {lag} | {owners[0]} | {owners[1]} |"
+        )
     return "\n".join(lines)
 
 
@@ -258,12 +259,7 @@ def _name(name: str) -> str:
     """A member's or topic's name; the middle of a long one is left out, because its ends distinguish it."""
     if len(name) > _MAX_NAME:
         name = f"{name[: _MAX_NAME // 2]}…{name[-_MAX_NAME // 2 + 1 :]}"
-    return _text(name)
-
-
-def _text(value: str) -> str:
-    """Text on one line with Markdown's special characters escaped, because ids may contain them."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(value.split()))
+    return markdown_text(name)
 
 
 def _moment(value: datetime) -> str:

@@ -1,42 +1,37 @@
-"""Manual plan approval. The first recorded decision is final."""
+"""Manual plan approval. The first recorded decision is final.
+
+The store decides which one is first: all events of a plan that depend on its earlier events have one guard
+(:func:`~evenlag.publishing.event_log.plan_guard`), so of two answers at the same time one is refused, and
+reads the other.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
+from evenlag.lake.guarded_append import append_guarded
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
-from evenlag.lake.writer import delta_rs_writer
-from evenlag.publishing.approval_requests import check_deadline
-from evenlag.publishing.eligibility import JOB_ACTORS
-from evenlag.publishing.event_log import PlanEventRow
-from evenlag.publishing.waiting_plans import AlreadyDecidedError, check_waiting, read_head
+from evenlag.publishing.answers.actors import PUBLISHER_ACTOR, TIME_LIMIT, check_may_decide
+from evenlag.publishing.approval_requests import check_deadline, read_request
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
+from evenlag.publishing.sealing.row_seal import Sealer
+from evenlag.publishing.sealing.sealed_plans import seal_events
+from evenlag.publishing.waiting_plans import (
+    AlreadyDecidedError,
+    EditedPlanError,
+    check_waiting,
+    read_evidence,
+    read_head,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from evenlag.policy.loader import LoadedPolicy
-
-# Actor of the rejection that is recorded when the deadline passes without an answer.
-TIME_LIMIT_ACTOR: Final = "time limit"
-# Names that jobs record as their actor; a user with such a name gets a suffix.
-_RESERVED_ACTORS: Final = JOB_ACTORS | {"command", TIME_LIMIT_ACTOR}
-
-
-def person(name: str) -> str:
-    """Return the actor to record for a user, which is never the name of a job.
-
-    Parameters
-    ----------
-    name
-        Name of the user.
-
-    Returns
-    -------
-    str
-        The name, with a suffix when a job has the same name.
-    """
-    return f"{name} (person)" if name in _RESERVED_ACTORS else name
+    from evenlag.publishing.answers.actors import Actor
 
 
 def decide(
@@ -45,10 +40,11 @@ def decide(
     plan_id: str,
     *,
     approve: bool,
-    actor: str,
+    actor: Actor,
     reason: str,
     run_id: str,
     now: datetime,
+    approvers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Record a user's decision on a plan. The first recorded decision is final.
 
@@ -62,8 +58,12 @@ def decide(
         The plan.
     approve
         Whether the plan is approved; else it is rejected.
-    actor, reason, run_id, now
+    actor
+        Who decides, and over which channel; recorded with the event.
+    reason, run_id, now
         Recorded with the event.
+    approvers
+        Who may decide if the policy names nobody; None: whom the plan's request names.
 
     Returns
     -------
@@ -76,33 +76,59 @@ def decide(
         When the plan is decided or has ended.
     NotWaitingError
         When the plan does not wait for approval, or its deadline has passed.
+    NotAnApproverError
+        When the policy or the request lets others decide.
+    EditedPlanError
+        When the plan is approved, and its rows are not as they were sealed. It is rejected with the reason.
     LakeError
         When a table cannot be read or written.
+    SecretError
+        When the plan is approved, and the approval key cannot be read.
     """
     event = PlanEvent.APPROVED if approve else PlanEvent.REJECTED
-    with delta_rs_writer(loaded.policy.lake, PLAN_EVENTS) as writer:
+    reader = LakeReader(loaded.policy.lake)
+
+    def answer() -> list[dict[str, Any]]:
         try:
             head = check_waiting(loaded, cluster, plan_id)
         except AlreadyDecidedError as error:
             if (error.event["event"], error.event["run_id"]) != (event, run_id):
                 raise
-            return read_head(writer.lake, cluster, plan_id)
+            return []
+        request = read_request(reader, head)
+        if approve or actor != TIME_LIMIT:
+            check_may_decide(loaded.policy, head, actor, approvers or (request or {}).get("approvers"))
+        evidence = None
         if approve:
-            check_deadline(loaded, head, writer.lake, now)
-        writer.append(
-            [
-                PlanEventRow(
-                    cluster=cluster,
-                    day=head["day"],
-                    snapshot_id=head["snapshot_id"],
-                    plan_id=plan_id,
-                    group_id=head["group_id"],
-                    event=event,
-                    reason=reason,
-                    actor=actor,
-                    at=now,
-                    run_id=run_id,
-                ).as_row()
-            ]
+            check_deadline(loaded, head, request, now)
+            evidence = read_evidence(loaded, head)
+        row = PlanEventRow(
+            cluster=cluster,
+            day=head["day"],
+            snapshot_id=head["snapshot_id"],
+            plan_id=plan_id,
+            group_id=head["group_id"],
+            event=event,
+            reason=reason,
+            at=now,
+            run_id=run_id,
+            actor=actor.id,
+            channel=None if actor.channel is None else actor.channel.value,
+            actor_name=actor.name,
+            account=actor.account,
         )
-    return head
+        if evidence is not None:
+            (row,) = seal_events(Sealer.of(loaded.policy.clusters[cluster]), [row], {plan_id: evidence})
+        return [row.as_row()]
+
+    try:
+        append_guarded(loaded.policy.lake, PLAN_EVENTS, answer, plan_guard)
+    except EditedPlanError as error:
+        # Nobody can approve it any more, and an open request would hold up the group's later plans.
+        head = read_head(reader, cluster, plan_id) | {"run_id": run_id}
+        refused = PlanEventRow.of_plan(
+            head, PlanEvent.REJECTED, reason=error.fault, actor=PUBLISHER_ACTOR, at=now
+        )
+        append_plan_events(loaded.policy.lake, [refused])
+        raise
+    return read_head(reader, cluster, plan_id)

@@ -9,7 +9,6 @@ the topic, and the coordinator reads it when the group changes next.
 
 from __future__ import annotations
 
-import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,6 +18,7 @@ from evenlag.enums import GroupType
 from evenlag.errors import JobError
 from evenlag.kafka.connection import kafka_errors, librdkafka_settings, request_limits
 from evenlag.kafka.live_groups import read_live_groups
+from evenlag.logging_setup import named_logger
 from evenlag.publishing.coordinator_trigger import ask_coordinator
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evenlag.kafka.live_groups import LiveGroup
     from evenlag.policy.cluster_settings import ClusterSettings
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 # As for members of the classic protocol: at most three times per plan.
 _MAX_ASKS: Final = 3
@@ -169,6 +169,9 @@ class _Asking:
             group = live[group_id]
             if is_taken_up(self._payloads[group_id], group):
                 del self.reasons[group_id]
+            elif group.error is not None:
+                self.reasons[group_id] = f"its target cannot be seen: {group.error}"
+                left.append(group_id)
             elif group.held:
                 left.append(group_id)
             else:

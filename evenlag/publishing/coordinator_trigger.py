@@ -10,19 +10,19 @@ may move partitions: trigger only groups whose assignor is evenlag's.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import GroupType
 from evenlag.errors import JobError, KafkaUnreachableError
+from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["MissingExtraError", "ask_coordinator"]
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 _POLL_S = 0.2
 
 

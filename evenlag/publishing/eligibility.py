@@ -2,7 +2,7 @@
 
 An APPROVED event alone is not enough to publish. A plan must have been made to be published (never in mode
 shadow, never by a comparison), approved by an actor who may approve it, and have a recorded passed verdict
-of every gate.
+of every gate. Where the policy configures a key, all rows of the plan must be as they were sealed.
 """
 
 from __future__ import annotations
@@ -11,21 +11,27 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import plan_id
-from evenlag.enums import Mode, PlanEvent
+from evenlag.enums import Channel, Mode, PlanEvent
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import GATE_RESULTS, PLANS
+from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS, PLANS
 from evenlag.policy.gates import GATES
+from evenlag.publishing.answers.actors import JOB_ACTORS, POLICY_ACTOR, Actor, why_not
+from evenlag.publishing.sealing.row_seal import Sealer
+from evenlag.publishing.sealing.sealed_plans import check_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import date
 
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
 
 PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)
 # Maximum age of an approved plan: longer than the longest approval_timeout_s. The groups of older plans have
 # changed.
-_LOOK_BACK: Final = timedelta(days=8)
-_ENDED: Final = frozenset(
+PUBLISHABLE_FOR: Final = timedelta(days=8)
+ENDED: Final = frozenset(
     {
         PlanEvent.REJECTED,
         PlanEvent.PUBLISHED,
@@ -35,9 +41,6 @@ _ENDED: Final = frozenset(
         PlanEvent.IGNORED,
     }
 )
-# Actors that jobs record. Any other actor is a user, or a user's command.
-_POLICY_ACTOR: Final = "policy"
-JOB_ACTORS: Final = frozenset({_POLICY_ACTOR, "planner", "gates", "observer", "evenlag"})
 _HEAD_COLUMNS: Final = (
     "plan_id",
     "group_id",
@@ -87,30 +90,25 @@ def read_publishable(
         When a table cannot be read.
     """
     reader = LakeReader(loaded.policy.lake)
-    since = (slot.astimezone(UTC) - _LOOK_BACK).date()
-    recent = [("cluster", "=", cluster), ("day", ">=", since)]
-    columns = ["plan_id", "group_id", "snapshot_id", "event", "actor", "at"]
-    told = [*recent, ("event", "in", {PlanEvent.APPROVED, PlanEvent.PUBLISHED})]
-    events = reader.read_events(filters=told).select(columns).to_pylist()
-    approvals = {
-        row["plan_id"]: row
-        for row in events
-        if row["event"] == PlanEvent.APPROVED and (only is None or row["plan_id"] in only)
-    }
-    if approvals:
-        ids = ("plan_id", "in", sorted(approvals))
-        endings = reader.read_events(filters=[*recent, ids, ("event", "in", _ENDED)])
-        for ended in endings["plan_id"].to_pylist():
-            approvals.pop(ended, None)
+    since = (slot.astimezone(UTC) - PUBLISHABLE_FOR).date()
+    recent: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
+    columns = ["plan_id", "group_id", "snapshot_id", "day", "event", "actor", "channel", "at"]
+    told: list[Filter] = [*recent, ("event", "in", {PlanEvent.APPROVED, PlanEvent.PUBLISHED})]
+    events = reader.read_events(filters=told, columns=columns).to_pylist()
+    approvals = _open_approvals(reader, recent, events, only)
     if not approvals:
         return []
-    wanted = [*recent, ("plan_id", "in", sorted(approvals))]
+    faults = _seal_faults(reader, loaded.policy.clusters[cluster], cluster, since, approvals)
+    sound = approvals.keys() - faults.keys()
+    plans = _edited_plans(approvals, faults)
+    if not sound:
+        return plans
+    wanted: list[Filter] = [*recent, ("plan_id", "in", sorted(sound))]
     heads = reader.read(PLANS, columns=_HEAD_COLUMNS, filters=wanted)
     verdicts = reader.read(GATE_RESULTS, columns=["plan_id", "gate", "passed"], filters=wanted).to_pylist()
     passed = {(row["plan_id"], row["gate"]): row["passed"] for row in verdicts}
-    newest = _newest_plans(events)
+    newest = _newest_plans(row for row in events if row["plan_id"] not in faults)
     allowed = set(modes) & set(PUBLISHING_MODES)
-    plans = []
     for head in heads.sort_by([("group_id", "ascending"), ("slot", "ascending")]).to_pylist():
         policy_mode = loaded.policy.group_settings(cluster, head["group_id"]).mode
         if head["slot"] > slot or (policy_mode in PUBLISHING_MODES and policy_mode not in allowed):
@@ -118,7 +116,8 @@ def read_publishable(
         approval = approvals[head["plan_id"]]
         plan = head | {"approved_at": approval["at"], "approved_by": approval["actor"]}
         is_old = (head["snapshot_id"], head["plan_id"]) < newest[head["group_id"]]
-        plans.append(plan | {"refusal": _refusal(plan, policy_mode, passed, is_superseded=is_old)})
+        refusal = _refusal(plan, policy_mode, passed, is_superseded=is_old)
+        plans.append(plan | {"refusal": refusal or _foreign_approval(loaded, cluster, plan, approval)})
     return plans
 
 
@@ -135,7 +134,54 @@ def is_approved_by_policy(plan: Mapping[str, Any]) -> bool:
     bool
         True when the approval's actor is the policy.
     """
-    return bool(plan["approved_by"] == _POLICY_ACTOR)
+    return bool(plan["approved_by"] == POLICY_ACTOR)
+
+
+def _open_approvals(
+    reader: LakeReader,
+    recent: Sequence[Filter],
+    events: Iterable[Mapping[str, Any]],
+    only: Collection[str] | None,
+) -> dict[str, Mapping[str, Any]]:
+    """The approval of each plan that has not ended."""
+    approvals = {
+        row["plan_id"]: row
+        for row in events
+        if row["event"] == PlanEvent.APPROVED
+        and row["plan_id"] is not None
+        and (only is None or row["plan_id"] in only)
+    }
+    if approvals:
+        ids: Filter = ("plan_id", "in", sorted(approvals))
+        ended: list[Filter] = [*recent, ids, ("event", "in", ENDED)]
+        for plan_id in reader.read(PLAN_EVENTS, columns=["plan_id"], filters=ended)["plan_id"].to_pylist():
+            approvals.pop(plan_id, None)
+    return approvals
+
+
+def _seal_faults(
+    reader: LakeReader, settings: ClusterSettings, cluster: str, since: date, plan_ids: Collection[str]
+) -> dict[str, str]:
+    """Why plans are not as they were sealed, by plan id; nothing is sealed without a key."""
+    sealer = Sealer.of(settings)
+    if sealer is None:
+        return {}
+    checks = check_plans(reader, sealer, cluster, since, plan_ids)
+    return {plan_id: check.fault for plan_id, check in checks.items() if check.fault is not None}
+
+
+def _edited_plans(
+    approvals: Mapping[str, Mapping[str, Any]], faults: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """What is needed to refuse plans; nothing else in their rows is relied on, not even its type."""
+    empty: dict[str, Any] = dict.fromkeys(_HEAD_COLUMNS)
+    plans = []
+    for name, fault in sorted(faults.items()):
+        row = approvals[name]
+        own = {column: row[column] or "" for column in ("group_id", "snapshot_id")}
+        approved = {"approved_at": row["at"], "approved_by": row["actor"], "refusal": fault}
+        plans.append(empty | own | approved | {"plan_id": name, "day": row["day"]})
+    return plans
 
 
 def _refusal(
@@ -166,6 +212,20 @@ def _refusal(
     return next((reason for is_refused, reason in checks if is_refused), None)
 
 
+def _foreign_approval(
+    loaded: LoadedPolicy, cluster: str, plan: Mapping[str, Any], approval: Mapping[str, Any]
+) -> str | None:
+    """Why the policy, as it is now, does not accept who approved a plan; None if it does.
+
+    A command may have used another policy, and the approvers may have changed since.
+    """
+    if plan["mode"] != Mode.APPROVE.value:
+        return None
+    channel = approval["channel"]
+    known = Channel(channel) if channel in set(Channel) else None
+    return why_not(loaded.policy, cluster, plan["group_id"], Actor(approval["actor"], known))
+
+
 def _newest_plans(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
     """The newest approved or published plan of each group; snapshot ids begin with their slots.
 
@@ -174,7 +234,8 @@ def _newest_plans(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, s
     """
     newest: dict[str, tuple[str, str]] = {}
     for row in events:
-        if row["event"] in {PlanEvent.APPROVED, PlanEvent.PUBLISHED}:
-            plan = (row["snapshot_id"], row["plan_id"])
+        plan = (row["snapshot_id"], row["plan_id"])
+        # Anybody who can write the lake can write an event, also one without values.
+        if row["event"] in {PlanEvent.APPROVED, PlanEvent.PUBLISHED} and None not in plan:
             newest[row["group_id"]] = max(plan, newest.get(row["group_id"], plan))
     return newest

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from evenlag.lake.guarded_append import append_guarded
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.writer import append_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +31,11 @@ class PlanEventRow:
     sequence: int | None = None
     expires_at: datetime | None = None
     run_id: str | None = None
+    channel: str | None = None
+    actor_name: str | None = None
+    account: str | None = None
+    seal: str | None = None
+    signing_key_id: str | None = None
 
     @classmethod
     def of_plan(
@@ -64,8 +71,8 @@ class PlanEventRow:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
-    """Append the events that are not recorded yet. Idempotent.
+def append_plan_events(root: str, events: Sequence[PlanEventRow], once: str | None = None) -> int:
+    """Append the events that are not recorded yet. Idempotent, also beside other writers.
 
     (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once. An event
     has the day of its plan; only APPLIED, IGNORED and EXPIRED of a published plan have the day of the
@@ -77,6 +84,10 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
         Root of the lake.
     events
         The events, of any clusters and plans.
+    once
+        A transaction id for all of them, if every attempt to write them has the same events, e.g.
+        ``proposed/orders/<snapshot>``: one id in the log instead of one per plan. Without it each plan is a
+        guard (:mod:`evenlag.lake.guarded_append`).
 
     Returns
     -------
@@ -90,16 +101,34 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow]) -> int:
     """
     if not events:
         return 0
-    with delta_rs_writer(root, PLAN_EVENTS) as writer:
-        known = writer.rows(
-            [
-                ("cluster", "in", {event.cluster for event in events}),
-                ("day", ">=", min(event.day for event in events)),
-                ("plan_id", "in", {event.plan_id for event in events}),
-            ],
-            columns=["plan_id", "event"],
-        )
-        seen = {(row["plan_id"], row["event"]) for row in known}
-        rows = [event.as_row() for event in events if (event.plan_id, event.event) not in seen]
-        writer.append(rows)
-    return len(rows)
+    if once is None:
+        return len(append_guarded(root, PLAN_EVENTS, lambda: _not_recorded(root, events), plan_guard))
+    new = _not_recorded(root, events)
+    return len(new) if append_once(root, PLAN_EVENTS, new, once) else 0
+
+
+def plan_guard(row: Mapping[str, Any]) -> str:
+    """Return the guard of events of a plan that depend on its earlier events.
+
+    Parameters
+    ----------
+    row
+        An event, as a row.
+    """
+    return f"events/{row['cluster']}/{row['plan_id']}"
+
+
+def _not_recorded(root: str, events: Sequence[PlanEventRow]) -> list[dict[str, Any]]:
+    known = LakeReader(root).read(
+        PLAN_EVENTS,
+        columns=["cluster", "plan_id", "event"],
+        filters=[
+            ("cluster", "in", {event.cluster for event in events}),
+            ("day", ">=", min(event.day for event in events)),
+            ("plan_id", "in", {event.plan_id for event in events}),
+        ],
+    )
+    seen = set(zip(*(known[name].to_pylist() for name in known.column_names), strict=True))
+    # One of several equal events of a call too.
+    new = {(event.cluster, event.plan_id, event.event): event.as_row() for event in reversed(events)}
+    return [row for key, row in reversed(new.items()) if key not in seen]

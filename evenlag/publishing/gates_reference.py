@@ -41,8 +41,8 @@ others regularly. *Simulated*: whether a [comparison](comparison.md) applies the
 _LIMITS: Final = """\
 ## The limits
 
-Settings in `gates` of a [rule](guide.md#a-rule-an-entry-of-groups). The other limits are settings of the
-rule itself, because the planner uses them too, or no settings.
+Settings in `gates` of a [rule](reference/rules.md#a-rule-an-entry-of-groups). The other limits are settings
+of the rule itself, because the planner uses them too, or no settings.
 """
 _EXAMPLES: Final = """\
 ## A failing plan for each gate
@@ -60,7 +60,7 @@ hint topic, Kafka's default of 1,048,588 bytes applies.
 
 A plan that passes is not published for that reason alone. In mode `auto` the policy approves it, in
 `approve` a person decides, in `shadow` it stays PROPOSED. The publisher [checks
-again](guide.md#checks-at-publishing), independently, what it is about to send.
+again](reference/publishing.md), independently, what it is about to send.
 
 ## Cost
 

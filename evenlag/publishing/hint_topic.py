@@ -1,40 +1,43 @@
-"""The hint topic: reading its current records, and writing to it in one transaction.
+"""The hint topic: its current records.
 
-Each cluster has one transactional id: a publisher that hangs and resumes is fenced by the newer one, and
-writes nothing. The topic is read behind the fence, so no other publisher writes between read and write.
+Nothing on the topic can block a reader: batches that are compressed are skipped, a record counts only in the
+partition of its group, and one that cannot be decoded is an entry of its own.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from assignor_core.errors import HintError, HintSignatureError
-from assignor_core.hint import (
-    GROUP_KEY_PREFIX,
-    STOP_KEY,
-    Hint,
-    decode_hint,
-    derive_broker_key,
-    derive_group_key,
-    hint_key,
-)
-from evenlag.errors import FencedPublisherError, PublishError
+from assignor_core.errors import HintError
+from assignor_core.hint import GROUP_KEY_PREFIX, STOP_KEY, hint_key
+from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CLOCK_AHEAD_MS
+from evenlag.errors import PublishError
 from evenlag.kafka.connection import kafka_client_settings, kafka_errors
+from evenlag.kafka.uncompressed import skip_compressed
+from evenlag.logging_setup import named_logger
+from evenlag.publishing.sealing.signed_records import decode_group_hint, decode_group_loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from assignor_core.hint import Hint
+    from assignor_core.loads import Loads
     from evenlag.policy.cluster_settings import ClusterSettings
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 _POLL_MS: Final = 200
-_PROBE_KEY: Final = b"control/probe"
 _STOP: Final = STOP_KEY.encode()
+_PREFIXES: Final = (GROUP_KEY_PREFIX.encode(), LOADS_KEY_PREFIX.encode())
+# Our sequences rise by one with each hint, or begin with the time in seconds. What is larger is not ours.
+MAX_PLAUSIBLE_SEQUENCE: Final = 2**32
+# Longest `hint_ttl_s` of a policy, and a day more.
+_MAX_VALID_MS: Final = 8 * 86_400_000
+
+_Values = dict[tuple[int, bytes], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,12 @@ class TopicState:
         By group: its current hint, or why its record is not a valid hint.
     stopped_partitions
         Partitions with ``control/stop``. A consumer reads only the partition of its group's key.
+    loads, unreadable_loads
+        By group: its current record of loads, or why its record is not valid.
+    strays
+        Group → partitions that have a record of the group and are not the group's own. Nobody reads them.
+    num_compressed
+        Number of compressed batches that were skipped.
     """
 
     exists: bool
@@ -56,68 +65,134 @@ class TopicState:
     unreadable: Mapping[str, str]
     num_partitions: int = 0
     stopped_partitions: frozenset[int] = frozenset()
+    loads: Mapping[str, Loads] = field(default_factory=dict)
+    unreadable_loads: Mapping[str, str] = field(default_factory=dict)
+    strays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    num_compressed: int = 0
 
     @property
     def stopped(self) -> bool:
         """Whether any partition has ``control/stop``."""
         return bool(self.stopped_partitions)
 
+    def has_record_of(self, group_id: str) -> bool:
+        """Return whether the topic has any record of a group, valid or not.
 
-def ensure_hint_topic(client: Any, cluster: ClusterSettings) -> None:
-    """Create the hint topic, compacted, unless it exists.
+        Parameters
+        ----------
+        group_id
+            The group.
+        """
+        return any(
+            group_id in records
+            for records in (self.hints, self.unreadable, self.loads, self.unreadable_loads, self.strays)
+        )
+
+
+def own_partition(group_id: str, num_partitions: int) -> int:
+    """Return the partition of a group's records: that of its hint's key, by Kafka's default partitioner.
 
     Parameters
     ----------
-    client, cluster
-        A ``KafkaAdminClient``, and the cluster's settings.
+    group_id, num_partitions
+        The group, and the number of partitions of the topic.
+    """
+    from kafka.partitioner import murmur2
+
+    return int(murmur2(hint_key(group_id)) & 0x7FFFFFFF) % num_partitions
+
+
+def is_plausible(hint: Hint, now_ms: int) -> bool:
+    """Return whether a hint can be from a publisher of evenlag, going by its numbers.
+
+    One with other numbers is never counted on, and never recorded.
+
+    Parameters
+    ----------
+    hint, now_ms
+        The hint, and the time in milliseconds since the epoch.
+    """
+    return (
+        hint.sequence <= MAX_PLAUSIBLE_SEQUENCE
+        and hint.issued_at_ms <= now_ms + MAX_CLOCK_AHEAD_MS
+        and hint.expires_at_ms - hint.issued_at_ms <= _MAX_VALID_MS
+    )
+
+
+def read_hint_topic(
+    cluster: ClusterSettings, *, before: Mapping[tuple[int, bytes], int] | None = None
+) -> TopicState:
+    """Return the topic's committed records.
+
+    Parameters
+    ----------
+    cluster
+        The cluster's settings.
+    before
+        (partition, key) → offset: records of the key from this offset on are left out. Who has written first
+        reads the earlier state.
+
+    Returns
+    -------
+    TopicState
+        The state.
 
     Raises
     ------
     PublishError
-        When the topic exists and is not compacted: retention would delete hints.
+        When the topic cannot be read to its end. Other errors are those of ``kafka_errors``.
     """
-    import kafka.errors
+    from kafka import TopicPartition
 
-    name = cluster.hint_topic
-    if name in client.list_topics():
-        _check_compacted(client, name)
-        return
-    try:
-        client.create_topics(
-            {
-                name: {
-                    "num_partitions": cluster.hint_topic_partitions,
-                    "replication_factor": cluster.hint_topic_replication_factor,
-                    "configs": {"cleanup.policy": "compact"},
-                }
-            },
-            wait_for_metadata=True,
-        )
-    except kafka.errors.TopicAlreadyExistsError:
-        _check_compacted(client, name)
+    skipped: set[tuple[int, int]] = set()
+    with _reader(cluster, lambda partition, offset: skipped.add((partition, offset))) as consumer:
+        numbers = consumer.partitions_for_topic(cluster.hint_topic)
+        if not numbers:
+            return TopicState(exists=False, hints={}, unreadable={})
+        partitions = [TopicPartition(cluster.hint_topic, number) for number in sorted(numbers)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        values = _read_to_end(consumer, partitions, cluster.request_timeout_ms / 1000, before or {})
+    if skipped:
+        _LOG.warning("compressed batches on the hint topic are skipped: %d", len(skipped))
+    return _decode_all(values, len(partitions), cluster, len(skipped))
 
 
-def read_max_bytes(client: Any, name: str) -> int | None:
-    """Return the topic's ``max.message.bytes``; None when it does not exist, or is not reported.
+def is_committed(cluster: ClusterSettings, partition: int, offset: int) -> bool:
+    """Return whether a record of a transaction that has ended is visible: committed, not aborted.
 
     Parameters
     ----------
-    client, name
-        A ``KafkaAdminClient``, and the topic's name.
+    cluster
+        The cluster's settings.
+    partition, offset
+        Where the record was written.
+
+    Raises
+    ------
+    PublishError
+        When the topic cannot be read to the record.
     """
-    import kafka.errors
+    from kafka import TopicPartition
 
-    try:
-        value = _topic_setting(client, name, "max.message.bytes")
-    except kafka.errors.KafkaError as error:
-        _LOG.info("max.message.bytes of %s does not show: %s", name, error)
-        return None
-    return None if value is None else int(value)
+    with _reader(cluster) as consumer:
+        place = TopicPartition(cluster.hint_topic, partition)
+        consumer.assign([place])
+        consumer.seek(place, offset)
+        deadline = time.monotonic() + cluster.request_timeout_ms / 1000
+        while consumer.position(place) <= offset:
+            if time.monotonic() > deadline:
+                raise PublishError("the hint topic could not be read to what was written")
+            for records in consumer.poll(timeout_ms=_POLL_MS).values():
+                if any(record.offset == offset for record in records):
+                    return True
+    return False
 
 
-def read_hint_topic(cluster: ClusterSettings) -> TopicState:
-    """Return the topic's committed records; raises PublishError, and the errors of :func:`kafka_errors`."""
-    from kafka import KafkaConsumer, TopicPartition
+@contextmanager
+def _reader(cluster: ClusterSettings, on_skip: Callable[[int, int], None] | None = None) -> Iterator[Any]:
+    """Open a consumer of committed records that never decompresses."""
+    from kafka import KafkaConsumer
 
     with kafka_errors(cluster):
         consumer = KafkaConsumer(
@@ -129,221 +204,78 @@ def read_hint_topic(cluster: ClusterSettings) -> TopicState:
             allow_auto_create_topics=False,
         )
         try:
-            numbers = consumer.partitions_for_topic(cluster.hint_topic)
-            if not numbers:
-                return TopicState(exists=False, hints={}, unreadable={})
-            partitions = [TopicPartition(cluster.hint_topic, number) for number in sorted(numbers)]
-            consumer.assign(partitions)
-            consumer.seek_to_beginning(*partitions)
-            values = _read_to_end(consumer, partitions, cluster.request_timeout_ms / 1000)
+            skip_compressed(consumer, on_skip or (lambda _partition, _offset: None))
+            yield consumer
         finally:
             consumer.close()
-    hints, unreadable = _decode_all({key: value for (_, key), value in values.items()}, cluster)
-    stopped = {number for (number, key), value in values.items() if key == _STOP and value is not None}
-    return TopicState(
-        exists=True,
-        hints=hints,
-        unreadable=unreadable,
-        num_partitions=len(partitions),
-        stopped_partitions=frozenset(stopped),
-    )
-
-
-class HintPublisher:
-    """A transactional producer for one cluster's hint topic, from :func:`hint_publisher`."""
-
-    def __init__(self, producer: Any, cluster: ClusterSettings) -> None:
-        self._producer = producer
-        self._topic = cluster.hint_topic
-        self._timeout_s = cluster.request_timeout_ms / 1000
-
-    def write(self, values: Mapping[str, bytes | None]) -> None:
-        """Write hints by group (None: a tombstone) in one transaction; errors as :meth:`check_fence`."""
-        # Without a partition number: consumers find a key's partition by the same default partitioner.
-        self._write([(None, hint_key(group_id), value) for group_id, value in values.items()])
-
-    def write_stop(self, num_partitions: int, value: bytes | None) -> None:
-        """Write ``control/stop`` (None: a tombstone) to all partitions; errors as :meth:`check_fence`.
-
-        Parameters
-        ----------
-        num_partitions, value
-            Number of partitions of the topic, and the record's value.
-        """
-        self._write([(number, _STOP, value) for number in range(num_partitions)])
-
-    def _write(self, records: list[tuple[int | None, bytes, bytes | None]]) -> None:
-        import kafka.errors
-
-        if not records:
-            return
-        try:
-            self._producer.begin_transaction()
-            futures = [
-                self._producer.send(self._topic, key=key, value=value, partition=partition)
-                for partition, key, value in records
-            ]
-            self._producer.flush(timeout=self._timeout_s)
-            for future in futures:
-                future.get(timeout=self._timeout_s)
-            self._producer.commit_transaction()
-        except (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError) as error:
-            raise FencedPublisherError(
-                "another publisher of this cluster has taken over; nothing written"
-            ) from error
-        except kafka.errors.KafkaError as error:
-            self._abort()
-            raise PublishError(f"the hints could not be written: {type(error).__name__}: {error}") from error
-
-    def check_fence(self) -> None:
-        """Check that no other publisher has taken over, by a transaction that is aborted.
-
-        Raises
-        ------
-        FencedPublisherError
-            When another publisher has taken over.
-        PublishError
-            When the transaction failed; none of its records is visible.
-        """
-        import kafka.errors
-
-        try:
-            self._producer.begin_transaction()
-            future = self._producer.send(self._topic, key=_PROBE_KEY, value=None)
-            self._producer.flush(timeout=self._timeout_s)
-            future.get(timeout=self._timeout_s)
-            self._producer.abort_transaction()
-        except (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError) as error:
-            raise FencedPublisherError("another publisher of this cluster has taken over") from error
-        except kafka.errors.KafkaError as error:
-            self._abort()
-            raise PublishError(f"the hint topic does not answer: {type(error).__name__}: {error}") from error
-
-    def _abort(self) -> None:
-        import kafka.errors
-
-        try:
-            self._producer.abort_transaction()
-        except kafka.errors.KafkaError:
-            # The coordinator aborts it after its timeout; read_committed consumers never see it.
-            return
-
-
-@contextmanager
-def hint_publisher(name: str, cluster: ClusterSettings) -> Iterator[HintPublisher]:
-    """Build the publisher of a cluster, fence the earlier one, and close it after the block.
-
-    Parameters
-    ----------
-    name, cluster
-        The cluster's name in the policy, which is part of the transactional id, and its settings.
-    """
-    from kafka import KafkaProducer
-
-    with kafka_errors(cluster):
-        producer = KafkaProducer(
-            **kafka_client_settings(cluster),
-            transactional_id=f"evenlag-publisher-{name}",
-            acks="all",
-            compression_type="gzip",
-            max_request_size=16 * 1024 * 1024,
-        )
-        try:
-            producer.init_transactions()
-            yield HintPublisher(producer, cluster)
-        finally:
-            producer.close(timeout=cluster.request_timeout_ms / 1000)
-
-
-def group_signing_key(
-    cluster: ClusterSettings, group_id: str, *, is_for_brokers: bool = False
-) -> bytes | None:
-    """Return the key that signs a group's hints; None when the policy configures no signatures.
-
-    Parameters
-    ----------
-    cluster, group_id, is_for_brokers
-        The cluster's settings, the group, and whether brokers follow the hint (consumer protocol): no
-        application has that key.
-    """
-    if cluster.hint_signing_key is None:
-        return None
-    derive = derive_broker_key if is_for_brokers else derive_group_key
-    return derive(cluster.hint_signing_key.resolve().encode(), group_id)
-
-
-def decode_group_hint(value: bytes, group_id: str, cluster: ClusterSettings) -> Hint:
-    """Return the hint in a record, for either protocol.
-
-    Parameters
-    ----------
-    value, group_id, cluster
-        The record's value, its group, and the cluster's settings.
-
-    Raises
-    ------
-    HintError, HintSignatureError
-        When it is not a valid hint, or has the other protocol's signature: applications have the key for
-        clients, and must not pass for the publisher where brokers follow.
-    """
-    try:
-        hint = decode_hint(value, group_id=group_id, group_key=group_signing_key(cluster, group_id))
-        is_for_brokers = False
-    except HintSignatureError:
-        key = group_signing_key(cluster, group_id, is_for_brokers=True)
-        hint = decode_hint(value, group_id=group_id, group_key=key)
-        is_for_brokers = True
-    if hint.signed and is_for_brokers != (hint.payload.member_ids is not None):
-        raise HintSignatureError("the hint is signed by a key that is not for the group's protocol")
-    return hint
 
 
 def _read_to_end(
-    consumer: Any, partitions: list[Any], timeout_s: float
-) -> dict[tuple[int, bytes], bytes | None]:
+    consumer: Any, partitions: list[Any], timeout_s: float, before: Mapping[tuple[int, bytes], int]
+) -> _Values:
     """Newest value by (partition, key), up to the current end; transaction markers are not records."""
     ends = consumer.end_offsets(partitions)
-    values: dict[tuple[int, bytes], bytes | None] = {}
+    values: _Values = {}
     deadline = time.monotonic() + timeout_s
     while any(consumer.position(partition) < ends[partition] for partition in partitions):
         if time.monotonic() > deadline:
             raise PublishError(f"the hint topic could not be read to its end in {timeout_s:.0f} s")
         for records in consumer.poll(timeout_ms=_POLL_MS).values():
-            values.update(
-                ((record.partition, record.key), record.value) for record in records if record.key is not None
-            )
+            for record in records:
+                where = record.partition, record.key
+                if _is_ours(record.key) and (where not in before or record.offset < before[where]):
+                    values[where] = record.value
     return values
 
 
+def _is_ours(key: bytes | None) -> bool:
+    return key is not None and (key == _STOP or key.startswith(_PREFIXES))
+
+
 def _decode_all(
-    values: Mapping[bytes, bytes | None], cluster: ClusterSettings
-) -> tuple[dict[str, Hint], dict[str, str]]:
-    """Hints, and why other records are not valid hints, both by group."""
+    values: _Values, num_partitions: int, cluster: ClusterSettings, num_compressed: int
+) -> TopicState:
+    """Hints and loads of each group's own partition, why others are not valid, and what lies elsewhere."""
     hints: dict[str, Hint] = {}
+    loads: dict[str, Loads] = {}
     unreadable: dict[str, str] = {}
-    for key, value in values.items():
-        name = key.decode("utf-8", "replace")
-        if value is None or not name.startswith(GROUP_KEY_PREFIX):
+    unreadable_loads: dict[str, str] = {}
+    strays: dict[str, set[int]] = {}
+    for number, is_hint, group_id, value in _group_records(values):
+        if number != own_partition(group_id, num_partitions):
+            strays.setdefault(group_id, set()).add(number)
             continue
-        group_id = name.removeprefix(GROUP_KEY_PREFIX)
         try:
-            hints[group_id] = decode_group_hint(value, group_id, cluster)
+            if is_hint:
+                hints[group_id] = decode_group_hint(value, group_id, cluster)
+            else:
+                loads[group_id] = decode_group_loads(value, group_id, cluster)
         except HintError as error:
-            unreadable[group_id] = str(error)
-    return hints, unreadable
+            (unreadable if is_hint else unreadable_loads)[group_id] = str(error)
+    return TopicState(
+        exists=True,
+        hints=hints,
+        unreadable=unreadable,
+        num_partitions=num_partitions,
+        stopped_partitions=frozenset(
+            number for (number, key), value in values.items() if key == _STOP and value is not None
+        ),
+        loads=loads,
+        unreadable_loads=unreadable_loads,
+        strays={group_id: tuple(sorted(numbers)) for group_id, numbers in strays.items()},
+        num_compressed=num_compressed,
+    )
 
 
-def _check_compacted(client: Any, name: str) -> None:
-    if "compact" not in str(_topic_setting(client, name, "cleanup.policy")):
-        raise PublishError(
-            f"the topic {name} is not compacted: set cleanup.policy=compact on it, or name another "
-            "hint_topic in the policy"
-        )
-
-
-def _topic_setting(client: Any, name: str, setting: str) -> str | None:
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    described = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
-    value = described.get("topic", {}).get(name, {}).get(setting, {}).get("value")
-    return None if value is None else str(value)
+def _group_records(values: _Values) -> Iterator[tuple[int, bool, str, bytes]]:
+    """(partition, whether it is a hint, group, value) of the groups' records that are no tombstones."""
+    for (number, key), value in values.items():
+        if value is None or key == _STOP:
+            continue
+        try:
+            name = key.decode("utf-8")
+        except UnicodeDecodeError:
+            # No group has such a name, so nobody looks for the key.
+            continue
+        is_hint = name.startswith(GROUP_KEY_PREFIX)
+        yield number, is_hint, name.removeprefix(GROUP_KEY_PREFIX if is_hint else LOADS_KEY_PREFIX), value

@@ -14,22 +14,16 @@ import numpy as np
 from assignor_core.hint import HintPayload
 from assignor_core.objective import relative_gain
 from evenlag.enums import IsolationLevel, ResetPolicy
-from evenlag.kafka.broker_requests import BrokerCalls
-from evenlag.kafka.committed_offsets import read_commits
-from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.log_offsets import read_ends, read_log_starts
-from evenlag.kafka.topic_metadata import partitions_of, read_topics
+from evenlag.kafka.live_offsets import read_live_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from evenlag.kafka.committed_offsets import Commits
     from evenlag.kafka.live_groups import LiveGroup
-    from evenlag.kafka.log_offsets import Offsets
+    from evenlag.kafka.live_offsets import LiveOffsets
     from evenlag.kafka.rate_limit import RequestLimits
-    from evenlag.kafka.topic_metadata import Partitions
     from evenlag.policy.group_settings import GroupSettings
 
 _UNKNOWN: Final = -1
@@ -45,30 +39,13 @@ class LiveGain:
         Relative decrease of the largest lag of a member by its capacity; negative when it increases.
     num_unknown
         Partitions whose lag is unknown; the gain is meaningless unless this is 0.
+    error
+        Why offsets could not be read; None when all were. It says nothing about the plan.
     """
 
     gain: float
     num_unknown: int
-
-
-@dataclass(frozen=True, slots=True)
-class LiveOffsets:
-    """Current offsets of groups and their topics.
-
-    Attributes
-    ----------
-    committed
-        Group id → topic → int64 by partition number, -1: no commit. Without the groups whose commits could
-        not be read.
-    start
-        Topic → log start offset, int64 by partition number; -1: unknown.
-    end
-        Isolation level → topic → end of the log for a consumer of that level, as ``start``.
-    """
-
-    committed: Mapping[str, Mapping[str, NDArray[np.int64]]]
-    start: Mapping[str, NDArray[np.int64]]
-    end: Mapping[IsolationLevel, Mapping[str, NDArray[np.int64]]]
+    error: str | None = None
 
 
 def read_live_gains(
@@ -101,7 +78,9 @@ def read_live_gains(
     if not plans:
         return {}
     sizes = {topic: size for plan in plans for topic, _, size in live[plan["group_id"]].topics}
-    offsets = read_live_offsets(client, [plan["group_id"] for plan in plans], sizes, limits)
+    group_ids = [plan["group_id"] for plan in plans]
+    policies = {policy for group_id in group_ids if (policy := settings[group_id].reset_policy)}
+    offsets = read_live_offsets(client, group_ids, sizes, limits, policies)
     return {
         plan["plan_id"]: measure_gain(
             HintPayload.decode(plan["payload"].encode()),
@@ -112,52 +91,6 @@ def read_live_gains(
         )
         for plan in plans
     }
-
-
-def read_live_offsets(
-    client: Any, group_ids: Sequence[str], sizes: Mapping[str, int], limits: RequestLimits
-) -> LiveOffsets:
-    """Read committed offsets, log starts and log ends.
-
-    An error of one group, partition or broker leaves its own offsets unknown.
-
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    group_ids
-        Groups whose commits are read.
-    sizes
-        Number of partitions of each topic.
-    limits
-        Request rate, timeouts and deadline.
-
-    Returns
-    -------
-    LiveOffsets
-        The offsets; -1 where they are unknown.
-    """
-    calls = BrokerCalls.within(client, limits)
-    found, _ = read_topics(calls, sorted(sizes))
-    partitions = partitions_of([found[name] for name in sorted(found)])
-    starts = read_log_starts(calls, partitions)
-    commits = read_commits(calls, find_coordinators(calls, sorted(group_ids)), sorted(sizes))
-    # Log ends after commits: for a busy consumer the lag is slightly too large rather than negative.
-    stable, ends = read_ends(calls, partitions)
-    # A topic that was deleted meanwhile has an error in `ends` only.
-    stable.errors.merge(ends.errors)
-    return LiveOffsets(
-        committed={
-            group_id: _commits_by_topic(commits, group_id, sizes)
-            for group_id in group_ids
-            if group_id not in commits.failed
-        },
-        start=_by_topic(partitions, starts, sizes),
-        end={
-            IsolationLevel.READ_UNCOMMITTED: _by_topic(partitions, ends, sizes),
-            IsolationLevel.READ_COMMITTED: _by_topic(partitions, stable, sizes),
-        },
-    )
 
 
 def measure_gain(
@@ -193,7 +126,9 @@ def measure_gain(
         _owners(group.held, keys, first_row, len(lag)),
         _owners(payload.assignment, keys, first_row, len(lag)),
     )
-    return LiveGain(gain=gain, num_unknown=int((lag < 0).sum()))
+    return LiveGain(
+        gain=gain, num_unknown=int((lag < 0).sum()), error=_reading_error(group, group_id, offsets)
+    )
 
 
 def group_lag(
@@ -224,6 +159,7 @@ def group_lag(
         _concatenate(offsets.start, group),
         _concatenate(end, group),
         settings.reset_policy,
+        _reset_offsets(settings.reset_policy, offsets, group),
     )
 
 
@@ -231,7 +167,8 @@ def count_lag(
     committed: NDArray[np.int64],
     start: NDArray[np.int64],
     end: NDArray[np.int64],
-    reset_policy: ResetPolicy | None,
+    reset_policy: str | None,
+    reset: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """Compute lag by the rules of ``spark_jobs.transforms.lag``.
 
@@ -241,6 +178,8 @@ def count_lag(
         Offsets, int64 of the same shape; -1: no commit, or unknown.
     reset_policy
         Where the group's consumers start without a valid commit; None: unknown.
+    reset
+        Offset where they start if the policy is ``by_duration:…``, as `start`; None: unknown.
 
     Returns
     -------
@@ -248,40 +187,28 @@ def count_lag(
         Lag in records, int64; -1: unknown.
     """
     lag = np.maximum(end - committed, 0)
-    after_reset = {
-        ResetPolicy.LATEST: np.zeros_like(end),
-        ResetPolicy.EARLIEST: end - start,
-        None: np.full_like(end, _UNKNOWN),
-    }[reset_policy]
+    after_reset = np.full_like(end, _UNKNOWN)
+    if reset_policy == ResetPolicy.LATEST:
+        after_reset = np.zeros_like(end)
+    elif reset_policy == ResetPolicy.EARLIEST:
+        after_reset = end - start
+    elif reset is not None:
+        after_reset = np.where(reset < 0, _UNKNOWN, np.maximum(end - np.maximum(reset, start), 0))
     lag = np.where(committed < start, after_reset, lag)
     return np.where((start < 0) | (end < 0), _UNKNOWN, lag)
 
 
-def _by_topic(
-    partitions: Partitions, offsets: Offsets, sizes: Mapping[str, int]
-) -> dict[str, NDArray[np.int64]]:
-    """Offsets by topic and partition number, -1 where they could not be read."""
-    values = np.where(offsets.errors.code == 0, offsets.offset, _UNKNOWN)
-    found = {topic: np.full(size, _UNKNOWN, dtype=np.int64) for topic, size in sizes.items()}
-    for which, name in enumerate(partitions.names):
-        rows = np.flatnonzero(partitions.topic == which)
-        rows = rows[partitions.number[rows] < sizes[name]]
-        found[name][partitions.number[rows]] = values[rows]
-    return found
+def _reading_error(group: LiveGroup, group_id: str, offsets: LiveOffsets) -> str | None:
+    """Why offsets of a group could not be read; an error of its commits comes first."""
+    if (error := offsets.unread_groups.get(group_id)) is not None:
+        return error
+    unread = (topic for topic, _, _ in group.topics if topic in offsets.unread_topics)
+    return next((f"topic {topic}: {offsets.unread_topics[topic]}" for topic in unread), None)
 
 
-def _commits_by_topic(
-    commits: Commits, group_id: str, sizes: Mapping[str, int]
-) -> dict[str, NDArray[np.int64]]:
-    found = {topic: np.full(size, _UNKNOWN, dtype=np.int64) for topic, size in sizes.items()}
-    if group_id not in commits.groups:
-        return found
-    rows = np.flatnonzero(commits.group == commits.groups.index(group_id))
-    for which in np.unique(commits.topic[rows]).tolist():
-        name = commits.topics[which]
-        mine = rows[(commits.topic[rows] == which) & (commits.partition[rows] < sizes[name])]
-        found[name][commits.partition[mine]] = commits.offset[mine]
-    return found
+def _reset_offsets(policy: str | None, offsets: LiveOffsets, group: LiveGroup) -> NDArray[np.int64] | None:
+    by_topic = None if policy is None else offsets.reset.get(policy)
+    return None if by_topic is None else _concatenate(by_topic, group)
 
 
 def _concatenate(by_topic: Mapping[str, NDArray[np.int64]], group: LiveGroup) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ make a repeat safe:
 2. Read the hint topic, and find the plans that are already published on it.
 3. Expire the plans that no longer apply: eligibility, live group, live lag.
 4. Write all hints in one transaction.
-5. Wait for the coordinators of groups of the consumer protocol.
+5. Wait until the groups follow, and make those rebalance that do not by themselves.
 6. Append the events.
 
 When the process is killed between 4 and 6, the repeat finds its plan on the topic (stage 2) and records it
@@ -16,40 +16,41 @@ with the sequence that the hint already has.
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import CycleStep, GroupType, PlanEvent
-from evenlag.kafka.connection import admin_client
-from evenlag.logging_setup import log_fields
+from evenlag.kafka.connection import admin_client, kafka_cluster_id
+from evenlag.logging_setup import log_fields, named_logger
+from evenlag.publishing.asking.await_followers import await_followers
 from evenlag.publishing.await_target import await_target_assignment
 from evenlag.publishing.eligibility import PUBLISHING_MODES, read_publishable
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from evenlag.publishing.hint_topic import (
-    ensure_hint_topic,
-    hint_publisher,
-    read_hint_topic,
-    read_max_bytes,
-)
-from evenlag.publishing.publish_checks import ExpiredPlan, expire_stale
+from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.publishing.loads.refresh import LoadsReport, refresh_loads
+from evenlag.publishing.publish_checks import ExpiredPlan, HeldPlan, expire_stale
 from evenlag.publishing.publish_stages import (
     PublishedPlan,
     encode_hints,
     read_last_sequences,
     reconcile_published,
 )
+from evenlag.publishing.sealing.sealed_plans import NOT_AS_SEALED
+from evenlag.publishing.writing.hint_publisher import hint_publisher
+from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from evenlag.enums import Mode
+    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.publishing.publish_checks import Plan
+from evenlag.publishing.publish_checks import Plan
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +64,21 @@ class PublishReport:
     expired
         (group_id, plan_id, reason) of the plans that no longer apply.
     held
-        (group_id, plan_id, reason) of the plans that wait, for example while all hints are stopped.
+        (group_id, plan_id, reason) of the plans that wait for the next run, for example while all hints are
+        stopped, or while the coordinator of the group does not answer. They stay approved.
     not_taken_up
-        (group_id, plan_id, reason) of published plans whose group uses the consumer protocol and whose
-        coordinator has not adopted the hint as its target yet. It reads the hint when the group changes next.
+        (group_id, plan_id, reason) of published plans that their group does not follow yet, or, where brokers
+        assign, whose coordinator has not adopted the hint as its target. The hint is read when the group
+        changes next. Empty if ``temporary_member_after_s`` is null: nothing is waited for then.
+    loads
+        Groups whose loads were refreshed.
     """
 
     published: list[tuple[str, str, int]] = field(default_factory=list)
     expired: list[tuple[str, str, str]] = field(default_factory=list)
     held: list[tuple[str, str, str]] = field(default_factory=list)
     not_taken_up: list[tuple[str, str, str]] = field(default_factory=list)
+    loads: LoadsReport = field(default_factory=LoadsReport)
 
     def summary(self) -> dict[str, int]:
         """Count the plans of each list.
@@ -87,6 +93,8 @@ class PublishReport:
             "expired": len(self.expired),
             "held": len(self.held),
             "not_taken_up": len(self.not_taken_up),
+            "loads": len(self.loads.refreshed),
+            "loads_removed": len(self.loads.removed),
         }
 
 
@@ -96,7 +104,7 @@ class _Written:
 
     published: tuple[PublishedPlan, ...] = ()
     expired: tuple[ExpiredPlan, ...] = ()
-    held: tuple[Plan, ...] = ()
+    held: tuple[HeldPlan, ...] = ()
 
 
 def publish_cycle(
@@ -128,7 +136,7 @@ def publish_hints(
     allow_modes: Sequence[Mode] = PUBLISHING_MODES,
     only: Collection[str] | None = None,
 ) -> PublishReport:
-    """Publish the approved plans of a cluster up to a slot.
+    """Publish the approved plans of a cluster up to a slot, then refresh the loads of its groups.
 
     Parameters
     ----------
@@ -143,12 +151,12 @@ def publish_hints(
     allow_modes
         Modes that may publish; can only narrow the default.
     only
-        Ids of the plans that may be published; all when None.
+        Ids of the plans that may be published; all, and loads, when None.
 
     Returns
     -------
     PublishReport
-        What was published, expired or held back.
+        What was published, expired or held back, and whose loads were refreshed.
 
     Raises
     ------
@@ -159,18 +167,31 @@ def publish_hints(
     LakeError
         When the lake cannot be read, or the events cannot be written.
     """
+    report = _publish_plans(loaded, cluster, slot, run_id, actor, allow_modes, only)
+    return report if only is not None else replace(report, loads=refresh_loads(loaded, cluster))
+
+
+def _publish_plans(
+    loaded: LoadedPolicy,
+    cluster: str,
+    slot: datetime,
+    run_id: str,
+    actor: str,
+    allow_modes: Sequence[Mode],
+    only: Collection[str] | None,
+) -> PublishReport:
     if not read_publishable(loaded, cluster, slot, allow_modes, only=only):
         return PublishReport()
     settings = loaded.policy.clusters[cluster]
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings)
-        with hint_publisher(cluster, settings) as publisher:
+        with hint_publisher(kafka_cluster_id(client), settings) as publisher:
             # Read again behind the fence: no other run publishes from here on, and what another run
             # published, or a user withdrew, while this run hung is visible now.
             plans = read_publishable(loaded, cluster, slot, allow_modes, only=only)
             written = _write_hints(loaded, cluster, plans, client, publisher)
         # Before the events: when killed here, the repeat finds the hints on the topic and waits again.
-        reasons = await_target_assignment(client, settings, _coordinator_payloads(written.published))
+        reasons = _await_groups(client, settings, written.published)
     append_plan_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor))
     return _build_report(written, reasons)
 
@@ -183,16 +204,18 @@ def _write_hints(
     state = read_hint_topic(settings)
     found = reconcile_published(plans, state)
     if state.stopped:
-        return _logged(_Written(published=found.published, held=found.waiting))
+        held = tuple(HeldPlan(plan, "all hints are stopped") for plan in found.waiting)
+        return _logged(_Written(published=found.published, held=held))
     current = expire_stale(loaded, cluster, found.waiting, client)
+    issued_at = datetime.now(UTC)
     encoded = encode_hints(
         loaded,
         cluster,
         current.accepted,
         state,
-        last_sequences=read_last_sequences(loaded.policy.lake, cluster),
+        last_sequences=read_last_sequences(loaded.policy.lake, cluster, issued_at),
         max_bytes=read_max_bytes(client, settings.hint_topic),
-        issued_at=datetime.now(UTC),
+        issued_at=issued_at,
     )
     expired = (*current.expired, *encoded.expired)
     publisher.write({hint.plan["group_id"]: hint.value for hint in encoded.hints})
@@ -201,15 +224,29 @@ def _write_hints(
         # already follow its successor's hints.
         publisher.check_fence()
     published = (*found.published, *(hint.as_published() for hint in encoded.hints))
-    return _logged(_Written(published=published, expired=expired))
+    return _logged(_Written(published=published, expired=expired, held=current.held))
 
 
-def _coordinator_payloads(published: Sequence[PublishedPlan]) -> dict[str, HintPayload]:
-    """Payloads by group, of the groups whose coordinator computes the assignment."""
+def _await_groups(
+    client: Any, settings: ClusterSettings, published: Sequence[PublishedPlan]
+) -> dict[str, str]:
+    """Wait until groups of both protocols follow; return why others do not yet, by group."""
+    after_s, since = settings.temporary_member_after_s, time.monotonic()
+    if after_s is None:
+        return {}
+    reasons = await_target_assignment(client, settings, _payloads(published, GroupType.CONSUMER))
+    left_s = max(0.0, after_s - (time.monotonic() - since))
+    return reasons | await_followers(
+        client, settings, _payloads(published, GroupType.CLASSIC), after_s=left_s
+    )
+
+
+def _payloads(published: Sequence[PublishedPlan], group_type: GroupType) -> dict[str, HintPayload]:
+    """Payloads by group, of the groups of one protocol."""
     return {
         done.plan["group_id"]: HintPayload.decode(done.plan["payload"].encode())
         for done in published
-        if done.plan["group_type"] == GroupType.CONSUMER
+        if done.plan["group_type"] == group_type
     }
 
 
@@ -237,6 +274,7 @@ def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> l
                 reason=None,
                 sequence=done.sequence,
                 expires_at=done.expires_at,
+                signing_key_id=done.signing_key_id,
             )
             for done in written.published
         ),
@@ -254,14 +292,17 @@ def _build_report(written: _Written, not_taken_up: Mapping[str, str]) -> Publish
             (done.plan["group_id"], done.plan["plan_id"], done.sequence) for done in written.published
         ],
         expired=[(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in written.expired],
-        held=[(plan["group_id"], plan["plan_id"], "all hints are stopped") for plan in written.held],
+        held=[(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in written.held],
         not_taken_up=[(group_id, plan_ids[group_id], reason) for group_id, reason in not_taken_up.items()],
     )
 
 
 def _logged(written: _Written) -> _Written:
     for expired in written.expired:
-        _LOG.info("plan expired: %s", expired.reason, extra=_log_fields(expired.plan))
+        tell = _LOG.error if expired.reason.startswith(NOT_AS_SEALED) else _LOG.info
+        tell("plan expired: %s", expired.reason, extra=_log_fields(expired.plan))
+    for held in written.held:
+        _LOG.warning("plan waits for the next run: %s", held.reason, extra=_log_fields(held.plan))
     for done in written.published:
         _LOG.info("hint published, sequence %d", done.sequence, extra=_log_fields(done.plan))
     return written

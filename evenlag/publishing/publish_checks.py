@@ -5,24 +5,37 @@ They write nothing: each stage takes explicit inputs and returns the plans that 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from assignor_core.objective import Load
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState, GroupType
 from evenlag.kafka.connection import request_limits
-from evenlag.kafka.live_groups import read_live_groups
+from evenlag.kafka.live_groups import is_not_authorized, read_live_groups
+from evenlag.kafka.rate_limit import Deadline
 from evenlag.publishing.eligibility import is_approved_by_policy
 from evenlag.publishing.live_lag import read_live_gains
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from evenlag.kafka.live_groups import LiveGroup
+    from evenlag.kafka.rate_limit import RequestLimits
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.publishing.live_lag import LiveGain
+
+# A coordinator that loads or moves needs seconds. What takes longer waits for the next run.
+_RETRY_S: Final = 15.0
+_FIRST_PAUSE_S: Final = 0.25
+_PASSING_STATES: Final = (
+    GroupState.PREPARING_REBALANCE,
+    GroupState.COMPLETING_REBALANCE,
+    GroupState.ASSIGNING,
+    GroupState.RECONCILING,
+)
 
 Plan: TypeAlias = "Mapping[str, Any]"  # a row of `read_publishable`
 
@@ -47,6 +60,22 @@ class ExpiredPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldPlan:
+    """A plan that waits for the next run: whether it still applies is not known now.
+
+    Attributes
+    ----------
+    plan
+        Row of ``read_publishable``.
+    reason
+        Why it waits.
+    """
+
+    plan: Plan
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """Plans, by whether they passed the checks of a stage.
 
@@ -56,14 +85,26 @@ class Checked:
         Plans that passed, in their order.
     expired
         Plans that did not, with the reason.
+    held
+        Plans that could not be checked: they stay approved.
     """
 
     accepted: tuple[Plan, ...]
     expired: tuple[ExpiredPlan, ...]
+    held: tuple[HeldPlan, ...] = ()
+
+
+class _Blocker(NamedTuple):
+    """Why a plan is not published now, and whether it never will be."""
+
+    reason: str
+    is_final: bool = True
 
 
 def expire_stale(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], client: Any) -> Checked:
     """Check eligibility and age, then the live groups, then the gain on the current lag.
+
+    An error of Kafka says nothing about a plan: reading is repeated for a few seconds, then the plan is held.
 
     Parameters
     ----------
@@ -77,33 +118,25 @@ def expire_stale(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], clie
     Returns
     -------
     Checked
-        The plans that may be published now, and the others.
-
-    Raises
-    ------
-    KafkaUnreachableError
-        When a group's coordinator does not answer.
+        The plans that may be published now, those that no longer apply, and those that wait.
     """
     eligible = check_eligibility(loaded, cluster, plans)
-    live = _read_groups(loaded, cluster, eligible.accepted, client)
-    unchanged = _check(eligible.accepted, lambda plan: _group_mismatch(plan, live[plan["group_id"]]))
-    settings = {
-        plan["group_id"]: loaded.policy.group_settings(cluster, plan["group_id"])
-        for plan in unchanged.accepted
-    }
-    gains = read_live_gains(
-        client,
-        unchanged.accepted,
-        {group_id: live[group_id] for group_id in settings},
-        settings,
-        request_limits(loaded.policy.clusters[cluster]),
-    )
+    limits = request_limits(loaded.policy.clusters[cluster])
+    deadline = Deadline(min(_RETRY_S, limits.request_timeout_s))
+    live = _read_groups(eligible.accepted, client, limits, deadline)
+    unchanged = _check(eligible.accepted, lambda plan: _group_blocker(plan, live[plan["group_id"]]))
+    gains = _read_gains(loaded, cluster, unchanged.accepted, live, client, deadline)
     worthwhile = _check(
         unchanged.accepted,
-        lambda plan: _insufficient_gain(plan, gains[plan["plan_id"]], settings[plan["group_id"]]),
+        lambda plan: _gain_blocker(
+            plan, gains[plan["plan_id"]], loaded.policy.group_settings(cluster, plan["group_id"])
+        ),
     )
-    expired = (*eligible.expired, *unchanged.expired, *worthwhile.expired)
-    return Checked(worthwhile.accepted, expired)
+    return Checked(
+        worthwhile.accepted,
+        (*eligible.expired, *unchanged.expired, *worthwhile.expired),
+        (*unchanged.held, *worthwhile.held),
+    )
 
 
 def check_eligibility(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan]) -> Checked:
@@ -121,37 +154,86 @@ def check_eligibility(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan])
     Checked
         The plans that may be published, and the others.
     """
-    return _check(
-        plans,
-        lambda plan: (
-            plan["refusal"] or _too_old(plan, loaded.policy.group_settings(cluster, plan["group_id"]))
-        ),
-    )
+
+    def blocker(plan: Plan) -> _Blocker | None:
+        settings = loaded.policy.group_settings(cluster, plan["group_id"])
+        reason = plan["refusal"] or _too_old(plan, settings)
+        return None if reason is None else _Blocker(reason)
+
+    return _check(plans, blocker)
 
 
 def _read_groups(
-    loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], client: Any
+    plans: Sequence[Plan], client: Any, limits: RequestLimits, deadline: Deadline
 ) -> dict[str, LiveGroup]:
+    """Describe the groups; those with an error that may pass are described again until the deadline."""
     group_types = {
         plan["group_id"]: GroupType.CONSUMER
         if plan["group_type"] == GroupType.CONSUMER
         else GroupType.CLASSIC
         for plan in plans
     }
-    return read_live_groups(client, group_types, request_limits(loaded.policy.clusters[cluster]))
+    live = read_live_groups(client, group_types, limits)
+    for pause_s in _pauses(deadline):
+        failed = {
+            name: group_types[name]
+            for name, group in live.items()
+            if group.error is not None and not group.is_denied
+        }
+        if not failed:
+            break
+        time.sleep(pause_s)
+        live |= read_live_groups(client, failed, limits)
+    return live
 
 
-def _check(plans: Sequence[Plan], blocker: Callable[[Plan], str | None]) -> Checked:
+def _read_gains(
+    loaded: LoadedPolicy,
+    cluster: str,
+    plans: Sequence[Plan],
+    live: Mapping[str, LiveGroup],
+    client: Any,
+    deadline: Deadline,
+) -> dict[str, LiveGain]:
+    """Measure the plans on the current lag; those whose offsets could not be read again, as above."""
+    limits = request_limits(loaded.policy.clusters[cluster])
+    settings = {plan["group_id"]: loaded.policy.group_settings(cluster, plan["group_id"]) for plan in plans}
+    gains = read_live_gains(client, plans, live, settings, limits)
+    for pause_s in _pauses(deadline):
+        failed = [plan for plan in plans if _may_pass(gains[plan["plan_id"]].error)]
+        if not failed:
+            break
+        time.sleep(pause_s)
+        gains |= read_live_gains(client, failed, live, settings, limits)
+    return gains
+
+
+def _may_pass(error: str | None) -> bool:
+    return error is not None and not is_not_authorized(error)
+
+
+def _pauses(deadline: Deadline) -> Iterator[float]:
+    """Growing pauses between tries, while there is time."""
+    pause_s = _FIRST_PAUSE_S
+    while deadline.left_s > pause_s:
+        yield pause_s
+        pause_s *= 2
+
+
+def _check(plans: Sequence[Plan], blocker: Callable[[Plan], _Blocker | None]) -> Checked:
     """Separate the plans that ``blocker`` has a reason against."""
     accepted: list[Plan] = []
     expired: list[ExpiredPlan] = []
+    held: list[HeldPlan] = []
     for plan in plans:
-        reason = blocker(plan)
-        if reason is None:
+        found = blocker(plan)
+        if found is None:
             accepted.append(plan)
+        elif found.is_final:
+            expired.append(ExpiredPlan(plan, found.reason, datetime.now(UTC)))
         else:
-            expired.append(ExpiredPlan(plan, reason, datetime.now(UTC)))
-    return Checked(tuple(accepted), tuple(expired))
+            held.append(HeldPlan(plan, found.reason))
+    return Checked(tuple(accepted), tuple(expired), tuple(held))
 
 
 def _too_old(plan: Plan, settings: GroupSettings) -> str | None:
@@ -164,10 +246,18 @@ def _too_old(plan: Plan, settings: GroupSettings) -> str | None:
     return f"the {what} is {age_s:.0f} s old, hint_ttl_s is {ttl_s} s" if age_s > ttl_s else None
 
 
-def _group_mismatch(plan: Plan, group: LiveGroup) -> str | None:
-    """Why the group is no longer the one that was planned; None when it is."""
+def _group_blocker(plan: Plan, group: LiveGroup) -> _Blocker | None:
+    """Why the group is not the one that was planned, or is not known to be; None when it is.
+
+    A group that rebalances may come back with the same members: its plan waits.
+    """
+    if group.error is not None:
+        return _Blocker(_told(plan["group_id"], "the group cannot be described", group.error), is_final=False)
+    if group.is_gone:
+        return _Blocker("the group does not exist, or does not use its protocol any more")
+    if group.state in _PASSING_STATES:
+        return _Blocker(f"the group is {group.state}", is_final=False)
     checks = (
-        (group.error is not None, f"the group cannot be described: {group.error}"),
         (group.state != GroupState.STABLE, f"the group is {group.state}"),
         (
             group.assignor != EVENLAG_ASSIGNOR,
@@ -178,21 +268,30 @@ def _group_mismatch(plan: Plan, group: LiveGroup) -> str | None:
             "the group's members, topics or partitions have changed",
         ),
     )
-    return next((reason for is_mismatch, reason in checks if is_mismatch), None)
+    return next((_Blocker(reason) for is_mismatch, reason in checks if is_mismatch), None)
 
 
-def _insufficient_gain(plan: Plan, live: LiveGain, settings: GroupSettings) -> str | None:
-    """Why a plan is not worth its moves on the current lag; None when it is.
+def _gain_blocker(plan: Plan, live: LiveGain, settings: GroupSettings) -> _Blocker | None:
+    """Why a plan is not worth its moves on the current lag, or is not known to be; None when it is.
 
     A plan that balances rates does not promise to lower lag, so lag does not judge it.
     """
     if settings.load is Load.RATE:
         return None
+    if live.error is not None:
+        return _Blocker(_told(plan["group_id"], "its offsets cannot be read", live.error), is_final=False)
     if live.num_unknown:
-        return f"the current lag of {live.num_unknown} partitions is unknown"
+        return _Blocker(f"the current lag of {live.num_unknown} partitions is unknown")
     if live.gain < settings.min_gain:
-        return (
+        return _Blocker(
             f"on the current lag it lowers the largest load of a member by {live.gain:.1%} "
             f"({plan['gain']:.1%} when planned), min_gain is {settings.min_gain:.1%}"
         )
     return None
+
+
+def _told(group_id: str, what: str, error: str) -> str:
+    """The error; one of authorization with the permission that evenlag lacks."""
+    if is_not_authorized(error):
+        return f"{what}: evenlag lacks the ACL operation Describe on the group {group_id!r} ({error})"
+    return f"{what}: {error}"

@@ -1,53 +1,34 @@
 """Revoke hints: withdraw a group's hint, stop all hints of a cluster, resume them.
 
-The hint topic is written before the lake: an operator who stops everything must not wait for a lake that does
-not answer. When a call is killed in between, a repeat finds what it did and records it. Only the cluster's
-transactional publisher writes to the topic, so no other publishing comes in between.
+The hint topic is written first, then read, and the lake comes last: an operator who stops everything must
+not wait for a lake that does not answer, and nothing on the topic can prevent it. When a call is killed in
+between, a repeat finds what it did and records it. Only the transactional publisher of the hint topic writes
+to it, so no other publishing comes in between.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import secrets
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import ControlAction, PlanEvent
-from evenlag.errors import FencedPublisherError, JobError, LakeError
-from evenlag.kafka.connection import admin_client
+from evenlag.errors import JobError, LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.writer import append_once
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from evenlag.publishing.hint_topic import TopicState, ensure_hint_topic, hint_publisher, read_hint_topic
+from evenlag.publishing.withdrawable_plans import plans_to_withdraw
+from evenlag.publishing.writing.write_first import try_again_when_fenced, write_stop, write_tombstones
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from assignor_core.hint import Hint
-    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
-
-_Result = TypeVar("_Result")
-_LOG = logging.getLogger(__name__)
-
-# Events that end a plan, or its hint.
-_NEVER_MORE: Final = frozenset(
-    {
-        PlanEvent.REJECTED,
-        PlanEvent.EXPIRED,
-        PlanEvent.WITHDRAWN,
-        PlanEvent.PUBLISHED,
-        PlanEvent.APPLIED,
-        PlanEvent.IGNORED,
-    }
-)
-_FENCED_TRIES: Final = 3
-_FENCED_PAUSE_S: Final = 2.0
 
 
 class NoHintError(JobError):
@@ -67,12 +48,18 @@ class Withdrawal:
     Attributes
     ----------
     group_id, was_present
-        The group, and whether the topic had a hint of it.
+        The group, and whether the topic had any record of it.
     plan_id, sequence
-        Of the hint that this call withdrew; None when its record could not be read, or a repeat had nothing
-        left to do.
+        Of the hint that this call withdrew; None when its record could not be read or was not from evenlag,
+        or a repeat had nothing left to do.
     unpublished
         Ids of approved plans of the group that will no longer be published.
+    had_loads
+        Whether loads of the group were removed, too.
+    strays
+        Other partitions from which records of the group were removed.
+    unread
+        Why the topic could not be read after the withdrawal; None when it could.
     """
 
     group_id: str
@@ -80,6 +67,9 @@ class Withdrawal:
     plan_id: str | None
     sequence: int | None
     unpublished: tuple[str, ...]
+    had_loads: bool = False
+    strays: tuple[int, ...] = ()
+    unread: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +82,17 @@ class StopChange:
         The topic, and the number of partitions that were written to.
     changed
         False when all partitions already were in this state.
+    unread
+        Why the topic could not be read after the change; None when it could. `changed` is then True.
+    warning
+        Why consumers may not see the change; None when they do.
     """
 
     hint_topic: str
     num_partitions: int
     changed: bool
+    unread: str | None = None
+    warning: str | None = None
 
 
 def withdraw_hint(
@@ -126,12 +122,12 @@ def withdraw_hint(
         When the hint was not withdrawn.
     """
     settings = loaded.policy.clusters[cluster]
-    state = try_again_when_fenced(lambda: _write_tombstone(cluster, settings, group_id))
-    hint = state.hints.get(group_id)
-    was_present = hint is not None or group_id in state.unreadable
+    seen = try_again_when_fenced(lambda: write_tombstones(settings, group_id))
+    state, hint = seen.state, seen.state.hints.get(group_id)
+    was_present = state.has_record_of(group_id)
     try:
-        plans, is_known = _plans_to_withdraw(LakeReader(loaded.policy.lake), cluster, group_id, hint)
-        if not was_present and not is_known:
+        plans, is_known = plans_to_withdraw(LakeReader(loaded.policy.lake), cluster, group_id, hint)
+        if not was_present and not is_known and seen.unread is None:
             raise NoHintError(
                 f"the group {group_id!r} has no hint on {settings.hint_topic}, and never had one"
             )
@@ -142,8 +138,11 @@ def withdraw_hint(
             plan_id=hinted.get("plan_id"),
             sequence=hinted.get("sequence"),
             unpublished=tuple(plan["plan_id"] for plan in plans if plan["sequence"] is None),
+            had_loads=group_id in state.loads or group_id in state.unreadable_loads,
+            strays=state.strays.get(group_id, ()),
+            unread=seen.unread,
         )
-        if was_present or plans:
+        if was_present or plans or seen.unread is not None:
             _record_withdrawal(loaded, cluster, done, plans, actor=actor, reason=reason)
     except LakeError as error:
         raise _not_recorded(f"the hint of {group_id!r} is withdrawn", error) from error
@@ -200,19 +199,18 @@ def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[
     lake, cluster, actions
         The lake, the cluster's name, and the actions to consider.
     """
-    rows = lake.read(
-        CONTROL_ACTIONS, filters=[("cluster", "=", cluster), ("action", "in", list(actions))]
-    ).to_pylist()
-    return max(rows, key=lambda row: row["at"], default=None)
+    filters: list[Filter] = [("cluster", "=", cluster), ("action", "in", list(actions))]
+    return next(iter(lake.read_newest(CONTROL_ACTIONS, "at", filters=filters).to_pylist()), None)
 
 
 def _change_stop(
     loaded: LoadedPolicy, cluster: str, action: str, value: bytes | None, *, actor: str, reason: str
 ) -> StopChange:
     settings = loaded.policy.clusters[cluster]
-    before, num_partitions = try_again_when_fenced(lambda: _write_stop(cluster, settings, value))
-    is_new = value is not None and len(before.stopped_partitions) < num_partitions
-    is_over = value is None and before.stopped
+    seen, num_partitions, warning = try_again_when_fenced(lambda: write_stop(settings, value))
+    is_unknown, stopped = seen.unread is not None, seen.state.stopped_partitions
+    is_new = value is not None and (is_unknown or len(stopped) < num_partitions)
+    is_over = value is None and (is_unknown or bool(stopped))
     try:
         last = last_action(
             LakeReader(loaded.policy.lake), cluster, (ControlAction.STOP_ALL, ControlAction.RESUME)
@@ -223,69 +221,13 @@ def _change_stop(
     except LakeError as error:
         done = "all hints are stopped" if action == ControlAction.STOP_ALL else "hints are followed again"
         raise _not_recorded(done, error) from error
-    return StopChange(settings.hint_topic, num_partitions, changed=is_new or is_over)
-
-
-def _write_stop(cluster: str, settings: ClusterSettings, value: bytes | None) -> tuple[TopicState, int]:
-    """Write or remove the stop behind the fence; return the earlier state, and the number of partitions."""
-    with admin_client(settings) as client:
-        ensure_hint_topic(client, settings)
-    with hint_publisher(cluster, settings) as publisher:
-        state = read_hint_topic(settings)
-        publisher.write_stop(state.num_partitions, value)
-    return state, state.num_partitions
-
-
-def _write_tombstone(cluster: str, settings: ClusterSettings, group_id: str) -> TopicState:
-    """Write a tombstone if the group has a record; return the earlier state."""
-    with hint_publisher(cluster, settings) as publisher:
-        state = read_hint_topic(settings)
-        if group_id in state.hints or group_id in state.unreadable:
-            publisher.write({group_id: None})
-    return state
-
-
-def try_again_when_fenced(act: Callable[[], _Result]) -> _Result:
-    """Run ``act`` again when another publisher has fenced it; every try reads the topic again."""
-    for _ in range(_FENCED_TRIES - 1):
-        try:
-            return act()
-        except FencedPublisherError:
-            _LOG.info("another publisher came in between; trying again")
-            time.sleep(_FENCED_PAUSE_S)
-    return act()
-
-
-def _plans_to_withdraw(
-    lake: LakeReader, cluster: str, group_id: str, hint: Hint | None
-) -> tuple[list[dict[str, Any]], bool]:
-    """Plans of a group to withdraw, and whether the lake has any published hint of the group.
-
-    Each has ``plan_id``, ``snapshot_id`` and the ``sequence`` of its hint (None: not published). They are the
-    plan of the hint on the topic or, without one, the last published plan that is not withdrawn yet; and the
-    approved plans that are not published yet.
-    """
-    events = lake.read_events(filters=[("cluster", "=", cluster), ("group_id", "=", group_id)]).to_pylist()
-    told: dict[str, set[str]] = {}
-    for event in events:
-        told.setdefault(event["plan_id"], set()).add(event["event"])
-    published = [event for event in events if event["event"] == PlanEvent.PUBLISHED]
-    last = max(published, key=lambda event: event["sequence"] or 0, default=None)
-    plans = []
-    if hint is not None:
-        # Its PUBLISHED event is missing if the publisher was killed: the hint has its snapshot id.
-        head = {"snapshot_id": hint.payload.snapshot_id, "sequence": hint.sequence}
-        plans.append({"plan_id": hint.plan_id} | head)
-    elif last is not None and PlanEvent.WITHDRAWN not in told[last["plan_id"]]:
-        plans.append(last)
-    plans += [
-        event | {"sequence": None}
-        for event in events
-        if event["event"] == PlanEvent.APPROVED
-        and not told[event["plan_id"]] & _NEVER_MORE
-        and event["plan_id"] not in {plan["plan_id"] for plan in plans}
-    ]
-    return plans, bool(published)
+    return StopChange(
+        settings.hint_topic,
+        num_partitions,
+        changed=is_new or is_over,
+        unread=seen.unread,
+        warning=warning,
+    )
 
 
 def _record_withdrawal(
@@ -339,8 +281,7 @@ def _record(
         "at": at,
         **about,
     }
-    with delta_rs_writer(loaded.policy.lake, CONTROL_ACTIONS) as writer:
-        writer.append([row])
+    append_once(loaded.policy.lake, CONTROL_ACTIONS, [row], None)
 
 
 def _not_recorded(done: str, error: LakeError) -> NotRecordedError:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import Mode, PlanEvent
 from evenlag.errors import JobError
+from evenlag.formatting import decided_by
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import GATE_RESULTS, PLANS
+from evenlag.publishing.sealing.row_seal import Sealer
+from evenlag.publishing.sealing.sealed_plans import check_plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,6 +45,20 @@ class AlreadyDecidedError(NotWaitingError):
     def __init__(self, message: str, event: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.event = event
+
+
+class EditedPlanError(NotWaitingError):
+    """Raised when the rows of a plan are not as they were sealed; the message names the row.
+
+    Attributes
+    ----------
+    fault
+        What is wrong with the plan.
+    """
+
+    def __init__(self, plan_id: str, fault: str) -> None:
+        super().__init__(f"plan {plan_id[:12]} cannot be approved, it is {fault}; approve a newer plan")
+        self.fault = fault
 
 
 def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[dict[str, Any]]:
@@ -152,13 +169,47 @@ def read_head(reader: LakeReader, cluster: str, plan_id: str) -> dict[str, Any]:
     LakeError
         When the table cannot be read.
     """
-    found = reader.read(
-        PLANS, columns=_HEAD_COLUMNS, filters=[("cluster", "=", cluster), ("plan_id", "=", plan_id)]
-    ).to_pylist()
+    filters: list[Filter] = [("cluster", "=", cluster), ("plan_id", "=", plan_id)]
+    # Nearly always a plan of today.
+    found = reader.read_newest(PLANS, "day", columns=_HEAD_COLUMNS, filters=filters).to_pylist()
     if not found:
         raise NotWaitingError(f"there is no plan {plan_id} on {cluster}")
     head: dict[str, Any] = found[0]
     return head
+
+
+def read_evidence(loaded: LoadedPolicy, head: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Check the seals of a plan that waits, and return what its approval covers.
+
+    Parameters
+    ----------
+    loaded
+        The policy.
+    head
+        Head of the plan.
+
+    Returns
+    -------
+    tuple of str or None
+        Seals of the plan's rows; None where the policy configures no key.
+
+    Raises
+    ------
+    EditedPlanError
+        When the rows are not as they were sealed.
+    LakeError
+        When a table cannot be read.
+    SecretError
+        When the approval key cannot be read.
+    """
+    cluster, plan_id = head["cluster"], head["plan_id"]
+    sealer = Sealer.of(loaded.policy.clusters[cluster])
+    if sealer is None:
+        return None
+    check = check_plans(LakeReader(loaded.policy.lake), sealer, cluster, head["day"], [plan_id])[plan_id]
+    if check.fault is not None:
+        raise EditedPlanError(plan_id, check.fault)
+    return check.evidence
 
 
 def first_decision(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -175,7 +226,8 @@ def first_decision(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
         The earliest event after PROPOSED; None when there is none.
     """
     ends = [event for event in events if event["event"] != PlanEvent.PROPOSED]
-    return min(ends, key=lambda event: event["at"], default=None)
+    # Lakes of earlier versions may have two answers: all readers take the same one.
+    return min(ends, key=lambda event: (event["at"], event["event"], event["run_id"] or ""), default=None)
 
 
 def group_by_plan(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -212,7 +264,7 @@ def _waiting_blocker(
     if ending is not None:
         why = f": {ending['reason']}" if ending["reason"] else ""
         at = f"{ending['at']:%Y-%m-%d %H:%M:%S}Z"
-        return f"{name} is {ending['event']} since {at} by {ending['actor']}{why}"
+        return f"{name} is {ending['event']} since {at} by {decided_by(ending)}{why}"
     if not verdicts:
         return f"{name} has not been judged by the gates yet"
     if not all(verdict["passed"] for verdict in verdicts):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
 
 OBSERVED: Final = "observed"
-# Displayed names: the replay of the real assignment, and what was measured of it without a model.
-OBSERVED_SHOWN: Final = "observed (replayed)"
-MEASURED_SHOWN: Final = "measured"
+# Displayed names of the real history: in the model like the candidates, and as Kafka reported it.
+OBSERVED_SHOWN: Final = "as it ran (replayed)"
+MEASURED_SHOWN: Final = "as it ran (measured)"
 _COLUMNS: Final = (
     "day",
     "group_id",

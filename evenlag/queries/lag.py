@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from evenlag.lake.file_pruning import Filter
+
 
 def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     """Aggregate lag by group.
@@ -109,6 +111,38 @@ def sum_up(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "max_member_lag_records": most,
         "lag_skew": most / mean if most is not None and mean and not num_unknown else None,
     }
+
+
+def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
+    """Sum the lag of a cycle's snapshot.
+
+    Parameters
+    ----------
+    cycle
+        ``cluster``, ``lake`` and the summary ``observe``, as ``evenlag run --json`` has them.
+
+    Returns
+    -------
+    dict
+        ``lag_records`` and ``num_unknown_partitions``; None when they cannot be read. The sum is None when no
+        partition's lag is known.
+    """
+    from evenlag.errors import LakeError
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.snapshot_ids import slot_day
+    from evenlag.lake.tables import LAG
+
+    snapshot_id = cycle.get("observe", {}).get("snapshot_id")
+    if snapshot_id is None:
+        return {"lag_records": None, "num_unknown_partitions": None}
+    filters: list[Filter] = [("cluster", "=", cycle["cluster"]), ("day", "=", slot_day(snapshot_id))]
+    filters.append(("snapshot_id", "=", snapshot_id))
+    try:
+        lags = LakeReader(cycle["lake"]).read(LAG, columns=["lag_records"], filters=filters)["lag_records"]
+    except LakeError:
+        return {"lag_records": None, "num_unknown_partitions": None}
+    known = lags.drop_null().to_pylist()
+    return {"lag_records": sum(known) if known else None, "num_unknown_partitions": lags.null_count}
 
 
 def _by_member(lag: pa.Table, members: pa.Table) -> dict[str, dict[str | None, dict[str, Any]]]:

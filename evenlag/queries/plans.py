@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import EVENT_RANK, DecisionKind, PlanEvent, RequestState
-from evenlag.formatting import moment
+from evenlag.formatting import decided_by, moment
+from evenlag.lake.snapshot_ids import slot_day
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import date, datetime
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
+
+# Large, or evenlag's own: what a plan is sealed with says nothing to a reader.
+_NOT_SHOWN: Final = frozenset({"payload", "settings", "policy_hash", "assignments_hash", "seal"})
+_SAME_START: Final = timedelta(days=31)
+# No text with a given start sorts after the start and this sign.
+_LAST_SIGN: Final = "\U0010ffff"
 
 
 def plan_rows(
@@ -24,6 +31,7 @@ def plan_rows(
     plan_prefix: str | None = None,
     snapshot_id: str | None = None,
     days: int | None = None,
+    between: tuple[date, date] | None = None,
     until: datetime | None = None,
     events: Sequence[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
@@ -36,9 +44,12 @@ def plan_rows(
     cluster
         Name of the cluster in the policy.
     group, plan_prefix, snapshot_id
-        Filters: a group id, the start of a plan id, a snapshot id.
+        Filters: a group id, the start of a plan id, a snapshot id. Of several plans with this start only the
+        newest is found, and those of the 31 days before it.
     days
         Number of days before that of the newest snapshot to read; default: all.
+    between
+        First and last day of the snapshots to read; default: all.
     until
         Return plans as they were at this moment.
     events
@@ -48,7 +59,8 @@ def plan_rows(
     -------
     list of dict
         One row per plan: its row of ``plans`` without payload, ``status`` and ``reason`` (of its last event;
-        for a plan that waits for approval, the state of the request), ``answer_by``, and
+        for a plan that waits for approval, the state of the request), ``answer_by``, ``decided_by`` (the user
+        who approved or rejected it, and the channel; None if no user did, or it is not recorded), and
         ``max_member_lag_records`` before, predicted and actual (None until an outcome is known). With
         ``num_unknown_lags`` (of ``num_partitions``) above 0 the first two are lower bounds, with
         ``num_unknown_partitions_actual`` (of ``num_partitions_actual``) the third.
@@ -61,22 +73,38 @@ def plan_rows(
     from evenlag.lake.tables import APPROVAL_REQUESTS, OUTCOMES, PLANS
 
     filters: list[Filter] = [("cluster", "=", cluster)]
-    newest = reader.latest_snapshot(cluster)
+    newest = None if days is None else reader.latest_snapshot(cluster)
     if days is not None and newest is not None:
         filters.append(("day", ">=", newest["day"] - timedelta(days=days)))
-    narrowed = filters + [
+    narrowed: list[Filter] = [
         (column, "=", value) for column, value in (("group_id", group), ("snapshot_id", snapshot_id)) if value
     ]
-    columns = [name for name in PLANS.column_names if name not in {"payload", "settings", "policy_hash"}]
-    plans = reader.read(PLANS, columns=columns, filters=narrowed).to_pylist()
+    if snapshot_id is not None:
+        filters.append(("day", ">=", slot_day(snapshot_id)))
+        narrowed.append(("day", "<=", slot_day(snapshot_id)))
+    if between is not None:
+        filters.append(("day", ">=", between[0]))
+        narrowed.append(("day", "<=", between[1]))
     if plan_prefix:
-        plans = [plan for plan in plans if plan["plan_id"].startswith(plan_prefix)]
+        narrowed += [("plan_id", ">=", plan_prefix), ("plan_id", "<=", plan_prefix + _LAST_SIGN)]
+        last = reader.read_newest(PLANS, "day", columns=["day"], filters=[*filters, *narrowed])["day"]
+        if not len(last):
+            return []
+        filters.append(("day", ">=", last[0].as_py() - _SAME_START))
+    narrowed = [*filters, *narrowed]
+    columns = [name for name in PLANS.column_names if name not in _NOT_SHOWN]
+    plans = reader.read(PLANS, columns=columns, filters=narrowed).to_pylist()
     if not plans:
         return []
     wanted: list[Filter] = [*filters, ("plan_id", "in", [plan["plan_id"] for plan in plans])]
     if events is None:
         events = reader.read_events(filters=wanted).to_pylist()
     last = last_events(events)
+    deciders = {
+        event["plan_id"]: decided_by(event)
+        for event in events
+        if event["event"] in {PlanEvent.APPROVED, PlanEvent.REJECTED} and event.get("channel")
+    }
     settled = {(event["plan_id"], event["event"]) for event in events}
     outcomes = {
         row["plan_id"]: row
@@ -87,7 +115,9 @@ def plan_rows(
     asked = reader.read(APPROVAL_REQUESTS, filters=wanted).sort_by([("state", "descending")]).to_pylist()
     requests = {row["plan_id"]: row for row in asked if until is None or row["at"] <= until}
     rows = [
-        _row(plan, *(known.get(plan["plan_id"]) for known in (last, outcomes, requests))) for plan in plans
+        _row(plan, *(known.get(plan["plan_id"]) for known in (last, outcomes, requests)))
+        | {"decided_by": deciders.get(plan["plan_id"])}
+        for plan in plans
     ]
     return sorted(rows, key=lambda row: (-row["slot"].timestamp(), row["group_id"]))
 
@@ -138,6 +168,24 @@ def groups_without_plan(
     columns = ["group_id", "policy_mode", "decision", "reason", "slot"]
     rows = reader.read(DECISIONS, columns=columns, filters=[*filters, ("slot", "=", last)]).to_pylist()
     return sorted(rows, key=lambda row: str(row["group_id"]))
+
+
+def no_plan_reason(decided: Mapping[str, Any]) -> str:
+    """Return why a cycle made no plan.
+
+    Parameters
+    ----------
+    decided
+        The summary of its step ``decide``.
+
+    Returns
+    -------
+    str
+        The quality checks that stopped planning, else that no group needs a change.
+    """
+    if stopped := decided.get("stopped"):
+        return f"nothing is planned, because the snapshot failed quality checks: {stopped}."
+    return "nothing to change in the groups that are planned."
 
 
 def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:

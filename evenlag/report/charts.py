@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.html.chart_marks import ChartMark, draw_marks
+from evenlag.html.line_styles import Line, LineStyle, line_styles
 from evenlag.html.svg_charts import (
     AFTER,
     BEFORE,
@@ -18,21 +20,27 @@ from evenlag.html.svg_charts import (
     finish_axes,
     new_figure,
 )
+from evenlag.report.model import HINT_EVENTS
+from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from evenlag.report.model import LagChange, Series
+    from evenlag.report.model import LagChange, Mark, MemberLag, Series
 
 NARROW, WIDE = 4.3, 9.9
 MAX_MEMBERS: Final = 16
 _MINUTE_S, _DAY_S = 60, 86_400
 _STEPS_S: Final = (
-    1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, _DAY_S,
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, _DAY_S,
 )  # fmt: skip
 _MARGIN: Final = 0.01
-# Lines must be distinguishable without colors, too.
-LINE_STYLES: Final[tuple[Any, ...]] = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
+# Fewer ticks do not show where a value is.
+_MIN_TICKS: Final = 4
+_THOUSAND, _MILLION = 1_000, 1_000_000
+# Markers of a line are about so many; those of the lines are at different points.
+_NUM_MARKERS: Final = 5
+HINT_MARKERS: Final = dict(zip(HINT_EVENTS, ("v", "o", "X", "s", "D"), strict=True))
 
 
 def change_plot(change: LagChange) -> str:
@@ -59,6 +67,8 @@ def change_plot(change: LagChange) -> str:
     without -= {"before"}
 
     def draw(size: Size) -> Any:
+        from matplotlib.ticker import MaxNLocator
+
         figure, axes = new_figure(size)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x", color=FAINT, linewidth=0.6)
@@ -78,12 +88,16 @@ def change_plot(change: LagChange) -> str:
         axes.set_xlim(0, most * 1.05 or 1)
         if not most:
             axes.set_xticks([0])
+        elif size.is_wide:
+            _write_values(axes, members, parts, bar, most)
         axes.set_yticks(range(len(members)), [short(member.name, size) for member in members])
         axes.invert_yaxis()
         axes.set_xlabel("lag, records")
-        axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
+        axes.xaxis.set_major_formatter(lambda value, _position: _tick(value, most, size))
         if most:
-            axes.locator_params(axis="x", nbins=9 if size.is_wide else 4)
+            axes.xaxis.set_major_locator(
+                MaxNLocator(9 if size.is_wide else 5, min_n_ticks=_MIN_TICKS, integer=True)
+            )
         axes.xaxis.label.set_color(INK)
         return figure
 
@@ -105,41 +119,50 @@ def _change_label(change: LagChange) -> str:
     )
 
 
-def lag_plot(observed: Series, replayed: Sequence[Series]) -> str:
-    """Draw a line chart of the lag of the group over time: observed, and simulated for each policy.
+def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark] = ()) -> str:
+    """Draw a line chart of the lag of the group over time: measured, and simulated for each candidate.
 
     Parameters
     ----------
     observed
-        Observed lag.
+        Measured lag: a wide line below the others, so that none hides it or is hidden by it.
     replayed
-        Simulated lag, one series per policy.
+        Simulated lag, one series per candidate.
+    hints
+        Events of hints to mark, oldest first.
 
     Returns
     -------
     str
         HTML of the chart.
     """
+    styles = lag_styles(replayed)
 
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
-        for number, each in enumerate(replayed):
+        axes.plot(observed.at, _values(observed.lag_records), color=INK, linewidth=3.4, zorder=1.9)
+        lone = _lone_places(observed.lag_records)
+        axes.plot(
+            [observed.at[place] for place in lone], [observed.lag_records[place] for place in lone],
+            color=INK, marker="o", markersize=6, linestyle="none", zorder=1.9,
+        )  # fmt: skip
+        for number, (each, style) in enumerate(zip(replayed, styles, strict=True)):
+            step = max(1, len(each.at) // _NUM_MARKERS)
             axes.plot(
                 each.at,
                 _values(each.lag_records),
                 color=SERIES[number % len(SERIES)],
-                linestyle=LINE_STYLES[number % len(LINE_STYLES)],
+                linestyle=(style.offset, style.dashes) if style.dashes else "-",
                 linewidth=1.5,
+                marker=style.marker,
+                markersize=4.5,
+                markevery=(number * step // max(1, len(replayed)) % len(each.at), step),
             )
-        axes.plot(observed.at, _values(observed.lag_records), color=INK, linewidth=2.2)
-        lone = _lone_places(observed.lag_records)
-        axes.plot(
-            [observed.at[place] for place in lone], [observed.lag_records[place] for place in lone],
-            color=INK, marker="o", markersize=5, linestyle="none",
-        )  # fmt: skip
         axes.set_ylim(bottom=0)
         axes.set_ylabel("lag, records")
         finish_axes(axes)
+        peak = max((each.peak or 0 for each in (observed, *replayed)), default=0)
+        axes.yaxis.set_major_formatter(lambda value, _position: _tick(value, peak, size))
         if all(each.peak is None for each in (observed, *replayed)):
             axes.set_yticks([])
             axes.text(
@@ -147,12 +170,69 @@ def lag_plot(observed: Series, replayed: Sequence[Series]) -> str:
                 transform=axes.transAxes,
             )  # fmt: skip
         moments = [at for each in (observed, *replayed) for at in each.at]
+        moments += [mark.at for mark in hints]
         time_axis(axes, min(moments), max(moments), size)
+        draw_marks(figure, axes, chart_marks(hints))
         return figure
 
     return both_sizes(
-        "lag", _lag_label(observed, replayed), draw, narrow=Size(NARROW, 3.0), wide=Size(WIDE, 3.6, True)
+        "lag", _lag_label(observed, replayed), draw, narrow=Size(NARROW, 3.2), wide=Size(WIDE, 3.8, True)
     )
+
+
+def chart_marks(hints: Iterable[Mark]) -> list[ChartMark]:
+    """Convert events of hints to marks of a chart.
+
+    Parameters
+    ----------
+    hints
+        The events, oldest first.
+
+    Returns
+    -------
+    list of ChartMark
+        Each with its word and its shape.
+    """
+    return [ChartMark(mark.at, mark.event, HINT_MARKERS[mark.event]) for mark in hints]
+
+
+def lag_styles(replayed: Sequence[Series]) -> list[LineStyle]:
+    """Choose how the lines of the candidates are drawn.
+
+    Parameters
+    ----------
+    replayed
+        Simulated lag, one series per candidate.
+
+    Returns
+    -------
+    list of LineStyle
+        Style of each line.
+    """
+    return line_styles([Line(each.at, each.lag_records) for each in replayed])
+
+
+def _write_values(
+    axes: Any, members: Sequence[MemberLag], parts: Sequence[tuple[str, str]], bar: float, most: int
+) -> None:
+    """Write the number of each bar at its end."""
+    for number, (name, _) in enumerate(parts):
+        for row, member in enumerate(members):
+            value = getattr(member, name)
+            if value is not None:
+                axes.annotate(
+                    f"{value:,}", (value, row + (number - (len(parts) - 1) / 2) * bar), xytext=(3, 0),
+                    textcoords="offset points", va="center", fontsize=7, color=INK,
+                )  # fmt: skip
+    axes.set_xlim(0, most * 1.1)
+
+
+def _tick(value: float, most: float, size: Size) -> str:
+    """Text of a number on an axis: on narrow pages without its zeros."""
+    if size.is_wide or most < 10 * _THOUSAND:
+        return f"{value:,.0f}"
+    scale, unit = (_MILLION, "M") if most >= 10 * _MILLION else (_THOUSAND, "k")
+    return f"{value / scale:,g}{unit}" if value else "0"
 
 
 def _lag_label(observed: Series, replayed: Sequence[Series]) -> str:
@@ -162,7 +242,7 @@ def _lag_label(observed: Series, replayed: Sequence[Series]) -> str:
         label += f"It was not known in any snapshot ({statuses})"
     else:
         bound = "at least " if any(observed.num_unknown) else ""
-        label += f"As seen it went up to {bound}{observed.peak:,} records"
+        label += f"Measured, it went up to {bound}{observed.peak:,} records"
     tops = (
         f"{each.name} {'not known' if each.peak is None else f'up to {each.peak:,}'}" for each in replayed
     )
@@ -196,13 +276,13 @@ def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
         Size of the chart.
     """
     span_s = max(1.0, (until - since).total_seconds())
-    most = 9 if size.is_wide else 4
+    most = 9 if size.is_wide else 6
     step_s = next((step for step in _STEPS_S if span_s / step <= most), ceil(span_s / most / _DAY_S) * _DAY_S)
-    first = ceil(since.timestamp() / step_s)
-    ticks = [
-        datetime.fromtimestamp(number * step_s, tz=UTC)
-        for number in range(first, int(until.timestamp() // step_s) + 1)
-    ]
+    ticks = _round_times(since, until, step_s)
+    # Of the next smaller step there may be a few more than fit comfortably, but too few show no scale.
+    smaller_s = max((step for step in _STEPS_S if step < step_s), default=step_s)
+    if len(ticks) < _MIN_TICKS and len(finer := _round_times(since, until, smaller_s)) <= most + 1:
+        step_s, ticks = smaller_s, finer
     clock = "%H:%M:%S" if step_s < _MINUTE_S else "%H:%M"
     axes.set_xticks(
         ticks, [f"{tick:%d %b}" if tick.timestamp() % _DAY_S == 0 else f"{tick:{clock}}" for tick in ticks]
@@ -210,6 +290,12 @@ def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
     axes.set_xlim(since - timedelta(seconds=span_s * _MARGIN), until + timedelta(seconds=span_s * _MARGIN))
     axes.set_xlabel("UTC")
     axes.xaxis.label.set_color(INK)
+
+
+def _round_times(since: datetime, until: datetime, step_s: int) -> list[datetime]:
+    """Multiples of a step within a period."""
+    first, last = ceil(since.timestamp() / step_s), int(until.timestamp() // step_s)
+    return [datetime.fromtimestamp(number * step_s, tz=UTC) for number in range(first, last + 1)]
 
 
 def short(name: str, size: Size) -> str:
@@ -225,7 +311,9 @@ def short(name: str, size: Size) -> str:
     Returns
     -------
     str
-        The name, or its end after an ellipsis: names differ at the end.
+        The name, or its end after an ellipsis: names differ at the end. Of one line, without control
+        characters.
     """
     longest = 32 if size.is_wide else 14
+    name = printable(name)
     return name if len(name) <= longest else f"…{name[1 - longest :]}"

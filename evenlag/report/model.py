@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from evenlag.report.candidates import ModelError, PolicyResult
+
 
 # Events of a published hint, in this order.
-HINT_EVENTS: Final = ("published", "followed", "not followed", "ran out", "withdrawn")
+HINT_EVENTS: Final = ("published", "followed", "not followed", "expired", "withdrawn")
+
+
+class VerdictKind(StrEnum):
+    """How a verdict is colored; its words say the same."""
+
+    GOOD = "good"
+    WARN = "warn"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What happened in the period, in plain words.
+
+    Attributes
+    ----------
+    kind
+        ``good``: a plan was followed and the lag is more even; ``warn``: it was not followed or brought
+        nothing; ``plain``: neither.
+    happened
+        What happened, with the lag of the most loaded member.
+    worth
+        Whether it was worth it; empty if nothing was followed.
+    others
+        What became of the other plans of the period; empty if there are none.
+    """
+
+    kind: VerdictKind
+    happened: str
+    worth: str = ""
+    others: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it, as one paragraph."""
+        return " ".join(part for part in (self.happened, self.worth, self.others) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +85,11 @@ class LagChange:
         Id and status of the plan, and the number of partitions that it moves; None without a plan.
     unknown_before, unknown_after
         Number of partitions with unknown lag, and of all partitions, in the two snapshots.
+    total_before, total_after
+        Known lag of the group in the two snapshots; None: unknown.
+    drain_before_ms, drain_after_ms
+        Time until the group has no lag at the rates of the two snapshots, of the partition that takes
+        longest. Infinite if a partition's lag does not shrink; None: unknown.
     """
 
     members: tuple[MemberLag, ...]
@@ -56,6 +100,10 @@ class LagChange:
     after_at: datetime | None = None
     unknown_before: tuple[int, int] = (0, 0)
     unknown_after: tuple[int, int] = (0, 0)
+    total_before: int | None = None
+    total_after: int | None = None
+    drain_before_ms: float | None = None
+    drain_after_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,65 +204,6 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredResult:
-    """Measured lag on the days that were simulated; None: unknown.
-
-    Attributes
-    ----------
-    unknown_lags, unknown_share, unknown_time_lags
-        Unknown lags, share of the time, and time lags: if there are any, the largest lag, the mean lag and
-        the largest time lag are lower bounds.
-    """
-
-    mean_lag_records: float | None
-    max_lag_records: int
-    max_time_lag_ms: int | None
-    unknown_lags: int
-    unknown_share: float | None
-    unknown_time_lags: int
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyResult:
-    """Simulated result of a policy over the days that all policies have.
-
-    Attributes
-    ----------
-    name
-        Name of the policy; ``observed`` is the real assignment, simulated like the others.
-    num_days
-        Number of days.
-    p95_time_lag_ms, drain_time_ms, num_not_drained
-        Mean of the 95th percentiles of the days; median over the days, None if the median day did not drain;
-        number of days that did not drain.
-    optimality_gap
-        Mean relative distance of the most loaded member from the lower bound; None: unknown.
-    is_best
-        As in `evenlag compare`: the least time lag, then the least mean lag, then the fewest moves; several
-        policies may be equal.
-    unknown_ages
-        Partitions whose initial lag has no known age: if there are any, time lags are lower bounds.
-    measured
-        For ``observed`` only: measured lag, without the model; None: unknown.
-    """
-
-    name: str
-    num_days: int
-    mean_lag_records: float
-    max_lag_records: int
-    p95_time_lag_ms: float
-    max_time_lag_ms: int
-    drain_time_ms: float | None
-    num_not_drained: int
-    moves: int
-    rebalances: int
-    optimality_gap: float | None = None
-    is_best: bool = False
-    unknown_ages: int = 0
-    measured: MeasuredResult | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class GateSummary:
     """Results of a gate over the period: plans checked, plans rejected, and the last rejection."""
 
@@ -244,6 +233,9 @@ class GroupLag:
         Number of partitions with unknown lag: if there are any, the lags are lower bounds.
     unknown
         Number of these partitions by lag status.
+    time_lag_ms, num_unknown_time_lags
+        Largest time lag of a partition, and the number of partitions without one: if there are any, it is a
+        lower bound.
     """
 
     group_id: str
@@ -253,6 +245,8 @@ class GroupLag:
     max_member_lag_records: int | None
     num_unknown: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    time_lag_ms: int | None = None
+    num_unknown_time_lags: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +265,8 @@ class Report:
         The group in the newest snapshot of the period.
     groups
         All groups of that snapshot, by lag, largest first.
+    verdict
+        What happened, and whether it was worth it.
     change
         Lag of each member; None if no snapshot shows a member.
     timeline
@@ -280,11 +276,15 @@ class Report:
     policies, reasons
         Simulated results in the order of the table, and why some could not be simulated.
     model_error
-        Median relative error of the simulation of the real assignment; None: unknown.
+        Error of the simulation of the real assignment; None: unknown.
+    hints
+        Events of published hints in the period, oldest first.
     plans
         Rows of `evenlag.queries.plans.plan_rows`, newest first, as of the end of the period.
     num_by_event
         Number of plan events in the period, by event.
+    num_snapshots_left_out
+        Number of snapshots at the beginning of the requested period that were not read: it has too many rows.
     """
 
     cluster: str
@@ -295,14 +295,17 @@ class Report:
     num_snapshots: int
     now: GroupLag
     groups: tuple[GroupLag, ...]
+    verdict: Verdict
     change: LagChange | None
     timeline: Timeline | None
     observed: Series
     replayed: tuple[Series, ...] = ()
     policies: tuple[PolicyResult, ...] = ()
     reasons: tuple[str, ...] = ()
-    model_error: float | None = None
+    model_error: ModelError | None = None
+    hints: tuple[Mark, ...] = ()
     plans: Sequence[Mapping[str, Any]] = ()
     gates: tuple[GateSummary, ...] = ()
     decisions: tuple[DecisionSummary, ...] = ()
     num_by_event: Mapping[str, int] = field(default_factory=dict)
+    num_snapshots_left_out: int = 0

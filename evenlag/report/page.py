@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
-from evenlag.formatting import at_least, duration, number
+from evenlag.formatting import at_least, at_least_duration, number
 from evenlag.html.markup import Html, numbers, page, text, when
-from evenlag.queries.comparisons import OBSERVED
 from evenlag.report.plans_section import plans_section
 from evenlag.report.policies_section import policies_section
 from evenlag.report.sections import (
     change_section,
+    drain_time,
     lag_section,
+    note,
     timeline_section,
 )
+from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evenlag.report.model import Report
+    from evenlag.report.model import LagChange, Report, Verdict
 
 
 def report_page(
@@ -28,6 +29,7 @@ def report_page(
     *,
     link_of: Callable[[str], str] | None = None,
     clusters: Mapping[str, str] | None = None,
+    cluster: str | None = None,
 ) -> str:
     """Build the page of a report.
 
@@ -39,6 +41,8 @@ def report_page(
         Returns the URL of the report of another group; None if there is none, as for a file.
     clusters
         URLs of the reports of the clusters, by name.
+    cluster
+        Which of them this is; None: the one with the report's own name.
 
     Returns
     -------
@@ -52,21 +56,40 @@ def report_page(
         ("policies", "Candidates compared", policies_section(report)),
         ("plans", "Plans, gates and decisions", plans_section(report)),
     )
-    contents = "".join(f'<li><a href="#{key}">{escape(title)}</a></li>' for key, title, _ in sections)
+    contents = "".join(f'<li><a href="#{key}">{page_text(title)}</a></li>' for key, title, _ in sections)
     body = "".join(
-        f'<section aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>{content}</section>\n'
+        f'<section aria-labelledby="{key}"><h2 id="{key}">{page_text(title)}</h2>{content}</section>\n'
         for key, title, content in sections
     )
     title = f"{report.group_id} on {report.cluster}"
     noun = "snapshot" if report.num_snapshots == 1 else "snapshots"
     return page(
         f"evenlag: {title}",
-        f'<main class="report"><header><h1>{escape(title)}</h1>'
+        f'<main class="report"><header><h1>{page_text(title)}</h1>{_verdict(report.verdict)}'
         f'<p class="soft">Slots {when(report.since)} to {when(report.until)}, {report.num_snapshots:,} '
-        f"{noun}; the last one ended at {when(report.finished_at)}. All times are UTC.</p></header>\n"
+        f"{noun}; the last one ended at {when(report.finished_at)}. All times are UTC.</p>"
+        f"{_left_out(report)}</header>\n"
         f"{_headline(report)}\n"
         f'<nav aria-label="On this page"><ul>{contents}</ul></nav>\n'
-        f"{_clusters(report, clusters or {})}{_groups(report, link_of)}{body}</main>\n",
+        f"{_clusters(cluster or report.cluster, clusters or {})}{_groups(report, link_of)}{body}</main>\n",
+    )
+
+
+def _verdict(verdict: Verdict) -> Html:
+    rest = " ".join(part for part in (verdict.worth, verdict.others) if part)
+    return Html(
+        f'<p class="verdict {page_text(verdict.kind)}"><strong>{page_text(verdict.happened)}</strong> '
+        f"{page_text(rest)}</p>"
+    )
+
+
+def _left_out(report: Report) -> str:
+    """Note that the period is longer than what was read of it."""
+    if not report.num_snapshots_left_out:
+        return ""
+    return note(
+        f"The {report.num_snapshots_left_out:,} oldest snapshots of the period are left out: the period has "
+        "more rows than this page reads. The command evenlag report reads all of them."
     )
 
 
@@ -78,30 +101,42 @@ def _headline(report: Report) -> Html:
     facts = [
         (at_least(now.lag_records, now.num_unknown), f"records behind in the last snapshot{but}"),
         (at_least(now.max_member_lag_records, now.num_unknown), "of them at the most loaded member"),
+    ]
+    if now.time_lag_ms is not None:
+        facts.append(
+            (
+                at_least_duration(now.time_lag_ms, now.num_unknown_time_lags),
+                "age of the oldest unprocessed record in the last snapshot",
+            )
+        )
+    facts += [
+        *_drain_times(report.change),
         (f"{report.now.num_members:,} / {report.now.num_partitions:,}", "members / partitions"),
     ]
     if report.timeline is not None:
         rebalances = sum(mark.kind == "rebalance" for mark in report.timeline.marks)
         facts.append((number(rebalances), "rebalances seen"))
-    facts.append(
-        (
-            f"{counts.get(PlanEvent.PUBLISHED, 0):,} / {counts.get(PlanEvent.APPLIED, 0):,}",
-            "hints published / followed",
-        )
-    )
-    best = next((each for each in report.policies if each.is_best), None)
-    # Without any known lag there is no best policy.
-    if best is not None and report.observed.peak is not None:
-        whose = "what really ran, replayed," if best.name == OBSERVED else best.name
-        facts.append((duration(best.p95_time_lag_ms), f"behind at the 95th percentile by {whose}, the best"))
+    published, followed = (counts.get(event, 0) for event in (PlanEvent.PUBLISHED, PlanEvent.APPLIED))
+    if published or followed:
+        facts.append((f"{published:,} / {followed:,}", "hints published / followed"))
     return numbers(facts)
+
+
+def _drain_times(change: LagChange | None) -> list[tuple[str, str]]:
+    """Time to drain before and after the plan, if any of it is known."""
+    if change is None or (change.drain_before_ms, change.drain_after_ms) == (None, None):
+        return []
+    before, after = drain_time(change.drain_before_ms), drain_time(change.drain_after_ms)
+    if change.after_at is None:
+        return [(before, "to drain, when planned")]
+    return [(f"{before} → {after}", "to drain, before and after the plan")]
 
 
 def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
     if link_of is None or len(report.groups) < 2:  # noqa: PLR2004  # there is no other group
         return ""
     items = "".join(
-        f'<li><a href="{escape(link_of(group.group_id))}"'
+        f'<li><a href="{page_text(link_of(group.group_id))}"'
         f"{_current(group.group_id, report.group_id)}>{text(group.group_id)}</a> "
         f'<span class="soft">{at_least(group.lag_records, group.num_unknown)} behind</span></li>'
         for group in report.groups[:50]
@@ -109,11 +144,11 @@ def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
     return f'<nav aria-label="Groups"><ul>{items}</ul></nav>\n'
 
 
-def _clusters(report: Report, clusters: Mapping[str, str]) -> str:
+def _clusters(shown: str, clusters: Mapping[str, str]) -> str:
     if len(clusters) < 2:  # noqa: PLR2004  # there is no other cluster
         return ""
     items = "".join(
-        f'<li><a href="{escape(link)}"{_current(name, report.cluster)}>{escape(name)}</a></li>'
+        f'<li><a href="{page_text(link)}"{_current(name, shown)}>{page_text(name)}</a></li>'
         for name, link in clusters.items()
     )
     return f'<nav aria-label="Clusters"><ul>{items}</ul></nav>\n'

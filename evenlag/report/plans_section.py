@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.formatting import at_least_of, number
-from evenlag.html.markup import Html, badge, table, when
+from evenlag.html.markup import Html, badge, details, table, when
 from evenlag.report.sections import MAX_ROWS, left_out, note
+from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from evenlag.report.model import Report
+    from evenlag.report.model import GateSummary, Report
 
 _KIND_BY_STATUS: Final[dict[str, str]] = {
     PlanEvent.APPLIED: "good",
@@ -46,18 +46,7 @@ def plans_section(report: Report) -> Html:
     else:
         parts.append(note("No plan was proposed in the period."))
     if report.gates:
-        gates = [
-            (
-                gate.gate,
-                badge("passed", "good") if not gate.num_failed else badge("refused", "warn"),
-                number(gate.num_judged),
-                number(gate.num_failed),
-                gate.last_refusal or "",
-            )
-            for gate in report.gates
-        ]
-        columns = ("gate", "verdict", "judged#", "refused#", "last refusal")
-        parts += ["<h3>Gates</h3>", table(columns, gates, caption="Plans that each gate judged")]
+        parts += ["<h3>Gates</h3>", _gates(report.gates)]
     if report.decisions:
         decisions = [
             (each.decision, number(each.count), when(each.last_at), each.reason or "")
@@ -71,6 +60,31 @@ def plans_section(report: Report) -> Html:
     return Html("".join(parts))
 
 
+def _gates(gates: Sequence[GateSummary]) -> Html:
+    """Gates that refused a plan as a table, the others below it, folded."""
+    refused = [gate for gate in gates if gate.num_failed]
+    passed = [gate for gate in gates if not gate.num_failed]
+    shown = "" if refused else "<p>Every gate passed every plan.</p>"
+    if refused:
+        columns = ("gate", "judged#", "refused#", "last refusal")
+        rows = [
+            (
+                gate.gate,
+                number(gate.num_judged),
+                badge(number(gate.num_failed), "warn"),
+                gate.last_refusal or "",
+            )
+            for gate in refused
+        ]
+        shown = table(columns, rows, caption="Gates that refused plans")
+    if not passed:
+        return Html(shown)
+    judged = [(gate.gate, number(gate.num_judged)) for gate in passed]
+    told = table(("gate", "judged#"), judged, caption="Gates that passed every plan")
+    noun = "gate" if len(passed) == 1 else "gates"
+    return Html(shown + details(f"{len(passed):,} {noun} passed every plan", told))
+
+
 def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
     columns = (
         "plan", "slot", "status", "assignor", "mode", "moves#", "most loaded#", "predicted#", "actual#",
@@ -78,10 +92,10 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
     )  # fmt: skip
     rows = [
         (
-            Html(f"<code>{escape(plan['plan_id'][:12])}</code>"),
+            Html(f"<code>{page_text(plan['plan_id'][:12])}</code>"),
             when(plan["slot"]),
             badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
-            Html(f'<span class="whole">{escape(plan["assignor"])}</span>'),
+            Html(f'<span class="whole">{page_text(plan["assignor"])}</span>'),
             plan["mode"],
             number(plan["moves"]),
             at_least_of(

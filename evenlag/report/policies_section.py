@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 from evenlag.formatting import NOTHING, duration, number, percent
-from evenlag.html.markup import Html, badge, table
+from evenlag.html.markup import Html, badge, table, text
 from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
-from evenlag.report.sections import COMPARE, note
+from evenlag.report.sections import COMPARE, model_warning, note
+from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evenlag.report.model import MeasuredResult, PolicyResult, Report
+    from evenlag.report.candidates import MeasuredResult, PolicyResult
+    from evenlag.report.model import Report
 
-_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over several
-days the mean of the days'), then the least lag on average over time, then the fewest moves;
-<em>observed (replayed)</em> is the real assignment in the model; <em>measured</em> is what Kafka reported,
-without the model. <em>Drained in</em>: time from the largest measured lag until all records that had arrived
-by then were processed. <em>Above the bound</em>: how far the lag of the most loaded member is above the
-minimum over all assignments, on average over the snapshots. ≥: a lower bound, because some values are
-unknown.</p>"""
+_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over
+several days the mean of the days'), then the least lag on average over time, then the fewest moves.
+<em>As it ran (replayed)</em> is the real assignment in the model, like the candidates; <em>as it ran
+(measured)</em> is what Kafka reported, without the model. <em>Drained in</em>: time from the largest measured
+lag until all records that had arrived by then were processed. <em>Above the bound</em>: how far the lag of
+the most loaded member is above the minimum over all assignments, on average over the snapshots. ≥: a lower
+bound, because some values are unknown.</p>"""
 
 
 def policies_section(report: Report) -> Html:
@@ -40,7 +41,7 @@ def policies_section(report: Report) -> Html:
     if not report.policies and not report.reasons:
         return note("Nothing was compared on these days. Run: ", COMPARE)
     columns = (
-        "policy", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
+        "candidate", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
         "rebalances#", "above the bound#",
     )  # fmt: skip
     days = max((each.num_days for each in report.policies), default=0)
@@ -50,14 +51,14 @@ def policies_section(report: Report) -> Html:
         + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
         caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
     )
-    shown = told + _ABOUT_POLICIES if report.policies else ""
+    shown = text(model_warning(report.model_error)) + told + _ABOUT_POLICIES if report.policies else ""
     return Html(shown + "".join(note(reason) for reason in report.reasons))
 
 
 def _policy_row(each: PolicyResult) -> Sequence[object]:
     name = shown_policy(each.name)
     return (
-        Html(f"{escape(name)} {badge('best', 'good')}") if each.is_best else name,
+        Html(f"{page_text(name)} {badge('best', 'good')}") if each.is_best else name,
         _bound(duration(each.p95_time_lag_ms), each.unknown_ages),
         _bound(duration(each.max_time_lag_ms), each.unknown_ages),
         number(each.mean_lag_records),

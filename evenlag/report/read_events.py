@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
+from evenlag.lake.read_bounds import OPEN_PLANS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 
 
 def read_group_events(
-    reader: LakeReader, cluster: str, group_id: str, *, until: datetime | None
+    reader: LakeReader, cluster: str, group_id: str, *, since: datetime, until: datetime | None
 ) -> list[dict[str, Any]]:
     """Read the events of a group's plans, oldest first.
 
@@ -24,6 +26,9 @@ def read_group_events(
         The lake.
     cluster, group_id
         The group.
+    since
+        Start of the period. Events of the 31 days before it are read too: the publishing of the hints that
+        end in the period.
     until
         Later events are left out; none are when not given.
 
@@ -37,7 +42,12 @@ def read_group_events(
     LakeError
         When a table cannot be read.
     """
-    rows = reader.read_events(filters=[("cluster", "=", cluster), ("group_id", "=", group_id)]).to_pylist()
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("group_id", "=", group_id),
+        ("at", ">=", since - OPEN_PLANS),
+    ]
+    rows = reader.read_events(filters=filters).to_pylist()
     known = [row for row in rows if row["at"] is not None and (until is None or row["at"] <= until)]
     return sorted(known, key=lambda event: (event["at"], event["plan_id"], event["event"]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from evenlag.queries.comparisons import MEASURED_SHOWN
 from evenlag.queries.lag import group_rows
 from evenlag.report.model import GroupLag, Series
 
@@ -39,6 +40,8 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
             max_member_lag_records=row["max_member_lag_records"],
             num_unknown=row["num_unknown_partitions"],
             unknown=unknown.get(row["group_id"], {}),
+            time_lag_ms=row["time_lag_ms"],
+            num_unknown_time_lags=row["num_unknown_time_lags"],
         )
         for row in group_rows(lag, members)
     ]
@@ -68,7 +71,7 @@ def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
     for row in _unknown_by_status(lag, *keys):
         by_status.setdefault(row["status"], []).append(row["count_all"])
     return Series(
-        name="as seen",
+        name=MEASURED_SHOWN,
         at=tuple(read_at[row["snapshot_id"]] for row in totals),
         lag_records=tuple(row["lag_records_sum"] for row in totals),
         max_member_lag_records=tuple(most.get(row["snapshot_id"]) for row in totals),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from evenlag.enums import PlanEvent
+from evenlag.enums import LagStatus, PlanEvent
 from evenlag.report.model import LagChange, MemberLag
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.report.member_names import Names
     from evenlag.report.scope import Scope
 
@@ -25,6 +27,11 @@ _RANK_BY_STATUS: Final[dict[str, int]] = {
     PlanEvent.APPROVED: 3,
 }
 _RANK_OF_OTHERS = 4
+_PLANNED_COLUMNS: Final = ("topic", "partition", "owner_before", "owner_after")
+_DRAIN_COLUMNS: Final = (
+    "snapshot_id", "status", "lag_records", "drain_time_ms", "arrival_rate_records_per_s",
+    "consume_rate_records_per_s",
+)  # fmt: skip
 
 
 class _Lag(NamedTuple):
@@ -82,8 +89,7 @@ def read_change(
         read_at = max(scope.read_at[name] for name in readable)
         return LagChange(members, read_at, unknown_before=_unknown(before)) if members else None
     wanted = [*scope.filters(days_after=1), ("plan_id", "=", plan["plan_id"])]
-    columns = ["topic", "partition", "owner_before", "owner_after"]
-    planned = scope.reader.read(PLAN_ASSIGNMENTS, columns=columns, filters=wanted)
+    planned = scope.reader.read(PLAN_ASSIGNMENTS, columns=_PLANNED_COLUMNS, filters=wanted)
     outcome = next(iter(scope.reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
     rows = lag.filter(pc.equal(lag["snapshot_id"], plan["snapshot_id"]))
     alive = _alive(scope, rows)
@@ -92,16 +98,51 @@ def read_change(
     if outcome is not None and outcome["snapshot_id"] in readable:
         rows = lag.filter(pc.equal(lag["snapshot_id"], outcome["snapshot_id"]))
         after = _lag_by_member(rows, _alive(scope, rows), names)
+    later_id = outcome["snapshot_id"] if outcome is not None and after is not None else None
+    drains = _drain_times(scope, [name for name in (plan["snapshot_id"], later_id) if name])
     return LagChange(
         members=_members(before, predicted, after),
         before_at=scope.read_at[plan["snapshot_id"]],
         plan_id=plan["plan_id"],
         status=plan["status"],
         moves=plan["moves"],
-        after_at=scope.read_at[outcome["snapshot_id"]] if outcome is not None and after is not None else None,
+        after_at=None if later_id is None else scope.read_at[later_id],
         unknown_before=_unknown(before),
         unknown_after=_unknown(after or {}),
+        total_before=_total(before),
+        total_after=_total(after or {}),
+        drain_before_ms=drains.get(plan["snapshot_id"]),
+        drain_after_ms=drains.get(later_id),
     )
+
+
+def read_evaluation(scope: Scope, plan_id: str | None) -> Mapping[str, Any] | None:
+    """Read the evaluation of a plan at its horizon.
+
+    Parameters
+    ----------
+    scope
+        Period and group of the report.
+    plan_id
+        The plan; None: there is none.
+
+    Returns
+    -------
+    Mapping or None
+        Row of ``plan_evaluations``; None without one, or if it was evaluated after the requested end.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
+    from evenlag.lake.tables import PLAN_EVALUATIONS
+
+    if plan_id is None:
+        return None
+    wanted: list[Filter] = [*scope.filters(), ("plan_id", "=", plan_id)]
+    rows = scope.reader.read(PLAN_EVALUATIONS, filters=wanted).to_pylist()
+    return next((row for row in rows if row["snapshot_id"] in scope.read_at), None)
 
 
 def _alive(scope: Scope, rows: pa.Table) -> list[str]:
@@ -151,6 +192,42 @@ def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
 def _unknown(by_member: Mapping[str | None, _Lag]) -> tuple[int, int]:
     lags = by_member.values()
     return sum(each.num_unknown for each in lags), sum(each.num_partitions for each in lags)
+
+
+def _total(by_member: Mapping[str | None, _Lag]) -> int | None:
+    known = [each.records for each in by_member.values() if each.records is not None]
+    return sum(known) if known else None
+
+
+def _drain_times(scope: Scope, snapshot_ids: Sequence[str]) -> dict[str | None, float | None]:
+    """Time until the group has no lag, by snapshot: see `LagChange`."""
+    from evenlag.lake.tables import LAG
+
+    wanted = [*scope.filters(), ("snapshot_id", "in", list(snapshot_ids))]
+    rows = scope.reader.read(LAG, columns=_DRAIN_COLUMNS, filters=wanted).to_pylist()
+    by_snapshot: dict[str | None, list[float | None]] = {}
+    for row in rows:
+        if row["status"] != LagStatus.NOT_SUBSCRIBED:
+            by_snapshot.setdefault(row["snapshot_id"], []).append(_drain_time(row))
+    return {name: _longest(times) for name, times in by_snapshot.items()}
+
+
+def _drain_time(row: Mapping[str, Any]) -> float | None:
+    """Drain time of a partition: infinite if its rates are known and its lag does not shrink."""
+    if row["lag_records"] == 0:
+        return 0.0
+    if row["lag_records"] is None or row["drain_time_ms"] is not None:
+        drain_time_ms: float | None = row["drain_time_ms"]
+        return drain_time_ms if row["lag_records"] is not None else None
+    is_known = None not in {row["arrival_rate_records_per_s"], row["consume_rate_records_per_s"]}
+    return inf if is_known else None
+
+
+def _longest(times: Sequence[float | None]) -> float | None:
+    known = [each for each in times if each is not None]
+    if inf in known:
+        return inf
+    return max(known) if known and len(known) == len(times) else None
 
 
 def _members(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
@@ -12,14 +12,14 @@ from evenlag.report.member_names import read_names
 from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report
 from evenlag.report.read_events import count_events, read_group_events
 from evenlag.report.read_lag import cut, group_lags, observed_lag
-from evenlag.report.read_lag_change import read_change
+from evenlag.report.read_lag_change import read_change, read_evaluation
 from evenlag.report.read_simulations import read_policies
-from evenlag.report.read_timeline import read_timeline
+from evenlag.report.read_timeline import hint_marks, read_timeline
 from evenlag.report.scope import Scope
+from evenlag.report.verdict import build_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     import pyarrow as pa
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
 
 DEFAULT_HOURS: Final = 24.0
+_FIRST_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAG_COLUMNS: Final = (
     "snapshot_id", "slot", "group_id", "owner_member_id", "topic", "partition", "status", "lag_records",
 )  # fmt: skip
@@ -45,6 +46,7 @@ def read_report(
     *,
     hours: float = DEFAULT_HOURS,
     until: datetime | None = None,
+    max_rows: int | None = None,
 ) -> Report:
     """Read the report of a group and period.
 
@@ -60,6 +62,9 @@ def read_report(
         Length of the period in hours.
     until
         End of the period; the report contains only data that was known then. Default: the newest snapshot.
+    max_rows
+        Read at most about so many rows of ``lag``: the newest snapshots of the period, at least one. Default:
+        the whole period.
 
     Returns
     -------
@@ -75,14 +80,18 @@ def read_report(
     """
     import pyarrow.compute as pc
 
-    known = _snapshots(reader, cluster, until)
-    snapshots = _of_period(known, cluster, hours, until)
+    snapshots = _snapshots(reader, cluster, hours, until)
     last = snapshots.slice(snapshots.num_rows - 1).to_pylist()[0]
     groups = group_lags(*_read_newest(reader, cluster, last))
     if group_id is None:
         if not groups:
             raise NothingToReportError(f"the snapshot of {moment(last['slot'])} on {cluster} has no group")
         group_id = groups[0].group_id
+    now = next(
+        (group for group in groups if group.group_id == group_id), GroupLag(group_id, 0, 0, None, None)
+    )
+    num_left_out = _num_left_out(snapshots.num_rows, now.num_partitions, max_rows)
+    snapshots = snapshots.slice(num_left_out)
     ids = snapshots["snapshot_id"].to_pylist()
     scope = Scope(
         reader=reader,
@@ -97,11 +106,13 @@ def read_report(
         end=until,
     )
     lag = _lag_of_group(scope, groups)
-    events = read_group_events(reader, cluster, group_id, until=until)
+    events = read_group_events(reader, cluster, group_id, since=scope.started_at, until=until)
     plans = _plans(scope, events)
     names = read_names(scope)
     comparison = read_policies(scope)
     observed = observed_lag(lag, scope.read_at)
+    change = read_change(scope, lag, plans, names)
+    decisions = _decisions(scope)
     return Report(
         cluster=cluster,
         group_id=group_id,
@@ -109,11 +120,17 @@ def read_report(
         until=scope.until,
         finished_at=scope.finished_at,
         num_snapshots=len(observed.at),
-        now=next(
-            (group for group in groups if group.group_id == group_id), GroupLag(group_id, 0, 0, None, None)
-        ),
+        now=now,
         groups=tuple(groups),
-        change=read_change(scope, lag, plans, names),
+        verdict=build_verdict(
+            change,
+            plans,
+            events,
+            read_evaluation(scope, None if change is None else change.plan_id),
+            now=now,
+            decisions=decisions,
+        ),
+        change=change,
         timeline=read_timeline(scope, events, names),
         observed=observed,
         replayed=tuple(
@@ -124,47 +141,50 @@ def read_report(
         policies=comparison.results,
         reasons=comparison.reasons,
         model_error=comparison.model_error,
+        hints=tuple(hint_marks(events, scope.since)),
         plans=plans,
         gates=_gates(scope),
-        decisions=_decisions(scope),
+        decisions=decisions,
         num_by_event=count_events(events, scope.since),
+        num_snapshots_left_out=num_left_out,
     )
 
 
-def _snapshots(reader: LakeReader, cluster: str, until: datetime | None) -> pa.Table:
-    """Finished snapshots with slots up to a moment, oldest first."""
+def _num_left_out(num_snapshots: int, num_partitions: int, max_rows: int | None) -> int:
+    """Number of the oldest snapshots to leave out: the others have at most so many rows of the group."""
+    if max_rows is None:
+        return 0
+    return num_snapshots - min(num_snapshots, max(1, max_rows // max(1, num_partitions)))
+
+
+def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime | None) -> pa.Table:
+    """Snapshots of a period, oldest first; with a requested end, only those that had ended by then."""
+    import pyarrow.compute as pc
+
     from evenlag.lake.tables import SNAPSHOTS
 
     filters: list[Filter] = [("cluster", "=", cluster)]
     if until is not None:
         filters += [("day", "<=", until.date()), ("slot", "<=", until)]
     columns = ["slot", "snapshot_id", "started_at", "end_read_at", "finished_at"]
-    found = reader.read(SNAPSHOTS, columns=columns, filters=filters)
-    if found.num_rows == 0:
+    newest = reader.read_newest(SNAPSHOTS, "slot", columns=columns, filters=filters).to_pylist()
+    if not newest:
         when = "" if until is None else f" up to {moment(until)}"
         raise NothingToReportError(
             f"there is no snapshot of {cluster}{when}: run a cycle first (evenlag run)"
         )
-    return found.sort_by([("slot", "ascending")])
-
-
-def _of_period(known: pa.Table, cluster: str, hours: float, until: datetime | None) -> pa.Table:
-    """Snapshots of a period; with a requested end, only those that had ended by then."""
-    import pyarrow.compute as pc
-
-    end = pc.max(known["slot"]).as_py() if until is None else until
-    # A timedelta cannot reach back further than the calendar: limit it to the first snapshot.
-    first = pc.min(known["slot"]).as_py()
-    length = timedelta(hours=min(hours, (max(end, first) - first) / timedelta(hours=1)))
-    found = known.filter(pc.greater_equal(known["slot"], end - length))
+    end: datetime = newest[0]["slot"] if until is None else until
+    # A period cannot reach back further than the calendar.
+    since = end - timedelta(hours=min(hours, (end - _FIRST_TIME) / timedelta(hours=1)))
+    wanted: list[Filter] = [*filters, ("day", ">=", since.date()), ("slot", ">=", since)]
+    found = reader.read(SNAPSHOTS, columns=columns, filters=wanted).sort_by([("slot", "ascending")])
     if until is not None:
         found = found.filter(pc.less_equal(found["finished_at"], until))
     if found.num_rows:
         return found
-    newest = pc.max(known["finished_at"]).as_py()
     raise NothingToReportError(
         f"no snapshot of {cluster} was taken in the {hours:g} hours up to {moment(end)}: the last one before "
-        f"ended at {moment(newest)}. Use a longer period: --hours"
+        f"ended at {moment(newest[0]['finished_at'])}. Use a longer period: --hours"
     )
 
 
@@ -201,10 +221,13 @@ def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
 
 def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Plans from the snapshots of the period, as of its end."""
-    # plan_rows counts days back from the newest snapshot, which may be later than a requested end.
-    days = (scope.until.date() - scope.since.date()).days if scope.end is None else None
     plans = plan_rows(
-        scope.reader, scope.cluster, group=scope.group_id, days=days, until=scope.end, events=events
+        scope.reader,
+        scope.cluster,
+        group=scope.group_id,
+        between=(scope.since.date(), scope.until.date()),
+        until=scope.end,
+        events=events,
     )
     inside = set(scope.snapshot_ids)
     return [plan for plan in plans if plan["snapshot_id"] in inside]

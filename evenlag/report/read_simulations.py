@@ -14,7 +14,8 @@ from evenlag.queries.comparisons import (
     shown_policy,
     sum_up,
 )
-from evenlag.report.model import MeasuredResult, PolicyResult, Series
+from evenlag.report.candidates import MeasuredResult, ModelError, PolicyResult
+from evenlag.report.model import Series
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,14 +34,14 @@ class Comparison:
     results
         Result of each policy, the best first.
     model_error
-        Median relative error of the simulation of the real assignment; None: unknown.
+        Error of the simulation of the real assignment; None: unknown.
     reasons
         Why policies or days are missing.
     """
 
     series: tuple[Series, ...] = ()
     results: tuple[PolicyResult, ...] = ()
-    model_error: float | None = None
+    model_error: ModelError | None = None
     reasons: tuple[str, ...] = ()
 
 
@@ -87,7 +88,9 @@ def read_policies(scope: Scope) -> Comparison:
     return Comparison(
         series=series,
         results=tuple(_result(row) for row in sum_up(whole, gaps, By.P95_TIME_LAG.value)),
-        model_error=None if model is None else model["median_error"],
+        model_error=None
+        if model is None
+        else ModelError(model["median_error"], model["p95_error"], model["median_error_records"]),
         reasons=(
             *(
                 f"{row['policy']} could not be replayed on {row['days']} days: {row['reason']}"

@@ -17,7 +17,7 @@ from evenlag.report.model import HINT_EVENTS, Interval, Mark, Timeline
 from evenlag.report.read_events import published_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from evenlag.report.member_names import Names
@@ -103,7 +103,7 @@ def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Name
     rebalances, _ = find_rebalances(period, find_hint=hint_finder(read_hints(scope.reader, period)))
     ids = {period.snapshots["snapshot_id"][place].as_py() for place in inside}
     marks = [
-        *_hints(events, scope.since),
+        *hint_marks(events, scope.since),
         *(_rebalance(each, names) for each in rebalances if each["snapshot_id"] in ids),
     ]
     shown = _choose(intervals)
@@ -176,8 +176,21 @@ def _rebalance(row: Mapping[str, Any], names: Names) -> Mark:
     return Mark(row["seen_at"], "rebalance", "; ".join([why, *who, ", ".join(counts) or "nothing moved"]))
 
 
-def _hints(events: Sequence[Mapping[str, Any]], since: datetime) -> Iterable[Mark]:
-    """Events of published hints. Plans that expired or were withdrawn before publishing had no hint."""
+def hint_marks(events: Sequence[Mapping[str, Any]], since: datetime) -> Iterator[Mark]:
+    """Select the events of published hints.
+
+    Parameters
+    ----------
+    events
+        Plan events of the group up to the end of the period, oldest first.
+    since
+        Ignore earlier events.
+
+    Yields
+    ------
+    Mark
+        An event. Plans that expired or were withdrawn before publishing had no hint.
+    """
     published = published_plans(events)
     for event in events:
         what = _HINT_EVENTS.get(event["event"])

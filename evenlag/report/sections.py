@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from html import escape
+from math import isinf
 from typing import TYPE_CHECKING, Final
 
-from evenlag.formatting import at_least, moment, number, percent
-from evenlag.html.markup import Html, badge, details, figure, table, when
+from evenlag.formatting import at_least, duration, moment, number, percent
+from evenlag.html.legend import legend, line, patch, shape
+from evenlag.html.line_styles import Line, coinciding
+from evenlag.html.markup import Html, badge, details, figure, table, text, when
 from evenlag.html.svg_charts import series_variable
-from evenlag.report.charts import LINE_STYLES, MAX_MEMBERS, change_plot, lag_plot
+from evenlag.report.charts import (
+    HINT_MARKERS,
+    MAX_MEMBERS,
+    change_plot,
+    lag_plot,
+    lag_styles,
+)
 from evenlag.report.model import HINT_EVENTS
 from evenlag.report.timeline_chart import count_marks, timeline_plot
+from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from evenlag.report.candidates import ModelError
     from evenlag.report.model import LagChange, Report, Series
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 MAX_ROWS: Final = 400
-
-# The legend uses the same shapes as the chart.
-_HINT_SHAPES: Final = dict(zip(HINT_EVENTS, ("down", "round", "cross", "square", "diamond"), strict=True))
 
 
 def change_section(report: Report) -> Html:
@@ -40,10 +47,8 @@ def change_section(report: Report) -> Html:
     change = report.change
     if change is None:
         return note("No snapshot of the period shows a live member.")
-    legend = _legend(
-        [("before" if change.plan_id else "lag", "--before", "")]
-        + ([("predicted", "--predicted", ""), ("after", "--after", "")] if change.plan_id else [])
-    )
+    parts = ("before", "predicted", "after") if change.plan_id else ("before",)
+    bars = legend((patch(f"--{part}"), part if change.plan_id else "lag") for part in parts)
     columns = ("member", "before#", "predicted#", "after#") if change.plan_id else ("member", "lag#")
     rows = [
         (
@@ -53,7 +58,7 @@ def change_section(report: Report) -> Html:
         for member in change.members
     ]
     numbers = details("The numbers", table(columns, rows, caption="Lag of each member, in records"))
-    return Html(figure(change_plot(change), _change_caption(change)) + legend + numbers)
+    return Html(figure(change_plot(change), _change_caption(change)) + text(bars) + numbers)
 
 
 def _change_caption(change: LagChange) -> str:
@@ -69,11 +74,39 @@ def _change_caption(change: LagChange) -> str:
     if change.after_at is not None:
         told += (
             f" After: read at {moment(change.after_at)}. Consumers and producers continued in between, so it "
-            "differs from the prediction."
+            f"differs from the prediction.{_drain_times(change)}"
         )
     else:
         told += " It has no outcome in the period, so there is no lag after it."
     return told + rest
+
+
+def _drain_times(change: LagChange) -> str:
+    """Sentence on the time to drain, if any of it is known."""
+    times = (change.drain_before_ms, change.drain_after_ms)
+    if times == (None, None):
+        return ""
+    before, after = (drain_time(each) for each in times)
+    rates = "Time to drain at the rates of that time, of the partition that takes longest"
+    return f" {rates}: before {before}, after {after}."
+
+
+def drain_time(milliseconds: float | None) -> str:
+    """Format a time to drain.
+
+    Parameters
+    ----------
+    milliseconds
+        The time; infinite: never; None: unknown.
+
+    Returns
+    -------
+    str
+        The text.
+    """
+    if milliseconds is None:
+        return "not known"
+    return "never" if isinf(milliseconds) else duration(milliseconds)
 
 
 def _unknown_in_change(change: LagChange) -> str:
@@ -107,10 +140,13 @@ def timeline_section(report: Report) -> Html:
     if timeline is None:
         return note("The period has not been audited yet. Run: ", AUDIT)
     numbers = {name: place for place, name in enumerate(timeline.owners)}
-    entries = [(f"{place + 1} {name}", series_variable(place), "") for name, place in numbers.items()]
+    entries = [(patch(series_variable(place)), f"{place + 1} {name}") for name, place in numbers.items()]
     told = count_marks(timeline.marks)
-    entries += [(f"hint {what}", "--accent", _HINT_SHAPES[what]) for what in HINT_EVENTS if what in told]
-    legend = _legend([*entries, ("a rebalance", "--ink", "up")])
+    entries += [
+        (shape("--accent", HINT_MARKERS[what]), f"hint {what}") for what in HINT_EVENTS if what in told
+    ]
+    if "rebalance" in told:
+        entries.append((shape("--ink", "^"), "a rebalance"))
     last = max(each.end for each in timeline.intervals)
     caption = (
         "A bar begins at the first snapshot with the owner and ends at the first one with another owner; "
@@ -140,7 +176,7 @@ def timeline_section(report: Report) -> Html:
     held = table(("partition", "owner", "from", "until"), _most(intervals), caption="Partition ownership")
     return Html(
         figure(timeline_plot(timeline, numbers), caption)
-        + legend
+        + text(legend(entries))
         + (details(f"Rebalances and hints ({len(marks):,})", happened + left_out(marks)) if marks else "")
         + details(f"Partition ownership ({len(intervals):,})", held + left_out(intervals))
     )
@@ -160,23 +196,23 @@ def lag_section(report: Report) -> Html:
         The section without its heading.
     """
     lines = [
-        (each.name, series_variable(place), f"line style-{place % len(LINE_STYLES)}")
-        for place, each in enumerate(report.replayed)
+        (line(series_variable(place), dashes=style.dashes, marker=style.marker), each.name)
+        for place, (each, style) in enumerate(zip(report.replayed, lag_styles(report.replayed), strict=True))
     ]
-    legend = _legend([("as seen", "--ink", "line"), *lines])
+    events = {mark.event for mark in report.hints}
+    marks = [
+        (shape("--accent", HINT_MARKERS[what]), f"hint {what}") for what in HINT_EVENTS if what in events
+    ]
     caption = "Lag of the group in records, at the times at which it was read." + _unknown(report)
     if report.replayed:
         caption += (
-            " The other lines are replays: each policy is simulated from the observed state of the day's "
-            "first snapshot, with the observed arrival rates and processing rates of the members."
-        )
+            " The thin lines are replays: each candidate, and the real assignment as it ran, is simulated "
+            "from the measured state of the day's first snapshot, with the measured arrival rates and "
+            "processing rates of the members."
+        ) + _coinciding(report.replayed)
     if report.model_error is not None:
-        caption += (
-            f" The replay of the real assignment differs from the observed lag by "
-            f"{percent(report.model_error)} at the median: smaller differences between policies are not "
-            "significant."
-        )
-    hint = "" if report.replayed else note("No other policy has been replayed yet. Run: ", COMPARE)
+        caption += f" {_model_error(report.model_error)}"
+    hint = "" if report.replayed else note("No candidate has been replayed yet. Run: ", COMPARE)
     observed = report.observed
     unknown = observed.num_unknown or (0,) * len(observed.at)
     rows = [
@@ -186,13 +222,13 @@ def lag_section(report: Report) -> Html:
         )
     ]
     columns = ("at", "group#", "most loaded member#", "partitions not known#")
-    seen = table(columns, _most(rows), caption="Lag as seen, in records; ≥: a lower bound")
+    seen = table(columns, _most(rows), caption="Measured lag, in records; ≥: a lower bound")
     return Html(
-        figure(lag_plot(report.observed, report.replayed), caption)
-        + legend
+        figure(lag_plot(report.observed, report.replayed, report.hints), caption)
+        + text(legend([(line("--ink", width=3.4), observed.name), *lines, *marks]))
         + hint
-        + details("The numbers as seen", seen + left_out(rows))
-        + (details("Lag by policy", _peaks(report.replayed)) if report.replayed else "")
+        + details("The measured numbers", seen + left_out(rows))
+        + (details("Lag by candidate", _peaks(report.replayed)) if report.replayed else "")
     )
 
 
@@ -228,28 +264,46 @@ def _peaks(replayed: Iterable[Series]) -> Html:
             else (each.name, "", "", "")
         )
     return table(
-        ("policy", "first#", "largest#", "last#"), rows, caption="Lag of the group by policy, in records"
+        ("candidate", "first#", "largest#", "last#"),
+        rows,
+        caption="Lag of the group by candidate, in records",
     )
 
 
-def _legend(entries: Iterable[tuple[str, str, str]]) -> Html:
-    """Build a legend.
+def _coinciding(replayed: Sequence[Series]) -> str:
+    """Sentence on the lines that cover each other; empty if there are none."""
+    lines = [Line(each.at, each.lag_records) for each in replayed]
+    groups = [", ".join(replayed[place].name for place in places) for places in coinciding(lines)]
+    return f" On the same line, in turns: {'; '.join(groups)}." if groups else ""
+
+
+def _model_error(error: ModelError) -> str:
+    return (
+        f"The replay of the real assignment differs from the measured lag by {percent(error.median)} at the "
+        f"median and {percent(error.p95)} at the 95th percentile of the snapshots: smaller differences "
+        "between candidates are not significant."
+    )
+
+
+def model_warning(error: ModelError | None) -> Html:
+    """Build a warning that the model is far off.
 
     Parameters
     ----------
-    entries
-        Name, CSS variable of the color, and CSS class of the shape.
+    error
+        Error of the model; None: unknown.
 
     Returns
     -------
     Html
-        The legend.
+        The warning; empty if the error is not large.
     """
-    items = "".join(
-        f'<li><i class="{shape}" style="--of:var({variable})" aria-hidden="true"></i>{escape(name)}</li>'
-        for name, variable, shape in entries
+    if error is None or not error.is_large:
+        return Html("")
+    return Html(
+        f'<p class="note warn">The model is rough here. {page_text(_model_error(error))} The median error is '
+        f"{number(error.median_records)} records.</p>"
     )
-    return Html(f'<ul class="legend">{items}</ul>')
 
 
 def note(message: str, command: str = "") -> Html:
@@ -267,8 +321,8 @@ def note(message: str, command: str = "") -> Html:
     Html
         The note.
     """
-    code = f"<code>{escape(command)}</code>" if command else ""
-    return Html(f'<p class="note">{escape(message)}{code}</p>')
+    code = f"<code>{page_text(command)}</code>" if command else ""
+    return Html(f'<p class="note">{page_text(message)}{code}</p>')
 
 
 def _most(rows: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:

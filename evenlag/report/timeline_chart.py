@@ -6,8 +6,9 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.html.svg_charts import ACCENT, INK, PAPER, SERIES, SOFT, Size, both_sizes, new_figure
-from evenlag.report.charts import NARROW, WIDE, short, time_axis
+from evenlag.html.chart_marks import draw_marks
+from evenlag.html.svg_charts import INK, PAPER, SERIES, SOFT, Size, both_sizes, new_figure
+from evenlag.report.charts import NARROW, WIDE, chart_marks, short, time_axis
 from evenlag.report.model import HINT_EVENTS
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 # More lines would hide the bars, which show the rebalances by their changes of owner.
 MAX_REBALANCES: Final = 120
-# Distinguishable without colors; the legend uses the same shapes.
-_HINT_MARKERS: Final = dict(zip(HINT_EVENTS, ("v", "o", "X", "s", "D"), strict=True))
 # Open intervals extend beyond the last snapshot, so that one that begins there is visible, too.
 _BEYOND: Final = 1 / 50
 _PALE: Final = 0.5
+# Height for the labels of hints, in inches.
+_LABELS: Final = 0.35
 
 
 def count_marks(marks: Iterable[Mark]) -> Counter[str]:
@@ -77,16 +78,18 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
                     str(number + 1), (each.start, rows[each.partition]), xytext=(4, 0),
                     textcoords="offset points", va="center", fontsize=7.5, fontweight="bold", color=PAPER,
                 )  # fmt: skip
-        _draw_marks(axes, timeline.marks)
+        _draw_rebalances(axes, timeline.marks, len(rows))
         axes.set_ylim(len(rows) - 0.3, -0.7)
         axes.set_yticks(range(len(rows)), [short(name, size) for name in timeline.partitions])
         axes.tick_params(axis="y", labelsize=8)
         # Leaves room for the marks of rebalances above the labels.
         axes.tick_params(axis="x", pad=8)
         time_axis(axes, min(moments), max(moments), size)
+        draw_marks(figure, axes, chart_marks(hints))
         return figure
 
-    height = 0.75 + 0.24 * len(rows)
+    hints = [mark for mark in timeline.marks if mark.kind == "hint"]
+    height = 0.75 + 0.24 * len(rows) + (_LABELS if hints else 0)
     return both_sizes(
         "timeline", _label(timeline), draw, narrow=Size(NARROW, height), wide=Size(WIDE, height, True)
     )
@@ -108,23 +111,19 @@ def _draw_bar(
     )
 
 
-def _draw_marks(axes: Any, marks: Iterable[Mark]) -> None:
-    rebalances = sum(mark.kind == "rebalance" for mark in marks)
-    for mark in marks:
-        is_hint = mark.kind == "hint"
-        if not is_hint and rebalances > MAX_REBALANCES:
-            continue
-        colour = ACCENT if is_hint else INK
-        axes.axvline(
-            mark.at,
-            color=colour,
-            linewidth=1.4 if is_hint else 0.9,
-            linestyle="-" if is_hint else (0, (2, 2)),
-        )
-        # Hints are marked at the top, rebalances at the bottom, so that both are visible at one time.
+def _draw_rebalances(axes: Any, marks: Iterable[Mark], num_rows: int) -> None:
+    """Mark rebalances at the bottom: hints are marked at the top, so both are visible at one time.
+
+    The lines end below the labels of the hints.
+    """
+    moments = [mark.at for mark in marks if mark.kind == "rebalance"]
+    if len(moments) > MAX_REBALANCES:
+        return
+    for at in moments:
+        axes.plot([at, at], [num_rows - 0.3, -0.7], color=INK, linewidth=0.9, linestyle=(0, (2, 2)))
         axes.plot(
-            [mark.at], [1 if is_hint else 0], marker=_HINT_MARKERS.get(mark.event, "^"), markersize=7,
-            clip_on=False, color=colour, transform=axes.get_xaxis_transform(),
+            [at], [0], marker="^", markersize=7, clip_on=False, color=INK,
+            transform=axes.get_xaxis_transform(),
         )  # fmt: skip
 
 

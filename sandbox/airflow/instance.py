@@ -1,6 +1,7 @@
 """A complete Airflow in its own folder, on the loopback interface only.
 
-It runs the database, API server, scheduler and DAG processor.
+It runs the database, API server, scheduler and DAG processor; and the triggerer where questions to people
+need it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -28,6 +30,8 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 _KEEPER = Path(__file__).resolve().parents[1] / "subreaper.py"
 _START_TIMEOUT_S = 120.0
 _USER = "evenlag"
+# Airflow before it defers a task that waits for a person's answer.
+_ASKS_WITHOUT_TRIGGERER = (3, 3)
 
 
 class Airflow:
@@ -172,7 +176,7 @@ class Airflow:
             POLICY_VARIABLE: str(policy.resolve()),
             "NO_PROXY": "127.0.0.1,localhost",
             "PATH": os.pathsep.join([bin_folder, os.environ.get("PATH", os.defpath)]),
-            # The DAG files' helper package is imported as dags.dag_support.
+            # The DAG files import evenlag.
             "PYTHONPATH": str(_REPOSITORY),
             **jvm_class_archive.environment(self.directory / "spark", kind="submit"),
         }
@@ -195,6 +199,9 @@ class Airflow:
     def _launch(self) -> None:
         self._start("api-server", "api-server")
         self._start("dag-processor", "dag-processor")
+        major, minor, *_ = version("apache-airflow-core").split(".")
+        if (int(major), int(minor)) < _ASKS_WITHOUT_TRIGGERER:
+            self._start("triggerer", "triggerer")
         self.start_scheduler()
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
 _FINISHED = frozenset({"success", "failed"})
 _PAUSE_S = 1.0
@@ -92,7 +93,12 @@ class AirflowRest:
         raise AirflowError(f"the DAG {dag_id} did not appear within {timeout_s:.0f} s")
 
     def trigger(
-        self, dag_id: str, *, run_id: str | None = None, conf: Mapping[str, Any] | None = None
+        self,
+        dag_id: str,
+        *,
+        run_id: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        logical_date: datetime | None = None,
     ) -> DagRun:
         """Trigger a run now.
 
@@ -104,13 +110,18 @@ class AirflowRest:
             Id of the run; None: Airflow generates one.
         conf
             Parameters of the run.
+        logical_date
+            Its logical date, as the form of Airflow's page fills it in; None: none.
 
         Returns
         -------
         DagRun
             The new run.
         """
-        body = {"logical_date": None, "conf": dict(conf or {})} | ({"dag_run_id": run_id} if run_id else {})
+        date = None if logical_date is None else logical_date.isoformat()
+        body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {})}
+        if run_id:
+            body["dag_run_id"] = run_id
         answer = self.post(f"/api/v2/dags/{quote(dag_id)}/dagRuns", body)
         return DagRun(dag_id, answer["dag_run_id"])
 

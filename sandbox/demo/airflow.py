@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from contextlib import ExitStack
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sandbox.demo.console import Story
+from sandbox.demo.policy import write_policy
 from sandbox.demo.run import (
     CLUSTER,
     DAG_ID,
@@ -20,10 +20,10 @@ from sandbox.demo.run import (
     interruptible,
     make_workload,
     prepare_folder,
-    write_policy,
 )
 from sandbox.demo.services import prepare_spark, start_airflow
 from sandbox.kafka.broker import Broker
+from sandbox.kafka.readiness import quiet
 
 if TYPE_CHECKING:
     from sandbox.workload.workload import Workload
@@ -37,10 +37,9 @@ _SHIFT_EVERY_S: Final = 300.0
 def main() -> int:
     """Start everything, print the addresses, and wait; returns the exit code."""
     story = Story()
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     folder = FOLDER.resolve()
     try:
-        with interruptible(), ExitStack() as stack:
+        with quiet("kafka"), interruptible(), ExitStack() as stack:
             _start(stack, prepare_folder(folder), story)
     except EXPECTED_ERRORS as error:
         story.say(f"\nIt stopped: {error}\nLogs are in {folder}", style="bold red")
@@ -54,7 +53,7 @@ def _start(stack: ExitStack, folder: Path, story: Story) -> None:
     with story.step("Kafka: one node, on a port of its own") as tell:
         broker = stack.enter_context(Broker.start(folder / "broker"))
         tell(broker.bootstrap_servers)
-    policy = write_policy(folder, broker)
+    policy = write_policy(folder, broker, CLUSTER, GROUP)
     workload: Workload = stack.enter_context(make_workload(broker, folder))
     with story.step(f"{NUM_CONSUMERS} consumers of {TOPIC}, group {GROUP}, and skewed traffic"):
         workload.start_consumers(NUM_CONSUMERS)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sandbox.kafka.broker import Broker
-from sandbox.kafka.broker_plugin import ASSIGNOR_CLASS, build_plugin
+from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CONSUMER: Final = "consumer"
 PROTOCOLS: Final = ("classic", CONSUMER)
+JAVA: Final = "java"
+CLIENTS: Final = ("python", JAVA)
 # Kafka's defaults suit groups of thousands: members receive a target within five seconds.
 _PROPERTIES: Final = {
     "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",

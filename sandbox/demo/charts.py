@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from evenlag.html.chart_marks import ChartMark, draw_marks
+from evenlag.html.line_styles import Line, line_styles
 from evenlag.html.svg_charts import (
     AFTER,
     BEFORE,
-    FAINT,
     INK,
     PREDICTED,
     SERIES,
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
     from sandbox.demo.sampler import Samples
 
 # The text is still readable at a phone's width.
-_SIZE: Final = Size(5.0, 3.1)
+_SIZE: Final = Size(5.0, 3.3)
+# Markers of a line: they distinguish consumers with equal lag.
+_NUM_MARKERS: Final = 5
+# As in the report: a hint that was followed is a circle.
+_MARKERS: Final = {"hint followed": "o"}
 
 
 def bars_svg(result: DemoResult) -> str:
@@ -49,22 +54,37 @@ def bars_svg(result: DemoResult) -> str:
 def timeline_svg(samples: Samples) -> str:
     """Return a chart of each consumer's lag over time, with marked events."""
     figure, axes = new_figure(_SIZE)
-    for number, (name, points) in enumerate(sorted(samples.lag_by_name.items())):
-        seconds = samples.at_s[: len(points)]
-        values = [float("nan") if point is None else point for point in points]
-        axes.plot(seconds, values, color=SERIES[number % len(SERIES)], linewidth=1.8, label=name)
-    for number, (at_s, what) in enumerate(samples.marks):
-        axes.axvline(at_s, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
-        # The hint is applied just before the second run begins: place their labels on both sides.
-        side = "right" if number % 2 else "left"
-        axes.annotate(
-            what, (at_s, 0.99), xycoords=("data", "axes fraction"), rotation=90, va="top", ha=side,
-            fontsize=8, color=INK,
-        )  # fmt: skip
+    names = sorted(samples.lag_by_name)
+    lines = [
+        Line(samples.at_s[: len(samples.lag_by_name[name])], samples.lag_by_name[name]) for name in names
+    ]
+    step = max(1, len(samples.at_s) // _NUM_MARKERS)
+    for number, (name, line, style) in enumerate(zip(names, lines, line_styles(lines), strict=True)):
+        axes.plot(
+            line.at,
+            [float("nan") if point is None else point for point in line.values],
+            color=SERIES[number % len(SERIES)],
+            linestyle=(style.offset, style.dashes) if style.dashes else "-",
+            linewidth=1.8,
+            marker=style.marker,
+            markersize=4,
+            markevery=(number * step // len(names), step),
+            label=name,
+        )
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds")
     axes.set_ylabel("lag, records")
     if samples.lag_by_name:
-        axes.legend(frameon=False, labelcolor=INK, fontsize=8, loc="upper right")
+        # Above the axes: the lines and the marks have no free corner in common.
+        figure.legend(
+            frameon=False, labelcolor=INK, fontsize=8, loc="outside upper center", ncols=4, handlelength=1.4
+        )
     finish_axes(axes)
-    return svg(figure, "timeline", "Lag of each consumer over time, in records.")
+    marks = sorted(samples.marks)
+    if samples.at_s:
+        last_s = max([*samples.at_s, *(at_s for at_s, _ in marks)])
+        axes.set_xlim(min(samples.at_s), last_s * 1.01 or 1)
+    draw_marks(figure, axes, [ChartMark(at_s, what, _MARKERS.get(what, "v")) for at_s, what in marks])
+    told = "".join(f" {what} after {at_s:.0f} s;" for at_s, what in marks)
+    label = f"Lag of each consumer over time, in records.{told}".removesuffix(";")
+    return svg(figure, "timeline", label)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from evenlag.formatting import percent
 from evenlag.html.markup import Html, figure, numbers, page, table
 from sandbox.demo.charts import bars_svg, timeline_svg
 
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
     from sandbox.demo.sampler import Samples
 
 
-def write_page(path: Path, result: DemoResult, promises: Sequence[Promise], samples: Samples) -> None:
+def write_page(
+    path: Path,
+    result: DemoResult,
+    promises: Sequence[Promise],
+    samples: Samples,
+    *,
+    is_java: bool = False,
+) -> None:
     """Write the page of a demo.
 
     Parameters
@@ -27,6 +35,8 @@ def write_page(path: Path, result: DemoResult, promises: Sequence[Promise], samp
         Results, and whether each promise was kept.
     samples
         Lag over time.
+    is_java
+        Whether the consumers are of Kafka's Java client.
     """
     kept = all(promise.kept for promise in promises)
     before, after = f"{result.max_before:,}", f"{result.max_after:,}"
@@ -35,14 +45,17 @@ def write_page(path: Path, result: DemoResult, promises: Sequence[Promise], samp
         if kept
         else "Not every promise was kept"
     )
+    verdict = _verdict(result, promises)
     facts = (
         (before, "most loaded, before"),
         (f"{result.max_predicted:,}", "predicted by the plan"),
-        (after, "as seen after"),
+        (after, "measured after"),
         (str(result.moves), "partitions moved"),
     )
+    whose = " of Kafka's Java client" if is_java else ""
     body = f"""<main><h1>{escape(headline)}</h1>
-<p>Twelve partitions, four consumers, three partitions each: even by count. One consumer held the
+<p class="verdict {"good" if kept else "warn"}">{escape(verdict)}</p>
+<p>Twelve partitions, four consumers{whose}, three partitions each: even by count. One consumer held the
 partitions that everybody writes to. evenlag observed the group, planned who should hold what, checked the
 plan, and published it as a hint; the group took it up at its next rebalance.</p>
 {numbers(facts)}
@@ -58,6 +71,25 @@ plan, and published it as a hint; the group took it up at its next rebalance.</p
 {escape(str(result.outcome.get("outcome")))}: {escape(str(result.outcome.get("reason")))}</p></main>
 """
     path.write_text(page("evenlag: what the demo did", body), encoding="utf-8")
+
+
+def _verdict(result: DemoResult, promises: Sequence[Promise]) -> str:
+    """What happened, and whether it was worth it: as in the report."""
+    broken = [promise.text for promise in promises if not promise.kept]
+    if broken:
+        return f"Not kept: {'; '.join(broken)}."
+    total_before, total_after = (
+        sum(getattr(member, part) for member in result.members) for part in ("before", "after")
+    )
+    shares = [
+        f"{percent(largest / total)}" if total else "nothing"
+        for largest, total in ((result.max_before, total_before), (result.max_after, total_after))
+    ]
+    return (
+        f"The group followed the plan: {result.max_predicted:,} records were predicted, {result.max_after:,} "
+        "were measured, because consumers and producers continued. It was worth it: the most loaded "
+        f"consumer's share of the group's lag went from {shares[0]} to {shares[1]}."
+    )
 
 
 _BARS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import shutil
 import signal
 import threading
@@ -18,14 +17,16 @@ from evenlag.logging_setup import set_up_logging
 from sandbox.airflow.rest import AirflowError
 from sandbox.command_in_process import run_in_process
 from sandbox.demo.answers import compare_answers
-from sandbox.demo.broker import CONSUMER, PROTOCOLS, start_demo_broker
+from sandbox.demo.broker import CLIENTS, CONSUMER, JAVA, PROTOCOLS, start_demo_broker
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
+from sandbox.demo.policy import write_policy
 from sandbox.demo.result import DemoError, DemoLake, Promise, check_promises
 from sandbox.demo.sampler import LagSampler
 from sandbox.demo.services import prepare_spark, start_airflow
 from sandbox.jars import JarsError
 from sandbox.kafka.broker import BrokerError
+from sandbox.kafka.readiness import quiet
 from sandbox.spark.connect_server import ConnectServerError
 from sandbox.workload.workload import Workload, WorkloadError
 
@@ -64,20 +65,13 @@ EXPECTED_ERRORS: Final = (
     OSError,
 )
 
-POLICY: Final = """\
-# Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.
-lake: {lake}
-audit_schedule: null          # by hand; hourly without this line
-maintenance: {{schedule: null}}  # by hand; daily without this line
-clusters:
-  {cluster}:
-    bootstrap_servers: {bootstrap_servers}
-    schedule: null            # by hand; in production a cron expression
-groups:
-  - match: {group}
-    mode: auto                # publish what passes the gates; the default is shadow: plan and score only
-    reset_policy: earliest
-"""
+
+@dataclass(frozen=True, slots=True)
+class Consumers:
+    """The consumers' protocol, and of a classic group the language of their client."""
+
+    protocol: str
+    client: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +90,7 @@ def run_demo(
     folder: Path,
     *,
     protocol: str = PROTOCOLS[0],
+    client: str = CLIENTS[0],
     keep_going: bool = False,
     story: Story | None = None,
     run: Runner | None = None,
@@ -109,6 +104,9 @@ def run_demo(
     protocol
         ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): confluent-kafka consumers, which know
         nothing of hints, and a broker with the plug-in.
+    client
+        Of a classic group: ``python``, evenlag's own consumers, or ``java``, consumers of Kafka's Java client
+        with evenlag's assignor.
     keep_going
         Keep running after the end until Ctrl-C.
     story
@@ -117,11 +115,11 @@ def run_demo(
         Runs the command, to compare its output with the lake at the end; None: no comparison.
     """
     told = story or Story()
-    # The clients log a lot while a broker stops.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
-        with interruptible():
-            promises = _tell(prepare_folder(folder), told, protocol, run, keep_going=keep_going)
+        # The clients log a lot while a broker stops.
+        with quiet("kafka"), interruptible():
+            consumers = Consumers(protocol, client)
+            promises = _tell(prepare_folder(folder), told, consumers, run, keep_going=keep_going)
     except EXPECTED_ERRORS as error:
         told.say(f"\nThe demo stopped: {error}", style="bold red")
         told.say(f"Logs are in {folder.resolve()}")
@@ -141,11 +139,11 @@ def run_demo(
 
 
 def _tell(
-    folder: Path, story: Story, protocol: str, run: Runner | None, *, keep_going: bool
+    folder: Path, story: Story, consumers: Consumers, run: Runner | None, *, keep_going: bool
 ) -> tuple[Promise, ...]:
     story.chapter("1  A cluster, a group, a backlog")
     with ExitStack() as stack:
-        stage = _set_up(stack, folder, story, protocol)
+        stage = _set_up(stack, folder, story, consumers)
         story.chapter("2  The first run: observe, decide, publish")
         plan = _first_run(stage, story)
         story.chapter("3  The second run: what became of the hint?")
@@ -159,21 +157,23 @@ def _tell(
         if run is not None:
             with story.step("Comparing what the commands and the report show with the lake") as tell:
                 promises = (*promises, compare_answers(folder / "lake", run, folder / "answers", tell))
-        write_page(folder / PAGE, result, promises, samples)
+        write_page(folder / PAGE, result, promises, samples, is_java=consumers.client == JAVA)
         story.lag_table(result)
         if keep_going:
             _stay(stage, story)
     return promises
 
 
-def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stage:
+def _set_up(stack: ExitStack, folder: Path, story: Story, consumers: Consumers) -> Stage:
+    protocol = consumers.protocol
     with story.step("Kafka: one node, on a port of its own") as tell:
         broker = stack.enter_context(start_demo_broker(folder, protocol))
         tell(f"{broker.bootstrap_servers}{', with the plug-in' if protocol == CONSUMER else ''}")
-    policy = write_policy(folder, broker)
-    workload = stack.enter_context(make_workload(broker, folder, protocol))
+    policy = write_policy(folder, broker, CLUSTER, GROUP)
+    workload = stack.enter_context(make_workload(broker, folder, protocol, consumers.client))
+    in_java = "in Java, " if consumers.client == JAVA else ""
     with story.step(
-        f"{NUM_CONSUMERS} consumers of {TOPIC}, {NUM_PARTITIONS} partitions, group {GROUP}"
+        f"{NUM_CONSUMERS} consumers {in_java}of {TOPIC}, {NUM_PARTITIONS} partitions, group {GROUP}"
     ) as tell:
         workload.start_consumers(NUM_CONSUMERS)
         share = NUM_PARTITIONS // NUM_CONSUMERS
@@ -195,19 +195,9 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, protocol: str) -> Stag
     return Stage(protocol, broker, workload, airflow, sampler, DemoLake(folder / "lake", CLUSTER, GROUP))
 
 
-def write_policy(folder: Path, broker: Broker) -> Path:
-    """Return the file of a new policy in the demo's folder, for Airflow and the jobs with this broker."""
-    path = folder / "evenlag.yaml"
-    path.write_text(
-        POLICY.format(
-            lake=folder / "lake", cluster=CLUSTER, bootstrap_servers=broker.bootstrap_servers, group=GROUP
-        ),
-        encoding="utf-8",
-    )
-    return path
-
-
-def make_workload(broker: Broker, folder: Path, protocol: str = PROTOCOLS[0]) -> Workload:
+def make_workload(
+    broker: Broker, folder: Path, protocol: str = PROTOCOLS[0], client: str = CLIENTS[0]
+) -> Workload:
     """Return the demo's topic and consumers, not started yet.
 
     Parameters
@@ -218,6 +208,8 @@ def make_workload(broker: Broker, folder: Path, protocol: str = PROTOCOLS[0]) ->
         The demo's folder.
     protocol
         Protocol of the consumers.
+    client
+        Language of their client.
     """
     return Workload(
         {"bootstrap_servers": broker.bootstrap_servers},
@@ -225,7 +217,7 @@ def make_workload(broker: Broker, folder: Path, protocol: str = PROTOCOLS[0]) ->
         topic=TOPIC,
         num_partitions=NUM_PARTITIONS,
         group_id=GROUP,
-        consumer={"records_per_s": CONSUMER_RECORDS_PER_S, "protocol": protocol},
+        consumer={"records_per_s": CONSUMER_RECORDS_PER_S, "protocol": protocol, "language": client},
     )
 
 
@@ -325,9 +317,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="sandbox.demo", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where everything goes")
     parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="of the consumers")
+    parser.add_argument(
+        "--client", choices=CLIENTS, default=CLIENTS[0], help="of a classic group's consumers"
+    )
     parser.add_argument("--keep", action="store_true", help="stay up at the end until Ctrl-C")
     arguments = parser.parse_args(argv)
+    if (arguments.protocol, arguments.client) == (CONSUMER, JAVA):
+        parser.error("--client java is for the classic protocol: leave --protocol consumer out")
     set_up_logging(is_command=True)
     return run_demo(
-        arguments.folder, protocol=arguments.protocol, keep_going=arguments.keep, run=run_in_process
+        arguments.folder,
+        protocol=arguments.protocol,
+        client=arguments.client,
+        keep_going=arguments.keep,
+        run=run_in_process,
     )

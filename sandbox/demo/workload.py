@@ -7,7 +7,6 @@ it is stopped. ``check`` reports by its exit code whether all processes run, for
 from __future__ import annotations
 
 import argparse
-import logging
 import shutil
 import sys
 import time
@@ -23,6 +22,7 @@ from sandbox.demo.run import (
     interruptible,
     skewed_backlog,
 )
+from sandbox.kafka.readiness import quiet
 from sandbox.workload.workload import Workload, WorkloadError
 
 # About the consumers' total capacity: the owner of the moving hot partitions falls behind.
@@ -87,9 +87,8 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.command == "check":
         return 0 if is_well(arguments.folder) else 1
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
-        with interruptible():
+        with quiet("kafka"), interruptible():
             run(arguments.bootstrap_servers, arguments.folder)
     except WorkloadError as error:
         print(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""An Apache Kafka broker (KRaft, one node) in its own folder.
+"""An Apache Kafka broker (KRaft) in its own folder: alone, or a node of `sandbox.kafka.cluster`.
 
 It listens on free ports of the loopback interface, does not create topics automatically, has no initial
 rebalance delay, and dies with the process that started it. Stop, kill and restart keep the folder and the
@@ -7,17 +7,23 @@ ports, so clients can reconnect to it.
 
 from __future__ import annotations
 
-import base64
 import os
 import secrets
 import time
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from sandbox.jars import broker_classpath, java_command
+from sandbox.jars import OTHER_KAFKAS, OWN_KAFKA, broker_classpath, java_command
 from sandbox.kafka.certificates import write_certificates
+from sandbox.kafka.class_archive import archive_options
+from sandbox.kafka.node_settings import (
+    PLAIN_LISTENER,
+    SECURE_LISTENER,
+    ClusterPlace,
+    new_cluster_id,
+    node_properties,
+)
 from sandbox.kafka.readiness import probe
 from sandbox.processes import free_ports, kill_process, start_process, stop_process
 
@@ -34,30 +40,7 @@ _LOG_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 )
-_PROPERTIES: dict[str, str] = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "auto.create.topics.enable": "false",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "500",
-    # One node: no replicas, and few partitions of the internal topics, which are created at first use.
-    "default.replication.factor": "1",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "2",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "log.cleaner.dedupe.buffer.size": "8388608",
-    "num.network.threads": "2",
-    "num.io.threads": "4",
-    # A killed broker can restart only after its old session has ended: 9 s by default.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-}
+_USER = "sandbox"
 
 
 class BrokerError(RuntimeError):
@@ -71,7 +54,7 @@ class SaslSsl:
     Attributes
     ----------
     bootstrap_servers
-        ``localhost:port``.
+        ``localhost:port``, of a cluster one for each node.
     ca_file
         PEM file of the authority that signed the broker's certificate.
     username, password
@@ -98,6 +81,21 @@ class SaslSsl:
         return f"SaslSsl({self.bootstrap_servers!r}, username={self.username!r}, password=...)"
 
 
+def default_version() -> str | None:
+    """Return the version of brokers that are started without one: ``EVENLAG_KAFKA``; None: the sandbox's own.
+
+    Raises
+    ------
+    BrokerError
+        If the variable names a version that the sandbox does not have.
+    """
+    wanted = os.environ.get("EVENLAG_KAFKA") or OWN_KAFKA
+    if wanted not in (OWN_KAFKA, *OTHER_KAFKAS):
+        known = ", ".join(sorted((OWN_KAFKA, *OTHER_KAFKAS)))
+        raise BrokerError(f"EVENLAG_KAFKA is {wanted!r}: the sandbox has Kafka {known}")
+    return None if wanted == OWN_KAFKA else wanted
+
+
 class Broker:
     """A running broker; on exit the context manager stops it and keeps its folder.
 
@@ -105,10 +103,10 @@ class Broker:
     ----------
     bootstrap_servers : str
         The plain listener, ``127.0.0.1:port``.
-    cluster_id : str
-        Kafka's 22-character id, fixed per folder; every start checks that the broker reports it.
-    sasl_ssl : SaslSsl or None
-        The authenticated listener, if requested.
+    logins : dict of str to SaslSsl
+        Connection to the secure listener by user; empty without one.
+    place : ClusterPlace
+        Its place in a cluster.
     log_file : Path
         All output of the broker.
 
@@ -126,22 +124,24 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         class_path: Sequence[Path] = (),
         jvm_options: Sequence[str] = (),
+        place: ClusterPlace | None = None,
+        kafka: str | None = None,
     ) -> None:
         self.directory = directory.resolve()
+        self._kafka = kafka or default_version()
         self.log_file = self.directory / "broker.log"
-        self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if self.cluster_id.startswith("-"):  # the format tool would parse it as an option
-            self.cluster_id = "A" + self.cluster_id[1:]
         self._extra = dict(properties or {})
         self._class_path = tuple(class_path)
         self._jvm_options = tuple(jvm_options)
         self._process: subprocess.Popen[bytes] | None = None
         port, controller_port, secure_port = free_ports(3)
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        self._controller = f"127.0.0.1:{controller_port}"
-        self._password = secrets.token_urlsafe(18)
-        self._secure_address = f"localhost:{secure_port}" if sasl_ssl else None
-        self.sasl_ssl: SaslSsl | None = None
+        passwords = {_USER: secrets.token_urlsafe(24)} if sasl_ssl else {}
+        self.place = place or ClusterPlace(
+            new_cluster_id(), 1, {1: f"127.0.0.1:{controller_port}"}, passwords=passwords
+        )
+        self._secure_address = f"localhost:{secure_port}" if self.place.passwords else None
+        self.logins: dict[str, SaslSsl] = {}
 
     @classmethod
     def start(
@@ -152,6 +152,7 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         class_path: Sequence[Path] = (),
         jvm_options: Sequence[str] = (),
+        kafka: str | None = None,
     ) -> Self:
         """Format a new broker in `directory` and start it; returns when clients can use it.
 
@@ -164,9 +165,12 @@ class Broker:
         properties
             Broker settings that override the sandbox's own.
         class_path
-            Jars of plug-ins, before the broker's own.
+            Jars of plug-ins, after the broker's own.
         jvm_options
             Further options of the broker's JVM.
+        kafka
+            The version, one of ``sandbox.jars.OTHER_KAFKAS``; None for that of the environment variable
+            ``EVENLAG_KAFKA``, and without it the sandbox's own.
 
         Returns
         -------
@@ -190,10 +194,11 @@ class Broker:
             properties=properties,
             class_path=class_path,
             jvm_options=jvm_options,
+            kafka=kafka,
         )
         try:
-            broker._format()
-            broker._launch()
+            broker.prepare()
+            broker.restart()
         except BaseException:
             broker.kill()
             raise
@@ -204,6 +209,16 @@ class Broker:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+    @property
+    def cluster_id(self) -> str:
+        """Kafka's 22-character id, fixed per folder; every start checks that the broker reports it."""
+        return self.place.cluster_id
+
+    @property
+    def sasl_ssl(self) -> SaslSsl | None:
+        """The first user's connection to the secure listener; None without one."""
+        return next(iter(self.logins.values()), None)
 
     @property
     def is_running(self) -> bool:
@@ -237,16 +252,25 @@ class Broker:
         """
         self.stop()
         try:
-            self._launch()
+            self.launch()
+            self.wait_until_ready()
         except BaseException:
             self.kill()
             raise
 
-    def _format(self) -> None:
+    def prepare(self) -> None:
+        """Write the properties and format the folder.
+
+        Raises
+        ------
+        BrokerError
+            If Kafka's tool fails.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
         self._write_properties()
         with self.log_file.open("ab") as log:
-            command = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", self._config_file]
-            process = start_process(self._java(command), log=log)
+            identity = ["-t", self.cluster_id, "-c", self._config_file]
+            process = start_process(self._java(["kafka.tools.StorageTool", "format", *identity]), log=log)
             try:
                 status = process.wait(_START_TIMEOUT_S)
             finally:
@@ -254,58 +278,22 @@ class Broker:
         if status != 0:
             raise BrokerError(f"formatting the broker's folder failed with status {status}:\n{self._tail()}")
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Start the process; :meth:`wait_until_ready` waits for it."""
         with self.log_file.open("ab") as log:
             java, *rest = self._java(["kafka.Kafka", self._config_file])
             # Not for the format tool: if the options contain a port, only one process can listen on it.
             self._process = start_process([java, *self._jvm_options, *rest], log=log)
-        self._wait_until_ready(time.monotonic() + _START_TIMEOUT_S)
 
-    @property
-    def _config_file(self) -> str:
-        return str(self.directory / "server.properties")
+    def wait_until_ready(self) -> None:
+        """Wait until the broker answers, has the expected cluster id, and finds coordinators of groups.
 
-    def _java(self, arguments: list[str]) -> list[str]:
-        path = os.pathsep.join([*map(str, self._class_path), broker_classpath()])
-        return [java_command(), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", path, *arguments]
-
-    def _write_properties(self) -> None:
-        listeners = {"PLAINTEXT": self.bootstrap_servers}
-        settings = _PROPERTIES | {
-            "log.dirs": str(self.directory / "data"),
-            "controller.quorum.voters": f"1@{self._controller}",
-        }
-        if self._secure_address is not None:
-            listeners["SASL_SSL"] = self._secure_address
-            settings |= self._secure_settings()
-        settings |= {
-            "listeners": ",".join(
-                f"{name}://{address}"
-                for name, address in {**listeners, "CONTROLLER": self._controller}.items()
-            ),
-            "advertised.listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
-        }
-        lines = [f"{key}={value}" for key, value in sorted((settings | self._extra).items())]
-        config = Path(self._config_file)
-        config.touch(mode=0o600)  # it contains the listener's password
-        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    def _secure_settings(self) -> dict[str, str]:
-        ca_file, server_file = write_certificates(self.directory)
-        self.sasl_ssl = SaslSsl(str(self._secure_address), ca_file, "sandbox", self._password)
-        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
-        return {
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_ssl.plain.sasl.jaas.config": (
-                f'{login} required user_{self.sasl_ssl.username}="{self._password}";'
-            ),
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(server_file),
-        }
-
-    def _wait_until_ready(self, deadline: float) -> None:
-        """Wait until the broker responds, has the expected cluster id, and coordinates groups."""
+        Raises
+        ------
+        BrokerError
+            If it ends, is another broker, or is not ready within 90 s.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT_S
         problem = "it did not answer"
         while time.monotonic() < deadline:
             if self._process is not None and (status := self._process.poll()) is not None:
@@ -320,6 +308,41 @@ class Broker:
         raise BrokerError(
             f"the broker was not ready after {_START_TIMEOUT_S:.0f} s: {problem}\n{self._tail()}"
         )
+
+    @property
+    def _config_file(self) -> str:
+        return str(self.directory / "server.properties")
+
+    def _java(self, arguments: list[str]) -> list[str]:
+        path = os.pathsep.join([broker_classpath(self._kafka), *map(str, self._class_path)])
+        options = [*_JVM_OPTIONS, *(archive_options() if self._kafka is None else []), *_LOG_OPTIONS]
+        return [java_command(), *options, "-cp", path, *arguments]
+
+    def _write_properties(self) -> None:
+        listeners = {PLAIN_LISTENER: self.bootstrap_servers}
+        secure: dict[str, str] = {}
+        if self._secure_address is not None:
+            listeners[SECURE_LISTENER] = self._secure_address
+            secure = self._secure_settings(self._secure_address)
+        settings = node_properties(self.place, str(self.directory / "data"), listeners) | secure
+        lines = [f"{key}={value}" for key, value in sorted((settings | self._extra).items())]
+        config = Path(self._config_file)
+        config.touch(mode=0o600)  # it contains the listener's passwords
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _secure_settings(self, address: str) -> dict[str, str]:
+        ca_file, server_file = self.place.certificates or write_certificates(self.directory)
+        self.logins = {
+            user: SaslSsl(address, ca_file, user, password) for user, password in self.place.passwords.items()
+        }
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        users = " ".join(f'user_{user}="{password}"' for user, password in self.place.passwords.items())
+        return {
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{login} required {users};",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(server_file),
+        }
 
     def _tail(self, lines: int = 20) -> str:
         text = self.log_file.read_text(encoding="utf-8", errors="replace")

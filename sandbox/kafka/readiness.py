@@ -23,7 +23,7 @@ def probe(bootstrap_servers: str) -> str | Exception:
         socket.create_connection((host, int(port)), timeout=1.0).close()
     except OSError as error:
         return error
-    with _quiet("kafka"), contextlib.ExitStack() as stack:
+    with quiet("kafka"), contextlib.ExitStack() as stack:
         try:
             admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers, bootstrap_timeout_ms=5000)
             stack.callback(admin.close)
@@ -35,7 +35,8 @@ def probe(bootstrap_servers: str) -> str | Exception:
 
 
 @contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
+def quiet(name: str) -> Iterator[None]:
+    """Hide what a logger reports below ``CRITICAL``, until the block ends."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)

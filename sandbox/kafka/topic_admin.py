@@ -17,7 +17,7 @@ DEFAULT_HINT_TOPIC = "evenlag-hints"
 def create_topic(
     client: Mapping[str, Any], name: str, num_partitions: int, *, configs: Mapping[str, str] | None = None
 ) -> bool:
-    """Create a topic.
+    """Create a topic with as many replicas as the brokers give by default.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def create_topic(
     """
     admin = KafkaAdminClient(**client)
     try:
-        topic = NewTopic(name, num_partitions=num_partitions, replication_factor=1, topic_configs=configs)
+        topic = NewTopic(name, num_partitions=num_partitions, replication_factor=-1, topic_configs=configs)
         admin.create_topics([topic])
     except TopicAlreadyExistsError:
         return False
@@ -60,7 +60,9 @@ def create_hint_topic(client: Mapping[str, Any], name: str = DEFAULT_HINT_TOPIC)
     bool
         True if it was created, False if it exists already.
     """
-    return create_topic(client, name, 3, configs={"cleanup.policy": "compact"})
+    return create_topic(
+        client, name, 3, configs={"cleanup.policy": "compact", "compression.type": "uncompressed"}
+    )
 
 
 def read_offsets(

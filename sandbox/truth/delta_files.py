@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LOG_FOLDER: Final = "_delta_log"
 # Delta's file name for version 0 has twenty digits.
 _VERSION_DIGITS: Final = 20
+# The other partition columns are strings.
+_DATES: Final = frozenset({"day", "month"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def live_files(folder: Path) -> list[LiveFile]:
 def read_arrow(lake: Path, table: str) -> pa.Table:
     """Return all rows of a table; a table that does not exist has no rows and no columns.
 
-    Columns that a file lacks are null; ``day`` is a date, all other partition columns are strings.
+    Columns that a file lacks are null; of the partition columns ``day`` and ``month`` are dates, the others
+    strings.
 
     Parameters
     ----------
@@ -84,15 +87,26 @@ def read_arrow(lake: Path, table: str) -> pa.Table:
         return pa.table({})
     parts = []
     for file in live_files(folder):
-        part = pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us").read()
+        part = _aware(pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us").read())
         for name, text in file.partition_values.items():
             value = _partition_value(name, text)
-            kind = pa.date32() if name == "day" else pa.string()
+            kind = pa.date32() if name in _DATES else pa.string()
             if name in part.column_names:  # Spark writes it into the file, too; deltalake does not
                 part = part.drop_columns([name])
             part = part.append_column(name, pa.array([value] * part.num_rows, kind))
         parts.append(part)
     return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+
+
+def _aware(rows: pa.Table) -> pa.Table:
+    """Return rows with moments in UTC: Spark's files (INT96) do not say so."""
+    import pyarrow as pa
+
+    moment = pa.timestamp("us", "UTC")
+    fields = [
+        field.with_type(moment) if pa.types.is_timestamp(field.type) else field for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
 
 
 def read_rows(lake: Path, table: str) -> list[dict[str, Any]]:
@@ -137,7 +151,7 @@ def _actions(log: Path) -> Iterator[dict[str, Any]]:
 def _partition_value(name: str, text: str | None) -> date | str | None:
     if text is None or text == "":
         return None
-    return date.fromisoformat(text) if name == "day" else text
+    return date.fromisoformat(text) if name in _DATES else text
 
 
 def _in_utc(value: Any) -> Any:

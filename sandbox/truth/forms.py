@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Final
 
 UNKNOWN: Final = "-"
-_TURNING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+_FORMULA_SIGNS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
@@ -82,15 +82,29 @@ def as_json(value: Any) -> Any:
 
 
 def as_printed(value: Any) -> Any:
-    """Escape terminal control characters as in a Python literal, in a text or in lists of texts."""
+    """Escape what a terminal interprets or hides as in a Python literal, in a text or in lists of texts."""
     if isinstance(value, str):
-        return "".join(_visible(character) for character in value).strip()
+        return "".join(map(_visible, value)).strip()
     return [as_printed(each) for each in value] if isinstance(value, list) else value
 
 
+def as_on_page(value: Any) -> Any:
+    """Escape as for a terminal, but leave white space, which a browser collapses."""
+    if isinstance(value, str):
+        return "".join(each if each in "\n\t" else _visible(each) for each in value)
+    return [as_on_page(each) for each in value] if isinstance(value, list) else value
+
+
+def as_csv_text(value: str) -> str:
+    """Escape what is hidden, and what a spreadsheet with semicolons or without would take for a formula."""
+    told = "".join(map(_visible, value))
+    parts = told.split(";")
+    return ";".join(f"'{part}" if part.lstrip(" '\"")[:1] in _FORMULA_SIGNS else part for part in parts)
+
+
 def _visible(character: str) -> str:
-    # Control characters, line and paragraph separators, and bidirectional formatting characters.
-    is_turning = unicodedata.bidirectional(character) in _TURNING or character in "\u200e\u200f"
-    if is_turning or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
+    # Control and formatting characters, line and paragraph separators, and what is for private use.
+    is_private = character >= "\U000f0000"
+    if is_private or unicodedata.category(character) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}:
         return character.encode("unicode_escape").decode("ascii")
     return character

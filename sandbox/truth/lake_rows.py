@@ -30,10 +30,12 @@ class LakeRows:
         self._tables: dict[str, list[Row]] = {}
 
     def rows(self, table: str) -> list[Row]:
-        """Return all rows of a table for the cluster."""
+        """Return all rows of a table for the cluster; ``month``, which only partitions, is in no row."""
         if table not in self._tables:
             self._tables[table] = [
-                row for row in read_rows(self.lake, table) if row["cluster"] == self.cluster
+                {name: value for name, value in row.items() if name != "month"}
+                for row in read_rows(self.lake, table)
+                if row["cluster"] == self.cluster
             ]
         return self._tables[table]
 
@@ -48,6 +50,13 @@ class LakeRows:
             Values by column.
         """
         return [row for row in self.rows(table) if all(row[name] == value for name, value in values.items())]
+
+    def client_names(self) -> dict[str, str]:
+        """Return the instance id, else the client id, of each member of any snapshot."""
+        return {
+            row["member_id"]: row["group_instance_id"] or row["client_id"] or ""
+            for row in self.rows("members")
+        }
 
     def one(self, table: str, **values: Any) -> Row | None:
         """Return the row of a table with these values; None if there is none.

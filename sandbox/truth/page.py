@@ -40,7 +40,9 @@ class ReportPage:
     times
         Times, both machine-readable and as displayed.
     period
-        The line below the heading.
+        The line with the period.
+    verdict, verdict_kind
+        The first line, and its CSS class.
     """
 
     title: str = ""
@@ -52,6 +54,8 @@ class ReportPage:
     labels: list[str] = field(default_factory=list)
     times: list[tuple[str, str]] = field(default_factory=list)
     period: str = ""
+    verdict: str = ""
+    verdict_kind: str = ""
 
 
 def parse_page(html: str) -> ReportPage:
@@ -90,7 +94,9 @@ class _Parser(HTMLParser):
         if tag in _KEPT:
             self._texts.append((tag, []))
         elif tag == "p":
-            kind = next((name for name in ("note", "soft") if name in classes), "p")
+            kind = next((name for name in ("note", "soft", "verdict") if name in classes), "p")
+            if kind == "verdict":
+                self.page.verdict_kind = classes[-1]
             self._texts.append((f"p.{kind}", []))
 
     def _open(self, tag: str) -> None:
@@ -142,6 +148,8 @@ class _Parser(HTMLParser):
         page = self.page
         if kind == "h1":
             page.title = text
+        elif kind == "p.verdict":
+            page.verdict = text
         elif kind == "p.soft" and not page.period:
             page.period = text
         lists = {"figcaption": page.captions, "p.note": page.notes, "summary": page.summaries}

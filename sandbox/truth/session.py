@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.truth.checks import parse_json_strictly
-from sandbox.truth.forms import as_json, as_printed
+from sandbox.truth.forms import as_csv_text, as_json, as_printed
 from sandbox.truth.printed import parse_tables
 
 if TYPE_CHECKING:
@@ -192,9 +192,8 @@ def _csv_cell(value: Any) -> str | float:
     if isinstance(value, float):
         return value
     if isinstance(value, str):
-        # A spreadsheet would interpret it as a formula.
-        return f"'{value}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
-    return json.dumps(value, ensure_ascii=False)
+        return as_csv_text(value)
+    return json.dumps(value)
 
 
 def _as_plain(row: Row) -> Row:

@@ -54,6 +54,11 @@ class ConsumerSpec:
         ``group.instance.id`` of a static member; None: a dynamic member.
     protocol
         ``classic``, or ``consumer`` (KIP-848), which `sandbox.workload.kip848_consumer` runs.
+    language
+        ``python``, or ``java`` for a classic consumer of Kafka's Java client
+        (`sandbox.workload.java_consumer`).
+    asks
+        Whether a consumer in Java asks for the rebalance of a hint; those in Python always do.
     assignor
         ``evenlag``, or kafka-python's own ``range`` or ``cooperative-sticky`` for comparison.
     hint_topic, hint_key_hex
@@ -72,6 +77,8 @@ class ConsumerSpec:
     records_per_s: float = 500.0
     instance_id: str | None = None
     protocol: str = "classic"
+    language: str = "python"
+    asks: bool = True
     assignor: str = "evenlag"
     hint_topic: str = DEFAULT_HINT_TOPIC
     hint_key_hex: str | None = None

@@ -105,7 +105,7 @@ def fill(
         producer.close()
 
 
-def produce(spec: TrafficSpec, stopping: threading.Event) -> int:
+def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
     """Produce until stopped.
 
     Parameters
@@ -117,27 +117,34 @@ def produce(spec: TrafficSpec, stopping: threading.Event) -> int:
 
     Returns
     -------
-    int
-        Number of written records.
+    tuple of int
+        Number of records sent, and of those that the brokers acknowledged.
     """
     chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
     payload = b"x" * spec.payload_bytes
     producer = KafkaProducer(**spec.client, acks="all", linger_ms=20)
     partitions: Sequence[int] = range(spec.num_partitions)
     started, num_sent = time.monotonic(), 0
+    waiting: list[Any] = []
+    num_acknowledged = 0
     try:
         while not stopping.wait(_TICK_S):
             elapsed_s = time.monotonic() - started
             due = int(elapsed_s * spec.records_per_s) - num_sent
             shift = int(elapsed_s / spec.shift_every_s) if spec.shift_every_s else 0
             weights = shares(spec.num_partitions, spec.skew, shift=shift)
-            for partition in chance.choices(partitions, weights, k=max(0, due)):
+            waiting += [
                 producer.send(spec.topic, payload, partition=partition)
+                for partition in chance.choices(partitions, weights, k=max(0, due))
+            ]
             num_sent += max(0, due)
+            done = {id(future) for future in waiting if future.is_done}
+            num_acknowledged += sum(future.succeeded() for future in waiting if id(future) in done)
+            waiting = [future for future in waiting if id(future) not in done]
         producer.flush(timeout=30)
     finally:
         producer.close()
-    return num_sent
+    return num_sent, num_acknowledged + sum(future.succeeded() for future in waiting)
 
 
 def main(argv: list[str]) -> int:
@@ -147,7 +154,8 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     spec = TrafficSpec(**json.loads(Path(argv[0]).read_text(encoding="utf-8")))
-    print(f"{produce(spec, stopping)} records sent", flush=True)
+    num_sent, num_acknowledged = produce(spec, stopping)
+    print(f"{num_sent} records sent, {num_acknowledged} acknowledged", flush=True)
     return 0
 
 

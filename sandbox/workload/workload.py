@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC, create_hint_topic, create_topic, read_offsets
 from sandbox.processes import kill_process, start_process, stop_process
+from sandbox.workload import java_consumer
 from sandbox.workload.consumer import ConsumerSpec
 from sandbox.workload.evidence import Evidence, OwnerTracker, gather
 from sandbox.workload.journal import Journal
@@ -19,7 +20,7 @@ from sandbox.workload.producer import TrafficSpec, fill
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _MODULES = {"classic": "sandbox.workload.consumer", "consumer": "sandbox.workload.kip848_consumer"}
 _ROOT = Path(__file__).resolve().parents[2]
@@ -43,8 +44,8 @@ class Workload:
     group_id, hint_topic
         Of the consumers.
     consumer
-        Further fields of `ConsumerSpec` for all consumers, for example ``records_per_s``, or ``protocol`` for
-        confluent-kafka consumers in a KIP-848 group.
+        Further fields of `ConsumerSpec` for all consumers, for example ``records_per_s``, ``protocol`` for
+        confluent-kafka consumers in a KIP-848 group, or ``language`` for consumers of Kafka's Java client.
 
     Examples
     --------
@@ -77,6 +78,7 @@ class Workload:
         self._settings = dict(consumer or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._num_producers = 0
+        self._java_class_path: str | None = None
         self._tracker = OwnerTracker()
         directory.mkdir(parents=True, exist_ok=True)
         self._journal = Journal(directory / "workload.jsonl", "workload")
@@ -144,8 +146,13 @@ class Workload:
         )
         spec = replace(spec, **{**self._settings, **fields})
         path = self.directory / f"{name}.json"
-        spec.write(path)
-        self._start(name, _MODULES[spec.protocol], path)
+        if spec.language == "java":
+            self._java_class_path = self._java_class_path or java_consumer.build(self.directory)
+            java_consumer.write_spec(spec, path)
+            self._start(name, java_consumer.command(self._java_class_path, path))
+        else:
+            spec.write(path)
+            self._start_module(name, _MODULES[spec.protocol], path)
 
     def start_traffic(
         self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0
@@ -174,7 +181,7 @@ class Workload:
             shift_every_s=shift_every_s,
             seed=seed,
         ).write(path)
-        self._start(name, "sandbox.workload.producer", path)
+        self._start_module(name, "sandbox.workload.producer", path)
         return name
 
     def fill(self, counts: Mapping[int, int]) -> None:
@@ -322,9 +329,10 @@ class Workload:
         pairs = [(self.topic, number) for number in range(self.num_partitions)]
         return gather(self.journals, read_offsets(self.client, self.group_id, pairs))
 
-    def _start(self, name: str, module: str, spec: Path) -> None:
+    def _start_module(self, name: str, module: str, spec: Path) -> None:
+        self._start(name, [sys.executable, "-m", module, str(spec)])
+
+    def _start(self, name: str, command: Sequence[str]) -> None:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         with (self.directory / f"{name}.out").open("ab") as log:
-            self._processes[name] = start_process(
-                [sys.executable, "-m", module, str(spec)], log=log, env={**os.environ, "PYTHONPATH": path}
-            )
+            self._processes[name] = start_process(command, log=log, env={**os.environ, "PYTHONPATH": path})

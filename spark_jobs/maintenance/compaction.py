@@ -1,8 +1,14 @@
-"""Compaction of closed days: few large files instead of many small ones, rows sorted by group.
+"""Compaction: few large files instead of many small ones.
 
-The open day is skipped, because cycles write it. A day is compacted if it has more files than its size
-requires, and only if every snapshot in it is finished, so that unfinished snapshots stay in files of their
-own (``orphans``). Queries are not affected: Delta's commit has ``dataChange: false``.
+A partition is compacted if its closed days have more files than their size requires, and only if every
+snapshot in it is finished, so that unfinished snapshots stay in files of their own (``orphans``). Queries are
+not affected; an append that meets the commit is tried again.
+
+A closed day or month is rewritten once, sorted by group (``ZORDER`` rewrites all of its files). The month
+that is open is compacted each day without sorting: Delta then packs small files only. There a file of a
+quarter of the target size is large enough, so that no row is rewritten more often than its month has days,
+and few are. Delta compacts whole partitions: the files of the open day in it are packed too, and today's
+cycles append new ones.
 """
 
 from __future__ import annotations
@@ -11,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, SNAPSHOT_TABLES, TABLES
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.tables.month_partitions import end_of_part
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from spark_jobs.maintenance.orphans import headless_plans, markers, unfinished_snapshots
 from spark_jobs.runtime.session import temporary_conf
 from spark_jobs.runtime.sql_text import part_condition
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 _MB: Final = 1024 * 1024
+# A file of the open month is large enough at this part of the target size.
+_OPEN_SHARE: Final = 4
 # Tolerated additional files: one late snapshot is no reason to rewrite a day.
 _SPARE_FILES: Final = 1
 _SPARE_SHARE: Final = 4
@@ -38,20 +47,21 @@ _SORTED_CONF: Final = {
 
 
 def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
-    """Return whether a day has about as few files as its size requires.
+    """Return whether a partition has about as few files as its size requires.
 
     Parameters
     ----------
     files
-        The day's files.
+        The partition's files.
     target_bytes
         Target size of a file in bytes.
 
     Examples
     --------
-    >>> from datetime import UTC, datetime
+    >>> from datetime import UTC, date, datetime
     >>> from evenlag.lake.table_metadata import DataFile
-    >>> small = DataFile(1_000, 10, datetime(2026, 1, 1, tzinfo=UTC), None, None)
+    >>> day = date(2026, 1, 1)
+    >>> small = DataFile(1_000, 10, datetime(2026, 1, 1, tzinfo=UTC), day, day, None, None)
     >>> [is_compact([small] * count, 1_000_000) for count in (1, 2, 3)]
     [True, True, False]
     """
@@ -59,8 +69,8 @@ def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
     return len(files) <= wanted + max(_SPARE_FILES, wanted // _SPARE_SHARE)
 
 
-def compact_days(work: MaintenanceRun) -> None:
-    """Compact the closed days that need it.
+def compact_parts(work: MaintenanceRun) -> None:
+    """Compact the partitions that need it.
 
     Parameters
     ----------
@@ -75,43 +85,50 @@ def compact_days(work: MaintenanceRun) -> None:
     if work.settings.target_file_mb is None:
         return
     target = work.settings.target_file_mb * _MB
-    for table, files, cluster, day in work.closed_days(list(TABLES.values())):
-        parts = files.by_day[cluster, day]
-        if is_compact(parts, target):
+    for table, files, cluster, start in work.closed_parts(list(TABLES.values())):
+        is_open = start <= work.today <= end_of_part(table, start)
+        size = target // _OPEN_SHARE if is_open else target
+        closed = work.closed_files(files, cluster, start)
+        small = [file for file in closed if not is_open or file.size_bytes < size]
+        if is_compact(small, size):
             continue
-        what = f"compact {len(parts)} files of {table.name} of {cluster} on {day}"
-        if num := _num_unfinished(work, table, files, (cluster, day)):
+        what = f"compact {len(small)} files of {table.name} of {cluster} {_when(table, start)}"
+        if num := _num_unfinished(work, table, files, (cluster, start)):
             work.defer(f"{what}: {num} in it are not finished")
         else:
-            compact = _compact_direct if table.writer == "direct" else _compact
-            work.run(what, "compacted", partial(compact, work, table, (cluster, day), target))
+            if table.writer == "direct":
+                days = (min(file.first_day for file in small), max(file.last_day for file in small))
+                compact = partial(DirectUpkeep(work.lake.paths.root, table).compact, cluster, days, size)
+            else:
+                compact = partial(_compact, work, table, (cluster, start), size, is_open=is_open)
+            work.run(what, "compacted", compact)
+
+
+def _when(table: Table, start: date) -> str:
+    return f"in {start:%Y-%m}" if table.is_by_month else f"on {start}"
 
 
 def _num_unfinished(work: MaintenanceRun, table: Table, files: TableFiles, part: tuple[str, date]) -> int:
-    cluster, day = part
+    cluster, start = part
     if table == PLAN_ASSIGNMENTS:
-        return len(headless_plans(work, cluster, day))
+        alone = unfinished_snapshots(files, cluster, start)
+        return sum(len(plans) for plans in headless_plans(work, cluster, alone).values())
     if table not in SNAPSHOT_TABLES:
         return 0
-    return len(set(unfinished_snapshots(files, cluster, day)) - markers(work, cluster, day))
+    return len(set(unfinished_snapshots(files, cluster, start)) - markers(work, cluster, start))
 
 
-def _compact(work: MaintenanceRun, table: Table, part: tuple[str, date], target_bytes: int) -> None:
-    """Compact one day of one table; on a local lake it holds the table's lock for no longer than that."""
+def _compact(
+    work: MaintenanceRun, table: Table, part: tuple[str, date], size_bytes: int, *, is_open: bool
+) -> None:
+    """Compact one partition of one table of Spark's."""
     spark = work.lake.spark
     column = next((name for name in _SORT_COLUMNS if name in table.column_names), None)
     sizes = {
-        "spark.databricks.delta.optimize.maxFileSize": str(target_bytes),
-        "spark.databricks.delta.optimize.minFileSize": str(target_bytes),
+        "spark.databricks.delta.optimize.maxFileSize": str(size_bytes),
+        "spark.databricks.delta.optimize.minFileSize": str(size_bytes),
     }
-
-    order = "" if column is None else f" ZORDER BY ({column})"
-    statement = f"OPTIMIZE {work.lake.sql_name(table)} WHERE {part_condition(*part)}{order}"
+    order = "" if column is None or is_open else f" ZORDER BY ({column})"
+    statement = f"OPTIMIZE {work.lake.sql_name(table)} WHERE {part_condition(table, *part)}{order}"
     with temporary_conf(spark, _SORTED_CONF | sizes):
         work.lake.write(table, lambda: spark.sql(statement).collect())
-
-
-def _compact_direct(work: MaintenanceRun, table: Table, part: tuple[str, date], target_bytes: int) -> None:
-    cluster, day = part
-    with delta_rs_writer(work.lake.paths.root, table) as writer:
-        writer.compact(cluster, day, target_bytes)

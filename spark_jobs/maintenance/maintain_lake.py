@@ -1,14 +1,13 @@
-"""Daily maintenance of the lake: downsample old days, delete orphans, compact, vacuum, check.
+"""Daily maintenance of the lake: downsample, delete expired rows and orphans, compact, vacuum, check.
 
-It runs in parallel with the cycles without conflicts: each unit of work is one (cluster, day) of one table,
-holds the lock of a local table for that long, and is deferred to the next run if another process wrote there.
+It runs in parallel with the cycles: each unit of work is one partition of one table, and is deferred to the
+next run if another process changed it. Appends never conflict with it.
 It may be killed at any point; the next run continues. If a unit fails, the others still run, and the job
 fails at its end.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import LakeError
 from evenlag.lake.tables import SNAPSHOTS
+from evenlag.logging_setup import named_logger
 from evenlag.monitoring.table_health import check_lake, keep_checks, schedules_of
-from spark_jobs.maintenance.compaction import compact_days
+from spark_jobs.maintenance.compaction import compact_parts
 from spark_jobs.maintenance.downsampling import downsample_days
+from spark_jobs.maintenance.expiry import expire_rows
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.maintenance.orphans import remove_orphans
 from spark_jobs.maintenance.vacuum import vacuum_tables
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Maintained:
     Attributes
     ----------
     done
-        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` days of tables, ``vacuumed``
+        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` partitions of tables, ``vacuumed``
         tables, …
     left
         Work deferred to the next run, one message each.
@@ -110,8 +111,9 @@ def maintain_lake(
     unhealthy: list[str] = []
     parts: dict[MaintenanceStep, Callable[[], None]] = {
         MaintenanceStep.DOWNSAMPLE: partial(downsample_days, work),
+        MaintenanceStep.EXPIRE: partial(expire_rows, work),
         MaintenanceStep.ORPHANS: partial(remove_orphans, work),
-        MaintenanceStep.COMPACT: partial(compact_days, work),
+        MaintenanceStep.COMPACT: partial(compact_parts, work),
         MaintenanceStep.VACUUM: partial(vacuum_tables, work),
         MaintenanceStep.CHECK: partial(_check, work, policy, unhealthy),
     }

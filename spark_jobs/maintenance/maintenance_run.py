@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -11,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import TableFiles, read_table_files
+from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from datetime import date, datetime
 
+    from evenlag.lake.table_metadata import DataFile
     from evenlag.lake.tables import Table
     from evenlag.policy.settings import MaintenanceSettings
     from spark_jobs.runtime.delta_lake import Lake
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -100,10 +101,10 @@ class MaintenanceRun:
         """
         return self.clusters is None or cluster in self.clusters
 
-    def closed_days(
+    def closed_parts(
         self, tables: Collection[Table]
     ) -> Iterator[tuple[Table, TableFiles, str, date]]:  # a generator: one log in memory at a time
-        """Iterate over the closed (cluster, day) partitions of tables, oldest first within a table.
+        """Iterate over the partitions of tables that have files of closed days, oldest first within a table.
 
         Parameters
         ----------
@@ -113,15 +114,27 @@ class MaintenanceRun:
         Yields
         ------
         tuple
-            Table, its files, cluster and day.
+            Table, its files, cluster, and first day of the partition.
         """
         for table in tables:
             files = self.files(table)
             if files is None:
                 continue
-            for cluster, day in sorted(files.by_day, key=lambda key: (key[1], key[0])):
-                if day < self.today and self.includes(cluster):
-                    yield table, files, cluster, day
+            for cluster, start in sorted(files.by_part, key=lambda key: (key[1], key[0])):
+                if self.includes(cluster) and self.closed_files(files, cluster, start):
+                    yield table, files, cluster, start
+
+    def closed_files(self, files: TableFiles, cluster: str, start: date) -> list[DataFile]:
+        """Return the files of a partition that have rows of closed days only.
+
+        Parameters
+        ----------
+        files
+            The table's files.
+        cluster, start
+            The partition.
+        """
+        return [file for file in files.by_part.get((cluster, start), ()) if file.last_day < self.today]
 
     def run(self, what: str, kind: str, work: Callable[[], Any], num: int = 1) -> bool:
         """Run one unit of work; its conflict or failure does not stop the run.

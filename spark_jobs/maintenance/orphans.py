@@ -11,10 +11,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS, SNAPSHOT_TABLES, SNAPSHOTS
-from spark_jobs.runtime.sql_text import part_condition, text_list
+from spark_jobs.runtime.sql_text import days_condition, text_list
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import date, datetime
 
     from evenlag.lake.table_metadata import TableFiles
@@ -26,15 +28,15 @@ _CHECKED_FOR: Final = timedelta(days=30)
 _BATCH: Final = 500
 
 
-def unfinished_snapshots(files: TableFiles, cluster: str, day: date) -> dict[str, datetime]:
+def unfinished_snapshots(files: TableFiles, cluster: str, start: date) -> dict[str, datetime]:
     """Return when each snapshot with a file of its own was last written; the caller checks for markers.
 
     Parameters
     ----------
     files
         The table's files.
-    cluster, day
-        The partition.
+    cluster, start
+        The partition: the cluster, and the day or the first day of the month.
 
     Returns
     -------
@@ -42,7 +44,7 @@ def unfinished_snapshots(files: TableFiles, cluster: str, day: date) -> dict[str
         Time of the last write by snapshot id.
     """
     found: dict[str, datetime] = {}
-    for file in files.by_day.get((cluster, day), ()):
+    for file in files.by_part.get((cluster, start), ()):
         snapshot = file.only_snapshot
         if snapshot is not None:
             found[snapshot] = max(file.written_at, found.get(snapshot, file.written_at))
@@ -72,25 +74,36 @@ def markers(work: MaintenanceRun, cluster: str, day: date | None = None) -> set[
     )
 
 
-def headless_plans(work: MaintenanceRun, cluster: str, day: date) -> dict[str, None]:
-    """Return the plans of a day that have rows but no head.
+def headless_plans(
+    work: MaintenanceRun, cluster: str, snapshot_ids: Collection[str]
+) -> dict[date, list[str]]:
+    """Return the plans of snapshots that have rows but no head.
 
     Parameters
     ----------
     work
         The maintenance run.
-    cluster, day
-        The partition.
+    cluster
+        The cluster's name.
+    snapshot_ids
+        The snapshots.
 
     Returns
     -------
-    dict of str to None
-        Plan ids in order.
+    dict of date to list of str
+        Sorted plan ids by UTC day.
     """
-    filters = [("cluster", "=", cluster), ("day", "=", day)]
-    rows = work.reader.read(PLAN_ASSIGNMENTS, columns=["plan_id"], filters=filters)["plan_id"].unique()
-    heads = work.reader.read(PLANS, columns=["plan_id"], filters=filters)["plan_id"].unique()
-    return dict.fromkeys(sorted(set(rows.to_pylist()) - set(heads.to_pylist())))
+    days: dict[date, list[str]] = {}
+    for name in sorted(snapshot_ids):
+        days.setdefault(slot_day(name), []).append(name)
+    found = {}
+    for day, names in days.items():
+        filters = [("cluster", "=", cluster), ("day", "=", day), ("snapshot_id", "in", names)]
+        rows = work.reader.read(PLAN_ASSIGNMENTS, columns=["plan_id"], filters=filters)["plan_id"].unique()
+        heads = work.reader.read(PLANS, columns=["plan_id"], filters=filters)["plan_id"].unique()
+        if headless := sorted(set(rows.to_pylist()) - set(heads.to_pylist())):
+            found[day] = headless
+    return found
 
 
 def remove_orphans(work: MaintenanceRun) -> None:
@@ -110,7 +123,7 @@ def remove_orphans(work: MaintenanceRun) -> None:
         return
     limit = work.age_limit(work.settings.orphan_days)
     for table in SNAPSHOT_TABLES:
-        for files, cluster, day in _days(work, table):
+        for files, cluster, day in _parts(work, table):
             # The markers are read after the log, so that a marker that is written in between counts.
             candidates = {
                 name for name, at in unfinished_snapshots(files, cluster, day).items() if at < limit
@@ -118,20 +131,19 @@ def remove_orphans(work: MaintenanceRun) -> None:
             if candidates:
                 found = sorted(candidates - markers(work, cluster, day))
                 _remove(work, table, (cluster, day), "snapshot_id", found)
-    for files, cluster, day in _days(work, PLAN_ASSIGNMENTS):
-        written_at = max(file.written_at for file in files.by_day[cluster, day])
-        # Plans of old days are not checked again: they are compacted only without orphans.
-        if limit - _CHECKED_FOR < written_at < limit:
-            _remove(
-                work, PLAN_ASSIGNMENTS, (cluster, day), "plan_id", list(headless_plans(work, cluster, day))
-            )
+    for files, cluster, month in _parts(work, PLAN_ASSIGNMENTS):
+        # Old plans are not checked again: they are compacted only without orphans.
+        alone = unfinished_snapshots(files, cluster, month).items()
+        old = [name for name, at in alone if limit - _CHECKED_FOR < at < limit]
+        for day, plans in headless_plans(work, cluster, old).items():
+            _remove(work, PLAN_ASSIGNMENTS, (cluster, day), "plan_id", plans)
 
 
-def _days(work: MaintenanceRun, table: Table) -> list[tuple[TableFiles, str, date]]:
+def _parts(work: MaintenanceRun, table: Table) -> list[tuple[TableFiles, str, date]]:
     files = work.files(table)
     if files is None:
         return []
-    return [(files, cluster, day) for cluster, day in files.by_day if work.includes(cluster)]
+    return [(files, cluster, start) for cluster, start in files.by_part if work.includes(cluster)]
 
 
 def _remove(work: MaintenanceRun, table: Table, part: tuple[str, date], column: str, ids: list[str]) -> None:
@@ -174,7 +186,8 @@ def delete_rows(
     LakeError
         If the table cannot be written.
     """
-    condition = part_condition(*part)
+    cluster, day = part
+    condition = days_condition(table, cluster, [day])
     if only is not None:
         condition += f" AND {only[0]} IN {text_list(only[1])}"
     if except_snapshots is not None:

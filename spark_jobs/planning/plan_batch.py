@@ -7,11 +7,11 @@ affect the others.
 
 from __future__ import annotations
 
-import logging
 import traceback
 from typing import TYPE_CHECKING
 
 from evenlag.enums import DecisionKind, GroupType, Mode
+from evenlag.logging_setup import named_logger
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
 from spark_jobs.planning.context import GroupHistory
 from spark_jobs.planning.decisions import GroupDecision, PlannedGroup, SelectedGroup, head_columns
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from evenlag.policy.group_settings import GroupSettings
     from spark_jobs.planning.context import PlanContext
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 _NO_HISTORY = GroupHistory()
 
 

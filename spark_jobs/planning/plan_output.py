@@ -5,11 +5,13 @@ Arrays are built once a batch, from a few slices of each group. No Python loop g
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from evenlag.enums import Mode
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
+from evenlag.planning.assignments_hash import hash_assignments
 from evenlag.planning.gate_inputs import COUNTED_INPUTS, count_rows
 
 if TYPE_CHECKING:
@@ -79,17 +81,17 @@ def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> p
     # pyarrow ignores keys that the struct has no field for.
     decisions = [group.decision.as_row() for group in groups]
     plans = [(group.number, group.plan) for group in groups if group.plan is not None]
-    of_groups = {"decided": decisions, "head": [group.head for group in groups]}
-    columns = {name: pa.array(rows, schema.field(name).type) for name, rows in of_groups.items()} | {
+    columns = {"decided": pa.array(decisions, schema.field("decided").type)} | {
         name: pa.array([row[name] for row in decisions], pa.string())
         for name in ("group_id", "plan_id", "mode")
     }
     columns["counts"] = pa.nulls(len(decisions), schema.field("counts").type)
     if batch is None or not plans:
-        columns["rows"] = pa.nulls(len(decisions), schema.field("rows").type)
+        columns |= {name: pa.nulls(len(decisions), schema.field(name).type) for name in ("head", "rows")}
         return pa.table(columns).select(schema.names)
     has_plan = np.array([group.plan is not None for group in groups])
     rows = _rows(batch, plans, schema.field("rows").type.value_type)
+    columns["head"] = pa.array(_hashed_heads(groups, rows), schema.field("head").type)
     return _cut(columns, has_plan, [plan.rows.group.num_partitions for _, plan in plans], rows)
 
 
@@ -194,6 +196,24 @@ def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.St
         columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in kind
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _hashed_heads(groups: Sequence[PlannedGroup], rows: pa.StructArray) -> list[Mapping[str, Any] | None]:
+    """The heads; of plans that may be published with the hash of their partitions."""
+    import pyarrow as pa
+
+    table, start = pa.Table.from_struct_array(rows), 0
+    heads: list[Mapping[str, Any] | None] = []
+    for group in groups:
+        if group.plan is None or group.head is None:
+            heads.append(None)
+            continue
+        size = group.plan.rows.group.num_partitions
+        is_followed = group.decision.mode != Mode.SHADOW.value
+        found = hash_assignments(table.slice(start, size)) if is_followed else None
+        heads.append({**group.head, "assignments_hash": found})
+        start += size
+    return heads
 
 
 def _cut(

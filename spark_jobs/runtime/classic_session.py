@@ -15,10 +15,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
-from evenlag.spark_installation import delta_jars
+from evenlag.lake.spark_storage import lake_storage_conf
+from evenlag.private_files import OWNER_ONLY, applied_umask
+from evenlag.spark_installation import class_archive, delta_class_path, delta_jars
 from spark_jobs.runtime.code_archive import ship_code
 from spark_jobs.runtime.session_conf import (
+    CLASS_PATH_KEY,
     EMBEDDED_CONF,
+    JVM_OPTIONS_KEY,
     LARGE_LOCAL_CONF,
     LOCAL_CONF,
     QUIET_CONF,
@@ -36,11 +40,16 @@ MASTER_VARIABLE: Final = "EVENLAG_SPARK_MASTER"
 EXECUTOR_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 
 # A JVM takes less than a second to shut down.
-_JVM_END_TIMEOUT_S: Final = 10
+_JVM_END_TIMEOUT_S: Final = 10.0
+_ARCHIVING: Final = ("SharedArchiveFile", "ArchiveClassesAtExit")
 
 
 def build_session(
-    app_name: str, *, conf: dict[str, str] | None = None, is_large: bool = False
+    app_name: str,
+    *,
+    conf: dict[str, str] | None = None,
+    is_large: bool = False,
+    umask: int = OWNER_ONLY,
 ) -> SparkSession:
     """Build the Spark session, or return the running one.
 
@@ -52,6 +61,8 @@ def build_session(
         Further settings; they override the others.
     is_large
         Whether the job processes millions of rows; used on a local master only.
+    umask
+        The umask of files on a local disk (:attr:`evenlag.lake.location.LakePaths.umask`).
 
     Returns
     -------
@@ -69,19 +80,24 @@ def build_session(
     except ModuleNotFoundError as error:
         raise JobError("this needs Spark: pip install 'evenlag[spark]'") from error
 
-    settings = dict(SESSION_CONF)
+    settings = SESSION_CONF | lake_storage_conf(umask=umask)
     if not is_under_spark_submit():
         master = spark_master()
         settings |= EMBEDDED_CONF if is_local(master) else QUIET_CONF
         settings["spark.master"] = master
-        if jars := delta_jars():
-            settings["spark.jars"] = ",".join(jars)
+        settings |= _delta_settings(master)
     settings |= conf or {}
+    if not is_under_spark_submit() and is_local(settings["spark.master"]):
+        settings[JVM_OPTIONS_KEY] = " ".join(
+            filter(None, (settings.get(JVM_OPTIONS_KEY), *_archive_options()))
+        )
     builder = SparkSession.builder.appName(app_name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        # A JVM that starts here inherits it.
+        with applied_umask(umask):
+            session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise JobError(f"Spark did not start ({error}): is Java 17 or newer on the PATH?") from error
     context = session.sparkContext
@@ -97,8 +113,29 @@ def build_session(
     return session
 
 
+def _delta_settings(master: str) -> dict[str, str]:
+    """Settings that give a session Delta's jars."""
+    if not delta_jars():
+        return {}
+    if is_local(master):
+        # On the JVM's own class path no task fetches them, and a class archive can contain their classes.
+        return {CLASS_PATH_KEY: os.pathsep.join(delta_class_path())}
+    return {"spark.jars": ",".join(delta_jars())}
+
+
+def _archive_options() -> list[str]:
+    """Options by which an embedded JVM uses the class archive, if there is one."""
+    archive, environment = class_archive(), os.environ.get("SPARK_SUBMIT_OPTS", "")
+    # Who starts this process may have chosen another archive.
+    if archive is None or not archive.is_file() or any(option in environment for option in _ARCHIVING):
+        return []
+    # Java silently ignores an archive that it cannot use. At its own address it is not copied into memory.
+    place = ["-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"]
+    return [f'"-XX:SharedArchiveFile={archive}"', *place, "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
 @contextmanager
-def end_session(spark: SparkSession) -> Iterator[None]:
+def end_session(spark: SparkSession, *, timeout_s: float = _JVM_END_TIMEOUT_S) -> Iterator[None]:
     """End a session after a block, and its JVM if this process started it.
 
     PySpark leaves it to the JVM to detect the end of this process. A caller that waits for this process
@@ -108,6 +145,8 @@ def end_session(spark: SparkSession) -> Iterator[None]:
     ----------
     spark
         The session.
+    timeout_s
+        After so many seconds a JVM that does not end is killed.
 
     Yields
     ------
@@ -121,40 +160,42 @@ def end_session(spark: SparkSession) -> Iterator[None]:
         # The interrupt may have truncated a response of the JVM: the connection is not usable.
         if gateway.proc is not None:
             gateway.proc.terminate()
-            _wait_for_jvm(gateway.proc)
+            _wait_for_jvm(gateway.proc, timeout_s)
         raise
     except BaseException:
-        _stop(spark, gateway)
+        _stop(spark, gateway, timeout_s)
         raise
     else:
-        _stop(spark, gateway)
+        _stop(spark, gateway, timeout_s)
 
 
-def _stop(spark: SparkSession, gateway: Any) -> None:
+def _stop(spark: SparkSession, gateway: Any, timeout_s: float) -> None:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     try:
         spark.stop()
     except (Py4JError, OSError):
-        if gateway.proc is None or gateway.proc.poll() is None:
+        if gateway.proc is None:
             raise
-        # The JVM died. The first attempt has removed the connection to it; this one removes the rest of the
-        # context, so that the next session does not find it.
+        # The JVM died, or does not answer: a process that was killed closes its connections before it ends.
+        _wait_for_jvm(gateway.proc, timeout_s)
+        # The first attempt has removed the connection to it; this one removes the rest of the context, so
+        # that the next session does not find it.
         spark.sparkContext.stop()
     if gateway.proc is None:
         return
     gateway.shutdown()
     with contextlib.suppress(BrokenPipeError):
         gateway.proc.stdin.close()
-    _wait_for_jvm(gateway.proc)
+    _wait_for_jvm(gateway.proc, timeout_s)
     # A later session of this process starts its own JVM.
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark offers no call for it
 
 
-def _wait_for_jvm(process: subprocess.Popen[bytes]) -> None:
+def _wait_for_jvm(process: subprocess.Popen[bytes], timeout_s: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_JVM_END_TIMEOUT_S)
+        process.wait(timeout_s)
         return
     process.kill()
     process.wait()

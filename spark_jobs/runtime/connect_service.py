@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.logging_setup import named_logger
 from spark_jobs.runtime.classic_session import java_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 _SESSION_ID: Final = re.compile(r'session_id: "([0-9a-f-]{36})"')
 _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 

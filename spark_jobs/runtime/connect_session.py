@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError, SparkServerError, SparkUnreachableError, UsageError
+from evenlag.logging_setup import named_logger
 from evenlag.redaction import remember_secret
 from evenlag.spark_connect import TOKEN_VARIABLE
 from spark_jobs.runtime.code_archive import build_archive, code_hash
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 # By this variable PySpark's functions know that columns are not Java objects.
 _MODE_VARIABLE: Final = "SPARK_CONNECT_MODE_ENABLED"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evenlag.lake.tables.contract import MONTH
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -23,10 +25,33 @@ def conform(frame: DataFrame, table: Table) -> DataFrame:
     Returns
     -------
     DataFrame
-        Exactly the contract's columns.
+        Exactly the columns of a row.
     """
     from pyspark.sql import functions as sf
 
     return frame.select(
         *(sf.col(column.name).cast(column.type).alias(column.name) for column in table.columns)
     )
+
+
+def with_month(frame: DataFrame, table: Table) -> DataFrame:
+    """Add ``month`` to rows of a table, if it partitions the table; the last step before a write.
+
+    Parameters
+    ----------
+    frame
+        Rows from :func:`conform`.
+    table
+        The contract.
+
+    Returns
+    -------
+    DataFrame
+        Exactly the stored columns of the contract.
+    """
+    from pyspark.sql import functions as sf
+
+    if not table.is_by_month:
+        return frame
+    rows = frame.withColumn(MONTH.name, sf.trunc("day", "month"))
+    return rows.select(*(column.name for column in table.stored_columns))

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeConflictError, LakeError
+from evenlag.lake import conflicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Messages of the operating system that occur deep in a task's stack trace.
-_SYSTEM_CAUSES: Final = re.compile(
-    r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded|File too large"
-    r"|Operation not permitted|Input/output error"
-)
 _CONFLICT: Final = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 _CONFLICT_CLASS: Final = re.compile(r"\.(Concurrent\w+|MetadataChanged|ProtocolChanged)(Write)?Exception")
 _MAX_CAUSES: Final = 20
@@ -26,9 +21,6 @@ _TRACE: Final = "JVM stacktrace:"
 _CLASS_BEFORE_MESSAGE: Final = re.compile(r"^\([\w.$]+\) ")
 _TRACE_BEGIN: Final = re.compile(r"[\w.$]+")
 _CAUSED_BY: Final = re.compile(r"^Caused by: (?P<name>[\w.$]+)(?:: (?P<text>.*))?$", re.MULTILINE)
-# Other writers commit within about a second; repeated conflicts have another cause.
-_ATTEMPTS: Final = 5
-_FIRST_WAIT_S: Final = 0.2
 
 
 @contextmanager
@@ -66,35 +58,31 @@ def as_lake_error(message: str) -> Iterator[None]:
 
 
 def retry_on_conflict(message: str, write: Callable[[], object]) -> None:
-    """Write, and retry after a conflict with another writer.
+    """Write, and repeat the write after a conflict with another writer's.
 
-    Conflicts occur only on lakes without evenlag's lock, and only for writes that depend on the table's
-    content (a MERGE, a replaced day). Blind appends conflict only with a change of columns or properties.
+    Writes conflict that depend on the table's content (a replaced or compacted day), and appends with one
+    transaction id. Other appends conflict only with a change of columns or properties.
 
     Parameters
     ----------
     message
         Beginning of the error message.
     write
-        Writes everything. Idempotent: it is retried after a conflict.
+        Writes everything. Idempotent: it is repeated after a conflict.
 
     Raises
     ------
     LakeConflictError
-        When the fifth attempt conflicts, after about six seconds.
+        When all attempts conflict (:mod:`evenlag.lake.conflicts`).
     LakeError
         For any other failure.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            with as_lake_error(message):
-                write()
-        except LakeConflictError:
-            if attempt == _ATTEMPTS:
-                raise
-            time.sleep(_FIRST_WAIT_S * 2**attempt)
-        else:
-            return
+
+    def attempt() -> None:
+        with as_lake_error(message):
+            write()
+
+    conflicts.retry_on_conflict(attempt)
 
 
 def _causes(error: Any) -> tuple[list[str], list[str]]:
@@ -127,7 +115,7 @@ def _remote_causes(error: Any) -> tuple[list[str], list[str]]:
 
 def _cause(texts: list[str]) -> str:
     for text in texts:
-        if found := _SYSTEM_CAUSES.search(text):
+        if found := conflicts.SYSTEM_CAUSES.search(text):
             return found.group()
     text = next(text.strip() for text in (texts[-1], texts[0], "unknown") if text.strip())
     lines = text.splitlines()

@@ -14,26 +14,28 @@ from typing import TYPE_CHECKING, Final
 from evenlag.errors import LakeError
 from evenlag.lake.delta_log import check_log_is_there, open_log
 from evenlag.lake.location import LakePaths
-from evenlag.lake.reader import log_types
+from evenlag.lake.log_store import check_log_store
 from evenlag.lake.schema_evolution import (
     PROTOCOL,
     check_types,
+    log_types,
     missing_columns,
     refuse_old_lake,
     refuse_unknown,
 )
 from evenlag.lake.snapshot_ids import slot_day
-from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, retention
-from evenlag.lake.tables import CLUSTER_AND_DAY, Table
-from spark_jobs.runtime.contract_columns import conform
+from evenlag.lake.table_properties import wanted_properties
+from spark_jobs.runtime.contract_columns import conform, with_month
 from spark_jobs.runtime.delta_errors import as_lake_error, retry_on_conflict
-from spark_jobs.runtime.sql_text import date_literal, identifier, text_literal
+from spark_jobs.runtime.sql_text import days_condition, identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from datetime import date
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+    from evenlag.lake.tables import Table
 
 _TXN_VERSION: Final = 1
 # Conditions of Spark's error for a folder without a Delta log.
@@ -44,8 +46,26 @@ _NO_TABLE: Final = frozenset(
 TABLE_PROPERTIES: Final = {
     "delta.minReaderVersion": str(PROTOCOL[0]),
     "delta.minWriterVersion": str(PROTOCOL[1]),
-    **retention(DEFAULT_VACUUM_DAYS),
+    **wanted_properties(),
 }
+
+# Delta refuses a log retention below that of replaced files, as versions in between can be named but not
+# read. No query of evenlag names a version, and a log is listed by every reader.
+_SHORT_LOG: Final = (
+    "spark.databricks.delta.vacuum.enforceDeletedFileAndLogRetentionDurationCompatibility",
+    "false",
+)
+
+
+def allow_short_logs(spark: SparkSession) -> None:
+    """Let a session set the properties of the lake's tables; nothing else of Delta depends on it.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    """
+    spark.conf.set(*_SHORT_LOG)
 
 
 class Lake:
@@ -56,10 +76,18 @@ class Lake:
     spark
         The session.
     root
-        Root of the lake: a local path, or any URI that Hadoop's file systems support.
+        Root of the lake: a local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
+
+    Raises
+    ------
+    LakeSchemeError
+        When the URI has another scheme.
+    SparkServerError
+        When the session would lose commits of other drivers.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        check_log_store(root, lambda key: spark.conf.get(key, None))
         self.spark = spark
         self.paths = LakePaths(root)
         self._existing: set[str] = set()
@@ -154,7 +182,7 @@ class Lake:
             When the table belongs to another kind of writer, or the write failed.
         """
         refuse_unknown(table, frame.columns)
-        rows = conform(frame, table).coalesce(files)
+        rows = with_month(conform(frame, table), table).coalesce(files)
         if sort_by:
             rows = rows.sortWithinPartitions(*sort_by)
         self.write(table, partial(self._append, table, rows, app_id))
@@ -170,14 +198,14 @@ class Lake:
     ) -> None:
         """Replace all rows of a cluster's days in one commit.
 
-        Idempotent. It conflicts only with another replacement of the same days.
+        Idempotent. It conflicts only with another change of the same partitions: the days, or their months.
 
         Parameters
         ----------
         table, frame, cluster
             The contract, and the rows, all of this cluster and these days. A day without rows is emptied.
         days
-            UTC days, as the table is partitioned by them; nothing is written when there are none.
+            UTC days; nothing is written when there are none.
         sort_by
             As in :meth:`append`.
 
@@ -189,14 +217,13 @@ class Lake:
         refuse_unknown(table, frame.columns)
         if not days:
             return
-        # One file per day: whole partitions are replaced, so there is nothing to compact.
+        # One file per day: there is nothing to compact where whole partitions are replaced.
         rows = conform(frame, table).repartition("day").sortWithinPartitions("day", *sort_by)
-        listed = ", ".join(map(date_literal, sorted(days)))
-        condition = f"cluster = {text_literal(cluster)} AND day IN ({listed})"
-        self.write(table, partial(self._replace, table, rows, condition))
+        condition = days_condition(table, cluster, days)
+        self.write(table, partial(self._replace, table, with_month(rows, table), condition))
 
     def write(self, table: Table, work: Callable[[], object]) -> None:
-        """Write to a table: under its lock on a local lake, with retries after conflicts elsewhere.
+        """Write to a table, and repeat the write after a conflict with another writer's.
 
         Columns that an earlier version did not have are added first.
 
@@ -221,13 +248,13 @@ class Lake:
 
         def attempt() -> None:
             self._evolve(table)
+            # After the check above: a lake of a development version is left as it is.
+            self.paths.make_log_folder(table)
             work()
 
-        # Before the lock is acquired: its holder counts as the writer of a missing log. Data beside an empty
-        # log is of a first write that was killed, and is written again.
+        # Data beside an empty log is of a first write that was killed, and is written again.
         check_log_is_there(self.paths, table)
-        with self.paths.lock(table):
-            retry_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
+        retry_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
 
     def sql_name(self, table: Table) -> str:
         """Return the table's name in Spark SQL."""
@@ -292,17 +319,18 @@ class Lake:
         self._checked.add(table.name)
 
     def _replace(self, table: Table, rows: DataFrame, condition: str) -> None:
-        writer = rows.write.format("delta").mode("overwrite").partitionBy(*CLUSTER_AND_DAY)
-        writer = writer.option("replaceWhere", condition)
-        if not self.exists(table):
-            writer = writer.options(**TABLE_PROPERTIES)
-        writer.save(self.paths.table(table))
+        self._save(table, rows.write.mode("overwrite").option("replaceWhere", condition))
 
     def _append(self, table: Table, rows: DataFrame, app_id: str | None) -> None:
-        """Append; the first write creates the table and its properties in the same commit."""
-        writer = rows.write.format("delta").mode("append").partitionBy(*CLUSTER_AND_DAY)
+        writer = rows.write.mode("append")
         if app_id is not None:
             writer = writer.option("txnAppId", f"{app_id}/{table.name}").option("txnVersion", _TXN_VERSION)
+        self._save(table, writer)
+
+    def _save(self, table: Table, writer: DataFrameWriter) -> None:
+        """Write; the first write creates the table and its properties in the same commit."""
+        writer = writer.format("delta").partitionBy(*table.partition_by)
         if not self.exists(table):
+            allow_short_logs(self.spark)
             writer = writer.options(**TABLE_PROPERTIES)
         writer.save(self.paths.table(table))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.errors import JobError
 from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
-from evenlag.logging_setup import airflow_run_id, log_fields, set_up_logging
+from evenlag.lake.location import LakePaths
+from evenlag.logging_setup import airflow_run_id, log_fields, named_logger, set_up_logging
+from evenlag.private_files import OWNER_ONLY
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel
 from spark_jobs.runtime.job_identity import identify_job
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.runtime.progress import ReportProgress
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 _INTERRUPTED = 130
 
 
@@ -47,16 +48,19 @@ class JobWork:
         Called with session and progress; returns the summary.
     is_large
         Whether the job processes millions of rows; used on a local master only.
+    lake
+        Root of the lake that it writes, whose folder decides who may read the files; None if it writes none.
     """
 
     app_name: str
     run: Callable[[SparkSession, ReportProgress], Mapping[str, Any]]
     is_large: bool = False
+    lake: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedWork:
-    """The work of a job that runs until it is stopped, and opens a session whenever it needs one.
+    """The work of a job that opens sessions itself: whenever it needs one, or none.
 
     Attributes
     ----------
@@ -64,10 +68,13 @@ class RepeatedWork:
         Name of the Spark application.
     run
         Called with a function that opens a session for a ``with`` block, and with the channel of the events.
+    lake
+        As for :class:`JobWork`.
     """
 
     app_name: str
     run: Callable[[Callable[[], AbstractContextManager[SparkSession]], EventChannel], Mapping[str, Any]]
+    lake: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +173,8 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
         events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
         open_for_job = quiet_session if arguments.quiet else open_session
         identity = identify_job(job.module, vars(arguments))
-        result = _work(work, events, partial(open_for_job, job_identity=identity))
+        umask = OWNER_ONLY if work.lake is None else LakePaths(work.lake).umask
+        _work(work, step, events, partial(open_for_job, job_identity=identity, umask=umask))
     except JobError as error:
         message = redact(str(error))
         if isinstance(error, IncompleteJobError):
@@ -182,20 +190,24 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
         _LOG.critical("%s ended by an unexpected error", step, exc_info=True)
         events.send(JobFailed(redact(f"{type(error).__name__}: {error}"), 1))
         return 1
-    _report_result(step, result, events)
     return 0
 
 
 def _work(
     work: JobWork | RepeatedWork,
+    step: str,
     events: EventChannel,
     open_for_job: Callable[..., AbstractContextManager[SparkSession]],
-) -> Mapping[str, Any]:
+) -> None:
     if isinstance(work, RepeatedWork):
         # Not the repeat of a task: two of them must not end each other's sessions in turn.
-        return work.run(partial(open_for_job, work.app_name, job_identity=None), events)
+        result = work.run(partial(open_for_job, work.app_name, job_identity=None), events)
+        _report_result(step, result, events)
+        return
     with open_for_job(work.app_name, is_large=work.is_large) as spark:
-        return work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+        result = work.run(spark, lambda *progress: events.send(JobProgress(*progress)))
+        # Before the JVM ends, which takes a second: whoever waits for the result can go on.
+        _report_result(step, result, events)
 
 
 def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -> None:

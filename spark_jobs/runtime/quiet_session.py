@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -12,21 +11,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import JobError
+from evenlag.logging_setup import named_logger
+from evenlag.private_files import OWNER_ONLY
+from evenlag.spark_installation import ensure_delta_jars
 from spark_jobs.runtime.classic_session import build_session, end_session, is_under_spark_submit
-from spark_jobs.runtime.session import open_session, remote_url
+from spark_jobs.runtime.session import open_session, remote_url, starts_local_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 _NO_FILE_NAME: Final = re.compile(r"[^\w.-]+")
 
 
 @contextmanager
 def quiet_session(
-    app_name: str, *, is_large: bool = False, job_identity: str | None = None
+    app_name: str,
+    *,
+    is_large: bool = False,
+    job_identity: str | None = None,
+    umask: int = OWNER_ONLY,
 ) -> Iterator[SparkSession]:
     """Open a session whose JVM writes its output to a file; the file is removed unless the job fails.
 
@@ -35,7 +41,7 @@ def quiet_session(
 
     Parameters
     ----------
-    app_name, is_large, job_identity
+    app_name, is_large, job_identity, umask
         As for :func:`spark_jobs.runtime.session.open_session`.
 
     Yields
@@ -49,13 +55,15 @@ def quiet_session(
         When Spark does not start; the message names the file.
     """
     if not has_quiet_log():
-        with open_session(app_name, is_large=is_large, job_identity=job_identity) as spark:
+        with open_session(app_name, is_large=is_large, job_identity=job_identity, umask=umask) as spark:
             yield spark
         return
+    if starts_local_session():
+        ensure_delta_jars()
     log = quiet_log(app_name)
     with _output_into(log):
         try:
-            spark = build_session(app_name, is_large=is_large)
+            spark = build_session(app_name, is_large=is_large, umask=umask)
         except JobError as error:
             raise JobError(f"{error} Spark's own output is in {log}") from error
     try:

@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from evenlag.errors import JobError
+from evenlag.private_files import OWNER_ONLY
 from evenlag.spark_connect import REMOTE_VARIABLE
-from spark_jobs.runtime.classic_session import build_session, default_parallelism, end_session
+from evenlag.spark_installation import ensure_delta_jars
+from spark_jobs.runtime.classic_session import (
+    build_session,
+    default_parallelism,
+    end_session,
+    is_under_spark_submit,
+    spark_master,
+)
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, SERVER_PARALLELISM_KEY, is_local
 
 if TYPE_CHECKING:
@@ -38,7 +46,11 @@ _NUM_TASK_SLOTS: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
 
 @contextmanager
 def open_session(
-    app_name: str, *, is_large: bool = False, job_identity: str | None = None
+    app_name: str,
+    *,
+    is_large: bool = False,
+    job_identity: str | None = None,
+    umask: int = OWNER_ONLY,
 ) -> Iterator[SparkSession]:
     """Open a session: on the server in ``EVENLAG_SPARK_REMOTE`` if it is set, else a classic one.
 
@@ -51,6 +63,8 @@ def open_session(
     job_identity
         The same text for a job and its repeat: on a server, a repeat first ends what is left of the earlier
         attempt. None: no other attempt exists.
+    umask
+        The umask of files on a local disk; a Spark Connect server has its own.
 
     Yields
     ------
@@ -68,7 +82,9 @@ def open_session(
         with connect(remote, is_large=is_large, job_identity=job_identity) as spark:
             yield spark
         return
-    spark = build_session(app_name, is_large=is_large)
+    if starts_local_session():
+        ensure_delta_jars()
+    spark = build_session(app_name, is_large=is_large, umask=umask)
     with end_session(spark):
         yield spark
 
@@ -148,6 +164,11 @@ class WarmSession:
 def remote_url() -> str | None:
     """Return the address of the Spark Connect server of this process; None for a classic session."""
     return os.environ.get(REMOTE_VARIABLE) or None
+
+
+def starts_local_session() -> bool:
+    """Whether a job of this process starts a Spark of its own, which nobody else configures."""
+    return remote_url() is None and not is_under_spark_submit() and is_local(spark_master())
 
 
 def is_connect(spark: SparkSession) -> bool:

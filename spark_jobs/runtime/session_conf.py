@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+JVM_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"
+CLASS_PATH_KEY: Final = "spark.driver.extraClassPath"
+
 # Settings of every session. They are static: set before the session is created.
 SESSION_CONF: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -15,14 +18,16 @@ SESSION_CONF: Final = {
 QUIET_CONF: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 # With one compiler tier the code cache has 48 MB by default: a session of many cycles fills it, and later
-# code runs uncompiled.
-_QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+# code runs uncompiled. Below the metaspace's size, loading classes starts no full collection of the heap.
+_QUICK_START: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=192m"
+)
 
 # The same on a local master: no other machine connects to it, and it runs for seconds.
 EMBEDDED_CONF: Final = QUIET_CONF | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": _QUICK_START,
+    JVM_OPTIONS_KEY: _QUICK_START,
 }
 
 # On a local master a cycle's tables are small, and most of the cost is Spark's overhead: compiling code for

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from evenlag.lake.tables.month_partitions import month_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from datetime import date
+
+    from evenlag.lake.tables import Table
 
 # Spark reads a backslash, u and four digits as the character of that code; for a larger code U and eight.
 _MAX_SHORT_CODE: Final = 0xFFFF
@@ -70,12 +74,37 @@ def identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def part_condition(cluster: str, day: date) -> str:
+def part_condition(table: Table, cluster: str, start: date) -> str:
     """Return the condition for one partition of a table, with the literal values that Delta looks for.
 
     Parameters
     ----------
-    cluster, day
-        The partition.
+    table
+        The table.
+    cluster, start
+        The partition: the cluster, and the day or the first day of the month.
     """
-    return f"cluster = {text_literal(cluster)} AND day = {date_literal(day)}"
+    column = "month" if table.is_by_month else "day"
+    return f"cluster = {text_literal(cluster)} AND {column} = {date_literal(start)}"
+
+
+def days_condition(table: Table, cluster: str, days: Collection[date]) -> str:
+    """Return the condition for days of a cluster, with the literal values of their partitions.
+
+    Writers of other clusters or months then never conflict with a change under this condition.
+
+    Parameters
+    ----------
+    table, cluster
+        The table, and the cluster's name.
+    days
+        At least one day.
+    """
+    condition = f"cluster = {text_literal(cluster)}"
+    if table.is_by_month:
+        condition += f" AND month IN {_date_list({month_of(day) for day in days})}"
+    return f"{condition} AND day IN {_date_list(days)}"
+
+
+def _date_list(days: Collection[date]) -> str:
+    return f"({', '.join(map(date_literal, sorted(days)))})"

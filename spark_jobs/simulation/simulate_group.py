@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from assignor_core.errors import AssignorError
-from evenlag.enums import matches_pattern
+from evenlag.name_patterns import matches_pattern
 from evenlag.policy.candidates import OBSERVED
 from spark_jobs.simulation.capacity import estimate_capacities
 from spark_jobs.simulation.measured_lag import measure_history

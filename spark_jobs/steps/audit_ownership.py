@@ -1,45 +1,53 @@
 """Audit: the members of each group and the partitions they owned, as intervals, from a cluster's snapshots.
 
 Each UTC day depends only on the snapshots that started on it. A day is audited again when its snapshots have
-changed since, whatever the order of their arrival; its rows are replaced, one commit per table.
+changed since, whatever the order of their arrival; its rows are replaced, one commit per table and day.
 ``audited_snapshots`` is written last, so the next run repeats what a killed run left unfinished.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lake.tables import (
-    AUDITED_SNAPSHOTS,
-    DOWNSAMPLED_DAYS,
-    MEMBERS,
-    MEMBERSHIPS,
-    OFFSETS,
-    OWNERSHIP,
-    SNAPSHOTS,
-    Table,
+from evenlag.audit.pending_days import (
+    read_audit_days,
+    read_changed_days,
+    read_days_of_slots,
+    read_edge_day,
 )
+from evenlag.audit.progress import AuditProgress, read_progress, record_progress
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, Table
+from evenlag.logging_setup import named_logger
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.transforms.group_memberships import build_memberships
 from spark_jobs.transforms.intervals import number_snapshots
 from spark_jobs.transforms.partition_ownership import build_ownership
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import date
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
+    from evenlag.audit.pending_days import AuditDay
     from spark_jobs.runtime.delta_lake import Lake
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 # Part of every input_hash: a new version audits every day again that still has its snapshots.
 AUDIT_VERSION: Final = 1
+# Clocks of the writers of markers may differ, and a commit takes its time.
+_CLOCKS: Final = timedelta(days=1)
+_STEP: Final = "audit: days"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +61,13 @@ class Audited:
     kept_days
         Days that have lost snapshots since they were audited: their rows are not changed, even where other
         snapshots were added. Days that maintenance has downsampled are skipped silently.
+    left_from
+        First of the days that are left to the next run; None: none is left.
     """
 
     days: tuple[date, ...]
     kept_days: tuple[date, ...] = ()
+    left_from: date | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return the days as JSON values, for the job's result.
@@ -64,16 +75,29 @@ class Audited:
         Returns
         -------
         dict
-            Lists of ISO 8601 days, by attribute name.
+            ISO 8601 days, by attribute name.
         """
         return {
             "days": [day.isoformat() for day in self.days],
             "kept_days": [day.isoformat() for day in self.kept_days],
+            "left_from": None if self.left_from is None else self.left_from.isoformat(),
         }
 
 
-def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Audited:
+def audit_assignments(
+    lake: Lake,
+    cluster: str,
+    *,
+    rebuild: bool = False,
+    slot_days: Collection[date] | None = None,
+    budget_s: float | None = None,
+    progress: ReportProgress = no_progress,
+) -> Audited:
     """Update a cluster's ``memberships``, ``ownership`` and ``audited_snapshots`` from its snapshots.
+
+    First the days whose snapshots have changed since the last run, oldest first; then, after a new version of
+    the audit or for a rebuild, all days, oldest first. Each day is committed for itself. What is left when
+    the budget is used up, or after a kill, is continued by the next run.
 
     Parameters
     ----------
@@ -81,6 +105,12 @@ def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Aud
         The tables, and the cluster's name in the policy.
     rebuild
         Audit every day again, even if its snapshots have not changed.
+    slot_days
+        Audit only the snapshots of slots on these days, if they have changed; default: all.
+    budget_s
+        Time in seconds after which no other day is begun, but for the first one; default: no limit.
+    progress
+        Called before the first day and after each.
 
     Returns
     -------
@@ -92,41 +122,140 @@ def audit_assignments(lake: Lake, cluster: str, *, rebuild: bool = False) -> Aud
     LakeError
         When a table cannot be written.
     """
-    markers = _markers(lake, cluster)
-    changed = _changed_days(lake, cluster, markers, rebuild=rebuild).collect()
-    if not changed and not markers.take(1):
-        # No error: a cluster may be in the policy long before its first snapshot.
-        _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", cluster)
-    downsampled = _downsampled_days(lake, cluster) if any(row.is_trimmed for row in changed) else set()
-    kept = tuple(
-        sorted(row.day for row in changed if row.is_trimmed and not downsampled.issuperset(row.slot_days))
-    )
-    if kept:
-        _LOG.warning("%s: %d days have lost snapshots since they were audited, and stay", cluster, len(kept))
-    days = sorted((row for row in changed if not row.is_trimmed), key=lambda row: row.day)
-    if days:
-        _write_days(lake, cluster, markers, days)
-    return Audited(tuple(row.day for row in days), kept)
+    run = _AuditRun(lake, cluster, budget_s, progress)
+    if slot_days is not None:
+        run.audit_days(read_days_of_slots(run.reader, cluster, slot_days))
+    else:
+        run.audit_all(rebuild=rebuild)
+    return run.result()
 
 
-def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]) -> None:
-    from pyspark.sql import functions as sf
+class _AuditRun:
+    """One run of the audit of a cluster: what it has done, and its time."""
 
-    days = {row.day: row.input_hash for row in changed}
-    slot_days = {slot_day for row in changed for slot_day in row.slot_days}
-    input_hash = sf.create_map(*(sf.lit(value) for pair in days.items() for value in pair))
-    readings = number_snapshots(
-        markers.where(sf.col("day").isin(*days)).withColumn(
-            "input_hash", sf.element_at(input_hash, sf.col("day"))
+    def __init__(self, lake: Lake, cluster: str, budget_s: float | None, progress: ReportProgress) -> None:
+        self.reader = LakeReader(lake.paths.root)
+        self._lake, self._cluster = lake, cluster
+        self._budget_s, self._progress = budget_s, progress
+        self._started_at, self._clock = datetime.now(UTC), time.monotonic()
+        self._last_day_s = 0.0
+        self._days: list[date] = []
+        self._kept: list[date] = []
+        self._left_from: date | None = None
+
+    def result(self) -> Audited:
+        """Return what the run has done."""
+        if self._kept:
+            _LOG.warning(
+                "%s: %d days have lost snapshots since they were audited, and stay",
+                self._cluster,
+                len(set(self._kept)),
+            )
+        if self._left_from is not None:
+            _LOG.info("%s: the days from %s on are left to the next run", self._cluster, self._left_from)
+        return Audited(tuple(sorted(set(self._days))), tuple(sorted(set(self._kept))), self._left_from)
+
+    def audit_all(self, *, rebuild: bool) -> None:
+        """Audit the days that have changed, then the backlog; record how far the run has come."""
+        last = read_edge_day(self.reader, self._cluster)
+        if last is None:
+            # No error: a cluster may be in the policy long before its first snapshot.
+            _LOG.warning("%s has no finished snapshot yet: there is nothing to audit", self._cluster)
+            return
+        earlier = read_progress(self.reader, self._cluster)
+        # Without a record all days are in the backlog, also those that have changed.
+        now = earlier or AuditProgress(AUDIT_VERSION, self._started_at)
+        if earlier is None or rebuild or now.version != AUDIT_VERSION:
+            first = read_edge_day(self.reader, self._cluster, is_first=True)
+            now = AuditProgress(AUDIT_VERSION, now.checked_at, first, is_rebuild=rebuild)
+        if earlier is not None:
+            changed = read_changed_days(self.reader, self._cluster, earlier.checked_at - _CLOCKS)
+            if self.audit_days(changed):
+                now = replace(now, checked_at=self._started_at)
+        now = self._audit_backlog(now, last)
+        if earlier is None or self._days or _is_worth_a_record(earlier, now):
+            self._record(now)
+
+    def audit_days(self, days: Collection[date]) -> bool:
+        """Audit those of some days that have other snapshots than their audit; False if any is left."""
+        found = read_audit_days(self.reader, self._cluster, days, version=AUDIT_VERSION)
+        # A day of an earlier version is in the backlog.
+        pending = [day for day in found if not day.has_same_snapshots]
+        for number, day in enumerate(pending):
+            self._progress(_STEP, number, len(pending))
+            if not self._audit(day):
+                return False
+        self._progress(_STEP, len(pending), len(pending))
+        return True
+
+    def _audit_backlog(self, now: AuditProgress, last: date) -> AuditProgress:
+        """Compare all days of the backlog, and audit those that differ; return the new progress."""
+        first = now.backlog_from
+        if first is None or self._left_from is not None:
+            return now
+        num_days = max((last - first).days + 1, 0)
+        days = (first + timedelta(days=number) for number in range(num_days))
+        for day in read_audit_days(self.reader, self._cluster, days, version=AUDIT_VERSION):
+            is_done = day.day in self._days or (day.is_audited and not now.is_rebuild)
+            if is_done:
+                continue
+            self._progress(_STEP, (day.day - first).days, num_days)
+            if not self._audit(day):
+                return replace(now, backlog_from=day.day)
+            if now.is_rebuild:
+                # A rebuilt day has the same hash as before: only the record says that it is done.
+                self._record(replace(now, backlog_from=day.day + timedelta(days=1)))
+        self._progress(_STEP, num_days, num_days)
+        return replace(now, backlog_from=None, is_rebuild=False)
+
+    def _audit(self, day: AuditDay) -> bool:
+        """Audit a day, unless it has lost snapshots; False if no time is left for it."""
+        if day.is_trimmed:
+            self._kept += [] if day.is_downsampled else [day.day]
+            return True
+        spent_s = time.monotonic() - self._clock
+        if self._budget_s is not None and self._days and spent_s + self._last_day_s > self._budget_s:
+            self._left_from = day.day
+            return False
+        began = time.monotonic()
+        _write_day(self._lake, self._cluster, day)
+        self._last_day_s = time.monotonic() - began
+        self._days.append(day.day)
+        _LOG.info(
+            "%s: audited %s, %d snapshots, in %.1f s",
+            self._cluster,
+            day.day,
+            len(day.snapshots),
+            self._last_day_s,
         )
+        return True
+
+    def _record(self, progress: AuditProgress) -> None:
+        record_progress(self._lake.paths.root, self._cluster, progress, self._started_at)
+
+
+def _is_worth_a_record(earlier: AuditProgress, now: AuditProgress) -> bool:
+    """Whether a run without work has come further: an hourly run need not say each time that it looked."""
+    return now.checked_at - earlier.checked_at > _CLOCKS / 2 or now != replace(
+        earlier, checked_at=now.checked_at
     )
+
+
+def _write_day(lake: Lake, cluster: str, day: AuditDay) -> None:
+    import pyarrow as pa
+
+    head = {"cluster": cluster, "day": day.day, "input_hash": day.input_hash}
+    rows = pa.Table.from_pylist([head | row for row in day.snapshots], arrow_schema(AUDITED_SNAPSHOTS))
+    readings = number_snapshots(lake.spark.createDataFrame(rows, AUDITED_SNAPSHOTS.ddl))
     memberships = build_memberships(
-        readings, _rows_of(lake, MEMBERS, cluster, slot_days), _rows_of(lake, OFFSETS, cluster, slot_days)
+        readings,
+        _rows_of(lake, MEMBERS, cluster, day.slot_days),
+        _rows_of(lake, OFFSETS, cluster, day.slot_days),
     )
     by_group = ("group_id", "first_seen_at")
     by_partition = ("group_id", "topic", "partition", "first_seen_at")
+    days = [day.day]
     with CachedFrames() as cached:
-        cached.cache(readings)
         cached.cache(memberships)
         ownership = build_ownership(memberships, readings)
         run_in_parallel(
@@ -137,72 +266,7 @@ def _write_days(lake: Lake, cluster: str, markers: DataFrame, changed: list[Row]
         lake.replace_days(AUDITED_SNAPSHOTS, audited, cluster, days, sort_by=("started_at",))
 
 
-def _markers(lake: Lake, cluster: str) -> DataFrame:
-    """The finished snapshots by the UTC day on which they started, one per slot."""
-    from pyspark.sql import functions as sf
-
-    # A slot's snapshot may be taken late and then shows a later state: its start time counts, not the slot.
-    return (
-        lake.read(SNAPSHOTS)
-        .where(sf.col("cluster") == cluster)
-        .groupBy("cluster", "slot")
-        .agg(
-            *(
-                sf.min_by(name, sf.struct("started_at", "snapshot_id")).alias(name)
-                for name in ("snapshot_id", "started_at", "finished_at")
-            ),
-            sf.min("day").alias("slot_day"),
-        )
-        .withColumn("day", sf.to_date("started_at"))
-    )
-
-
-def _downsampled_days(lake: Lake, cluster: str) -> set[date]:
-    """Days whose snapshots maintenance has downsampled: one row per day."""
-    from pyspark.sql import functions as sf
-
-    rows = lake.read(DOWNSAMPLED_DAYS).where(sf.col("cluster") == cluster).select("day").collect()
-    return {row.day for row in rows}
-
-
-def _changed_days(lake: Lake, cluster: str, markers: DataFrame, *, rebuild: bool) -> DataFrame:
-    """The days whose snapshots have changed since they were audited.
-
-    Returns
-    -------
-    DataFrame
-        ``day, input_hash, slot_days`` (days that the rows are stored under), ``is_trimmed`` (whether
-        snapshots that the audited rows were computed from no longer exist).
-    """
-    from pyspark.sql import functions as sf
-
-    audited = (
-        lake.read(AUDITED_SNAPSHOTS)
-        .where(sf.col("cluster") == cluster)
-        .groupBy("day")
-        .agg(sf.min("input_hash").alias("old_input_hash"), sf.collect_set("snapshot_id").alias("old_ids"))
-    )
-    now = markers.groupBy("day").agg(
-        sf.sort_array(sf.collect_set("snapshot_id")).alias("ids"),
-        sf.collect_set("slot_day").alias("slot_days"),
-    )
-    input_hash = sf.sha2(sf.concat_ws("\n", sf.lit(f"audit {AUDIT_VERSION}"), "ids"), 256)
-    is_changed = sf.lit(rebuild) | ~sf.col("input_hash").eqNullSafe(sf.col("old_input_hash"))
-    lost = sf.array_except("old_ids", "ids")
-    return (
-        now.withColumn("input_hash", input_hash)
-        .join(audited, "day", "left")
-        .where(is_changed)
-        .select(
-            "day",
-            "input_hash",
-            "slot_days",
-            sf.coalesce(sf.size(lost) > 0, sf.lit(False)).alias("is_trimmed"),
-        )
-    )
-
-
-def _rows_of(lake: Lake, table: Table, cluster: str, days: set[date]) -> DataFrame:
+def _rows_of(lake: Lake, table: Table, cluster: str, days: Collection[date]) -> DataFrame:
     from pyspark.sql import functions as sf
 
     return lake.read(table).where((sf.col("cluster") == cluster) & sf.col("day").isin(*days))

@@ -7,7 +7,6 @@ marker wins, and the other attempt's rows are never read. A repeat of a slot tha
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,9 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
+from evenlag.logging_setup import named_logger
 from evenlag.policy.pseudonymize import Pseudonymizer
-from evenlag.publishing.hint_topic import read_max_bytes
+from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import no_progress
 from spark_jobs.steps.compute_lag import compute_lag
@@ -35,12 +35,11 @@ if TYPE_CHECKING:
 
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
-    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
     from spark_jobs.runtime.progress import ReportProgress
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +138,18 @@ def collect_snapshot(
     ignored, limits = frozenset({cluster.hint_topic}), request_limits(cluster)
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
+
+    def reset_policy_of(group_id: str) -> str | None:
+        return policy.group_settings(name, group_id).reset_policy
+
     with admin_client(cluster) as client:
         cluster_reader = ClusterReader(
             client,
             ignored_topics=ignored,
             limits=limits,
-            known_groups=partial(_known_groups, reader, name),
+            known_groups=partial(_known_groups, lake, reader, name),
             pseudonymizer=pseudonymizer,
+            reset_policy_of=reset_policy_of,
         )
         inventory = cluster_reader.take_inventory()
         is_spread = inventory.expected_rows >= cluster.snapshot.spread_from_rows
@@ -156,7 +160,13 @@ def collect_snapshot(
         spread = read_distributed(
             lake,
             inventory,
-            ReadTaskSpec(kafka_client_settings(cluster), limits, head, pseudonymizer=pseudonymizer),
+            ReadTaskSpec(
+                kafka_client_settings(cluster),
+                limits,
+                head,
+                pseudonymizer=pseudonymizer,
+                reset_policies=frozenset(filter(None, map(reset_policy_of, inventory.listed))),
+            ),
             connections_per_broker=cluster.snapshot.connections_per_broker,
             progress=progress,
         )
@@ -185,31 +195,26 @@ def collect_snapshot(
 
 
 def _check_cluster_id(reader: LakeReader, name: str, kafka_cluster_id: str) -> None:
-    """Refuse to mix the histories of two clusters under one name."""
-    others = reader.read(
-        SNAPSHOTS,
-        columns=["kafka_cluster_id"],
-        filters=[("cluster", "=", name), ("kafka_cluster_id", "!=", kafka_cluster_id)],
-    )
-    if others.num_rows:
+    """Refuse to mix the histories of two clusters under one name.
+
+    Each snapshot was compared to the one before it, so the newest one stands for all.
+    """
+    newest = reader.latest_snapshot(name)
+    if newest is not None and newest["kafka_cluster_id"] != kafka_cluster_id:
         raise ClusterMismatchError(
             f"the brokers of {name!r} report the cluster id {kafka_cluster_id}, but the lake has "
-            f"{others['kafka_cluster_id'][0]} under this name: correct bootstrap_servers, or use a new name"
+            f"{newest['kafka_cluster_id']} under this name: correct bootstrap_servers, or use a new name"
         )
 
 
-def _known_groups(reader: LakeReader, name: str) -> list[str]:
+def _known_groups(lake: Lake, reader: LakeReader, name: str) -> list[str]:
     """The groups of the newest snapshot."""
     newest = reader.latest_snapshot(name)
     if newest is None:
         return []
-    filters: list[Filter] = [
-        ("cluster", "=", name),
-        ("day", "=", newest["day"]),
-        ("snapshot_id", "=", newest["snapshot_id"]),
-    ]
+    of_newest = SnapshotRows(lake, reader, newest).filters
     group_ids: list[str] = (
-        reader.read(MEMBERS, columns=["group_id"], filters=filters)["group_id"].unique().to_pylist()
+        reader.read(MEMBERS, columns=["group_id"], filters=of_newest)["group_id"].unique().to_pylist()
     )
     return group_ids
 

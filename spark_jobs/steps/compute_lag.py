@@ -175,7 +175,7 @@ def _group_settings(rows: SnapshotRows, policy: Policy) -> DataFrame:
         {
             "group_id": pa.array(group_ids, pa.string()),
             "reset_policy": pa.array(
-                [one.reset_policy and one.reset_policy.value for one in settings], pa.string()
+                [one.reset_policy and str(one.reset_policy) for one in settings], pa.string()
             ),
             "isolation_level": pa.array(
                 [one.isolation_level and one.isolation_level.value for one in settings], pa.string()

@@ -9,11 +9,13 @@ from evenlag.enums import CycleStep
 from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
-from evenlag.logging_setup import WorkerLog, log_fields
+from evenlag.logging_setup import WorkerLog, log_fields, named_logger
+from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import sized_session
+from spark_jobs.steps.check_snapshot import stop_reason
 from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.plan_groups import plan_groups
 from spark_jobs.steps.run_records import keep_policy, record_run
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
     from evenlag.policy.loader import LoadedPolicy
 
-# The gate on a snapshot's age allows at most one day, and maintenance removes the rows of unfinished plans
-# after three days: their transaction would still be in the table's log, and a repeat would write heads
-# without rows.
+_LOG = named_logger(__name__)
+# The gate on a snapshot's age allows at most one day. After three days maintenance removes the rows of
+# unfinished plans, and the ids of transactions expire.
 _MAX_DECIDE_AGE: Final = timedelta(days=2)
 
 
@@ -39,7 +41,7 @@ def run_decide(
     run_id: str,
     progress: ReportProgress = no_progress,
 ) -> dict[str, Any]:
-    """Plan the groups of a slot's snapshot and validate the plans.
+    """Plan the groups of a slot's snapshot and validate the plans; keep the decision that a snapshot has.
 
     Parameters
     ----------
@@ -58,7 +60,8 @@ def run_decide(
     -------
     dict
         ``snapshot_id, plans, approved, rejected, waiting, failed, failures``: the number of groups that could
-        not be planned, and the reasons of at most 100 of them.
+        not be planned, and the reasons of at most 100 of them. ``kept``, if the snapshot has a decision
+        already: whose. ``stopped``, if no group was planned: which quality checks the snapshot failed.
 
     Raises
     ------
@@ -68,21 +71,37 @@ def run_decide(
         A subclass; its message names the cause and the remedy.
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
-    loaded.cluster_settings(cluster)
+    settings = loaded.cluster_settings(cluster)
     lake, reader = Lake(spark, loaded.policy.lake), LakeReader(loaded.policy.lake)
     rows = SnapshotRows(lake, reader, _fresh_marker(reader, cluster, slot))
-    context = _plan_context(rows, loaded, run_id)
+    with log_fields(snapshot_id=rows.snapshot_id):
+        stopped = stop_reason(rows, settings.quality, run_id, started_at)
+    if stopped is not None:
+        return _stop(rows, run_id, started_at, stopped)
+    context, sealer = _plan_context(rows, loaded, run_id), Sealer.of(settings)
     keep_policy(reader, cluster, slot, loaded)
     progress("decide: planning groups", 0, 1)
     with log_fields(snapshot_id=context.snapshot_id), sized_session(spark, rows.num_lag_rows):
-        planned = plan_groups(rows, context)
+        planned = plan_groups(rows, context, sealer)
         progress("decide: planning groups", 1, 1)
         progress("decide: validating plans", 0, 1)
-        counts = validate_plans(reader, planned, context, rows.marker, started_at)
+        counts = validate_plans(rows, planned, context, started_at, sealer)
         progress("decide: validating plans", 1, 1)
     summary: dict[str, Any] = {"snapshot_id": context.snapshot_id, "plans": len(planned.heads)}
     summary |= counts | {"failed": planned.num_failed, "failures": planned.failures}
+    if planned.kept is not None:
+        summary["kept"] = f"the decision of {planned.kept}"
     record_run(reader.paths.root, rows.marker, run_id, CycleStep.DECIDE, started_at, summary)
+    return summary
+
+
+def _stop(rows: SnapshotRows, run_id: str, started_at: datetime, reason: str) -> dict[str, Any]:
+    """Record that no group is planned. The step succeeds: publishing has earlier plans to finish."""
+    _LOG.warning("no group is planned, because the snapshot failed quality checks: %s", reason)
+    summary: dict[str, Any] = {"snapshot_id": rows.snapshot_id, "plans": 0}
+    summary |= dict.fromkeys(("approved", "rejected", "waiting", "failed"), 0)
+    summary |= {"failures": {}, "stopped": reason}
+    record_run(rows.reader.paths.root, rows.marker, run_id, CycleStep.DECIDE, started_at, summary)
     return summary
 
 

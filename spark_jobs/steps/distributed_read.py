@@ -22,7 +22,7 @@ from evenlag.kafka.arrow_rows import Problem, commit_rows, member_rows, offset_r
 from evenlag.kafka.cluster_reader import NUM_STEPS, PROGRESS_STEP
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.groups import describe_groups
-from evenlag.kafka.log_offsets import Offsets, no_offsets, read_ends, read_log_starts
+from evenlag.kafka.log_offsets import Offsets, no_offsets, read_ends, read_log_starts, read_reset_offsets
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.read_tasks import partition_work, task_errors
@@ -210,7 +210,9 @@ class _DistributedRead:
             partitions, starts_of_task = shares[task]
             with spec.calls(num_tasks) as calls:
                 stable, ends = read_ends(calls, partitions)
-            return with_head(offset_rows(partitions, starts_of_task, stable, ends), OFFSETS, spec.head)
+                resets = read_reset_offsets(calls, partitions, spec.reset_policies, ends)
+            rows = offset_rows(partitions, starts_of_task, stable, ends, resets)
+            return with_head(rows, OFFSETS, spec.head)
 
         self._write(OFFSETS, read, num_tasks)
 

@@ -1,17 +1,23 @@
-"""Evaluate the gates with Great Expectations over one row per plan.
+"""Evaluate gates and quality checks with Great Expectations: one suite, one expectation per entry.
 
-One validation covers all plans; a loop over plans would cost a second each. Great Expectations does not raise
-when an expectation cannot be evaluated (a missing column, a wrong type): such results are detected and fail
-the run.
+An entry compares a column of observed values to a column of limits, so a suite contains no values of its own
+and one validation covers all rows: a row per plan, or the one row of a snapshot. Great Expectations does not
+raise when an expectation cannot be evaluated (a missing column, a wrong type): such results are detected and
+fail the run.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import logging
 import os
+import sys
 import threading
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
@@ -19,31 +25,136 @@ from evenlag.policy.gate_contract import Comparison
 from evenlag.policy.gates import GATES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
     from evenlag.policy.gate_contract import Gate
+    from evenlag.quality.checks import Check
+
+    # What an expectation is made of: name, observed values, limits, comparison, and whether null passes.
+    Entry = Gate | Check
 
 _LIBRARY: Final = "great_expectations"
 # In the order in which a cycle needs them.
 _NEEDED: Final = ("evenlag.kafka.cluster_reader", "pyarrow.compute", "deltalake", "pandas")
+# It imports them for expectations that no gate uses: a second of its four.
+_LEFT_OUT: Final = ("scipy.stats",)
 # It logs 200 lines when it is imported.
 logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
 
 
+@cache
 def import_ahead() -> None:
     """Start to import what a cycle needs, Great Expectations last, in parallel with Spark's start or work.
 
-    Great Expectations takes seconds to import.
+    Great Expectations takes seconds to import. Does nothing when it is called again.
     """
     threading.Thread(target=_import_all, name="import-ahead", daemon=True).start()
 
 
 def _import_all() -> None:
-    for name in _NEEDED:
-        importlib.import_module(name)
-    import_great_expectations()
+    if _LIBRARY in sys.modules:
+        return
+    # The collector would look through what is imported again and again, and once more when the process ends:
+    # all of it a second of processor time.
+    gc.disable()
+    try:
+        for name in _NEEDED:
+            importlib.import_module(name)
+        import_great_expectations()
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of one expectation.
+
+    Attributes
+    ----------
+    name
+        The gate or check.
+    expectation
+        Type of the expectation, as Great Expectations names it.
+    failed
+        Keys of the rows that failed.
+    """
+
+    name: str
+    expectation: str
+    failed: frozenset[str]
+
+
+def build_suite(name: str, entries: Iterable[Entry]) -> Any:
+    """Build the suite whose expectations are the entries.
+
+    Parameters
+    ----------
+    name
+        Name of the suite.
+    entries
+        Gates, or quality checks.
+
+    Returns
+    -------
+    great_expectations.ExpectationSuite
+        One expectation per entry: that the column of the observed values compares to that of the limits. An
+        unknown value does not, unless the entry lets it pass.
+    """
+    gx = import_great_expectations()
+    return gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries])
+
+
+def run_suite(
+    name: str, entries: Sequence[Entry], frame: pd.DataFrame, *, key: str, consequence: str
+) -> list[Verdict]:
+    """Evaluate a suite for all rows at once.
+
+    Parameters
+    ----------
+    name, entries
+        As for :func:`build_suite`.
+    frame
+        The rows, with a column of observed values and one of limits for each entry.
+    key
+        Column that identifies a row.
+    consequence
+        What follows when an entry cannot be evaluated, for the error: ``no plan passes``.
+
+    Returns
+    -------
+    list of Verdict
+        In the order of the entries.
+
+    Raises
+    ------
+    QualityCheckError
+        When an entry could not be evaluated.
+    """
+    gx = import_great_expectations()
+    # The context lives as long as the validation: a long-lived one keeps what it has validated.
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
+    batch = asset.add_batch_definition_whole_dataframe("all").get_batch(
+        batch_parameters={"dataframe": _comparable(frame, entries)}
+    )
+    # Of a single row it need not find out which one failed: that is half of its work.
+    single = frame[key].iloc[0] if len(frame) == 1 else None
+    is_listed: dict[str, Any] = {"result_format": "COMPLETE", "unexpected_index_column_names": [key]}
+    result = batch.validate(
+        build_suite(name, entries),
+        result_format=is_listed if single is None else {"result_format": "BOOLEAN_ONLY"},
+    )
+    found = {one.expectation_config.meta["name"]: one for one in result.results}
+    verdicts = []
+    for entry in entries:
+        kind = found[entry.name].expectation_config.type
+        failed = _failed_rows(entry, found[entry.name], key, single, consequence)
+        verdicts.append(Verdict(entry.name, kind, frozenset(failed)))
+    return verdicts
 
 
 def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
@@ -70,7 +181,8 @@ def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[d
     if frame.empty:
         return []
     judged = _with_values(frame, gates)
-    failed = _failed_plans(judged, gates)
+    verdicts = run_suite("gates", gates, judged, key="plan_id", consequence="no plan passes")
+    failed = {verdict.name: verdict.failed for verdict in verdicts}
     rows = []
     for plan in judged.to_dict("records"):
         for gate in gates:
@@ -81,12 +193,48 @@ def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[d
                     "plan_id": plan["plan_id"],
                     "gate": gate.name,
                     "passed": passed,
-                    "observed": _text(observed),
-                    "allowed": _text(allowed),
+                    "observed": value_text(observed),
+                    "allowed": value_text(allowed),
                     "message": "passed" if passed else gate.explain(observed, allowed),
                 }
             )
     return rows
+
+
+def import_great_expectations() -> Any:
+    """Import Great Expectations without its usage reports and its log output.
+
+    Returns
+    -------
+    module
+        ``great_expectations``.
+    """
+    # Its usage reports go to its vendor.
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    if _LIBRARY not in sys.modules:
+        for name in _LEFT_OUT:
+            _import_when_used(name)
+    import great_expectations as gx
+
+    # One of its modules sets its own logger to INFO and logs each temporary folder.
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(f"{_LIBRARY}."):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    return gx
+
+
+def _import_when_used(name: str) -> None:
+    """Put a module in place that imports itself when one of its names is used."""
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is None or spec.loader is None:
+        return
+    spec.loader = LazyLoader(spec.loader)
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
+    spec.loader.exec_module(module)
 
 
 def _with_values(frame: pd.DataFrame, gates: Sequence[Gate]) -> pd.DataFrame:
@@ -105,99 +253,52 @@ def _with_values(frame: pd.DataFrame, gates: Sequence[Gate]) -> pd.DataFrame:
             ]
         except Exception as error:
             raise QualityCheckError(
-                f"the gate {gate.name} could not be evaluated, so no plan passes: {error!r}"
+                f"{gate.name} could not be evaluated, so no plan passes: {error!r}"
             ) from error
     return frame.assign(**columns)
 
 
-def _failed_plans(frame: pd.DataFrame, gates: Sequence[Gate]) -> dict[str, set[str]]:
-    gx = import_great_expectations()
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    asset = context.data_sources.add_pandas("plans").add_dataframe_asset("plans")
-    batch = asset.add_batch_definition_whole_dataframe("all")
-    suite = context.suites.add(gx.ExpectationSuite(name="gates"))
-    for gate in gates:
-        for expectation in _expectations(gate):
-            suite.add_expectation(expectation)
-    definition = context.validation_definitions.add(
-        gx.ValidationDefinition(name="gates", data=batch, suite=suite)
-    )
-    result = definition.run(
-        batch_parameters={"dataframe": frame},
-        result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["plan_id"]},
-    )
-    failed: dict[str, set[str]] = {gate.name: set() for gate in gates}
-    for verdict in result.results:
-        name = verdict.expectation_config.meta["gate"]
-        failed[name] |= _unexpected_plans(name, verdict)
-    return failed
+def _comparable(frame: pd.DataFrame, entries: Iterable[Entry]) -> pd.DataFrame:
+    """Return the columns of the entries with one kind of null: None cannot be compared with a number."""
+    names = {name for entry in entries for name in (entry.observed, entry.limit_column)}
+    mixed = [name for name in names if name in frame and frame[name].dtype == object]
+    return frame.assign(**{name: frame[name].where(frame[name].notna(), float("nan")) for name in mixed})
 
 
-def import_great_expectations() -> Any:
-    """Import Great Expectations without its usage reports and its log output.
-
-    Returns
-    -------
-    module
-        ``great_expectations``.
-    """
-    # Its usage reports go to its vendor.
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    import great_expectations as gx
-
-    # One of its modules sets its own logger to INFO and logs each temporary folder.
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith(f"{_LIBRARY}."):
-            logging.getLogger(name).setLevel(logging.NOTSET)
-    return gx
-
-
-def _expectations(gate: Gate) -> list[Any]:
-    """The expectations of a gate: a comparison of two columns, and that the value is known."""
+def _expectation(entry: Entry) -> Any:
+    """The expectation of an entry: a comparison of two columns."""
     import great_expectations.expectations as gxe
 
-    meta = {"gate": gate.name}
-    limit, observed = gate.limit_column, gate.observed
-    comparisons: dict[Comparison, Any] = {
-        Comparison.EQUAL: lambda: gxe.ExpectColumnPairValuesToBeEqual(
-            column_A=observed, column_B=limit, ignore_row_if="either_value_is_missing", meta=meta
-        ),
-        Comparison.AT_MOST: lambda: gxe.ExpectColumnPairValuesAToBeGreaterThanB(
-            column_A=limit,
-            column_B=observed,
-            or_equal=True,
-            ignore_row_if="either_value_is_missing",
-            meta=meta,
-        ),
-        Comparison.AT_LEAST: lambda: gxe.ExpectColumnPairValuesAToBeGreaterThanB(
-            column_A=observed,
-            column_B=limit,
-            or_equal=True,
-            ignore_row_if="either_value_is_missing",
-            meta=meta,
-        ),
-    }
-    found = [comparisons[gate.comparison]()]
-    if not gate.null_passes:
-        found.append(gxe.ExpectColumnValuesToNotBeNull(column=observed, meta=meta))
-    return found
+    observed, limit = entry.observed, entry.limit_column
+    # A comparison with an unknown value does not hold.
+    ignored = "either_value_is_missing" if entry.null_passes else "neither"
+    common = {"ignore_row_if": ignored, "meta": {"name": entry.name}}
+    if entry.comparison is Comparison.EQUAL:
+        return gxe.ExpectColumnPairValuesToBeEqual(column_A=observed, column_B=limit, **common)
+    larger, smaller = (limit, observed) if entry.comparison is Comparison.AT_MOST else (observed, limit)
+    return gxe.ExpectColumnPairValuesAToBeGreaterThanB(
+        column_A=larger, column_B=smaller, or_equal=True, **common
+    )
 
 
-def _unexpected_plans(name: str, verdict: Any) -> set[str]:
-    raised = verdict.exception_info or {}
+def _failed_rows(entry: Entry, result: Any, key: str, single: Any, consequence: str) -> list[str]:
+    """Keys of the rows that failed; `single` is the key of the only row, else None."""
+    raised: Mapping[str, Any] = result.exception_info or {}
     broken = raised.get("raised_exception") or any(
         isinstance(info, dict) and info.get("raised_exception") for info in raised.values()
     )
     if broken:
-        raise QualityCheckError(f"the gate {name} could not be evaluated, so no plan passes: {raised}")
-    if verdict.success:
-        return set()
-    rows = verdict.result.get("unexpected_index_list")
+        raise QualityCheckError(f"{entry.name} could not be evaluated, so {consequence}: {raised}")
+    if result.success:
+        return []
+    if single is not None:
+        return [single]
+    rows = result.result.get("unexpected_index_list")
     if not rows:
-        raise QualityCheckError(f"the gate {name} failed without saying which plans, so no plan passes")
-    return {row["plan_id"] for row in rows}
+        raise QualityCheckError(f"{entry.name} failed without saying for which rows, so {consequence}")
+    return [row[key] for row in rows]
 
 
-def _text(value: Any) -> str | None:
+def value_text(value: Any) -> str | None:
+    """Return a value as the tables of verdicts store it; None for an unknown one."""
     return None if value is None or value != value else str(value)  # noqa: PLR0124 - NaN

@@ -6,14 +6,14 @@ Both come from tables alone, and only from slots up to the current one, so a rep
 from __future__ import annotations
 
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
 from evenlag.planning.plan_history import BREACH_COLUMNS, EVALUATION_COLUMNS, count_breaches, find_failures
 from spark_jobs.planning.context import GroupHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from evenlag.lake.file_pruning import Filter
@@ -70,17 +70,53 @@ def _read_breaches(reader: LakeReader, policy: Policy, cluster: str, slot: datet
 
 
 def _read_backing_off(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, str]:
-    longest = max((rule.back_off.rest_s for rule in policy.groups if rule.back_off.after), default=0)
+    longest = max((failure_window(rule) for rule in policy.groups), default=timedelta())
     if not longest:
         return {}
-    filters: list[Filter] = [("cluster", "=", cluster), ("slot", "<=", slot)]
-    evaluations = reader.read(PLAN_EVALUATIONS, columns=EVALUATION_COLUMNS, filters=filters)
+    since = slot - longest
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", since.astimezone(UTC).date()),
+        ("slot", ">=", since),
+        ("slot", "<=", slot),
+    ]
+    evaluations = reader.read(PLAN_EVALUATIONS, columns=EVALUATION_COLUMNS, filters=filters).to_pylist()
+    of_groups = {group_id: policy.group_settings(cluster, group_id) for group_id in _groups(evaluations)}
+    counted = [row for row in evaluations if row["slot"] >= slot - failure_window(of_groups[row["group_id"]])]
     reasons = {}
-    for group_id, failures in find_failures(evaluations.to_pylist()).items():
-        settings = policy.group_settings(cluster, group_id)
-        if reason := _backs_off(settings, failures, slot):
+    for group_id, failures in find_failures(counted).items():
+        if reason := _backs_off(of_groups[group_id], failures, slot):
             reasons[group_id] = f"{reason}; the last: {failures.last_reason}"
     return reasons
+
+
+def failure_window(settings: GroupSettings) -> timedelta:
+    """Return how far back plans that did not pay off count towards a back-off.
+
+    A group that backs off tries again after each rest. So the consecutive failures that begin the next rest
+    are at most a rest, the waiting for a plan (a cooldown, a hint's life) and its evaluation apart. A group
+    that needed no plan for longer than that starts over.
+
+    Parameters
+    ----------
+    settings
+        The group's settings.
+
+    Returns
+    -------
+    datetime.timedelta
+        ``after`` times all of these, and a day; 0 if the group never backs off.
+    """
+    back_off = settings.back_off
+    if not back_off.after:
+        return timedelta()
+    each_s = back_off.rest_s + back_off.horizon_s + settings.hint_ttl_s + settings.gates.cooldown_s
+    # More than a thousand years cannot be subtracted from today.
+    return timedelta(days=min(1 + back_off.after * each_s / 86_400, 366_000))
+
+
+def _groups(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {row["group_id"] for row in rows}
 
 
 def _backs_off(settings: GroupSettings, failures: Failures, slot: datetime) -> str | None:

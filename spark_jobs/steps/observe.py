@@ -1,4 +1,4 @@
-"""The step ``observe``: take a slot's snapshot, compute its lag, and settle earlier hints."""
+"""The step ``observe``: take a slot's snapshot, compute its lag, check both, and settle earlier hints."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import log_fields
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
+from spark_jobs.steps.check_snapshot import try_check_snapshot
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.run_records import record_run
-from spark_jobs.steps.score_plans import score_plans
+from spark_jobs.steps.expectations import import_ahead
+from spark_jobs.steps.run_records import OPEN_SINCE, record_run
+from spark_jobs.steps.score_plans import find_open_since, score_plans
 from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def run_observe(
     run_id: str,
     progress: ReportProgress = no_progress,
 ) -> dict[str, Any]:
-    """Take a slot's snapshot, compute its lag, and settle earlier hints.
+    """Take a slot's snapshot, compute its lag, check their quality, and settle earlier hints.
 
     Parameters
     ----------
@@ -47,7 +49,8 @@ def run_observe(
     Returns
     -------
     dict
-        ``snapshot_id, is_new, num_groups, num_partitions, num_problems, outcomes, scored``.
+        ``snapshot_id, is_new, num_groups, num_partitions, num_problems, checks, failed_checks, outcomes,
+        scored``.
 
     Raises
     ------
@@ -55,7 +58,9 @@ def run_observe(
         A subclass; its message names the cause and the remedy.
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
-    loaded.cluster_settings(cluster)
+    settings = loaded.cluster_settings(cluster)
+    # It takes seconds, and this process waits for brokers and Spark.
+    import_ahead()
     lake = Lake(spark, loaded.policy.lake)
     collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
     rows = collected.rows
@@ -65,6 +70,10 @@ def run_observe(
         outcomes = settle_outcomes(rows, published, run_id)
         scored = score_plans(rows, published, run_id)
         progress("observe: settling outcomes", 1, 1)
-        summary = collected.summary() | {"outcomes": outcomes, "scored": scored}
-        record_run(lake.paths.root, rows.marker, run_id, CycleStep.OBSERVE, started_at, summary)
+        progress("observe: checking the snapshot", 0, 1)
+        checked = try_check_snapshot(rows, settings.quality, run_id, datetime.now(UTC))
+        progress("observe: checking the snapshot", 1, 1)
+        summary = collected.summary() | checked | {"outcomes": outcomes, "scored": scored}
+        recorded = summary | {OPEN_SINCE: find_open_since(rows, published)}
+        record_run(lake.paths.root, rows.marker, run_id, CycleStep.OBSERVE, started_at, recorded)
     return summary

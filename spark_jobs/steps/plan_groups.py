@@ -1,41 +1,65 @@
 """Plan every selected group of a snapshot: ``decisions``, ``plan_assignments``, ``plans`` and their events.
 
-The last three are written in this order, so a plan exists only when all its rows are written; decisions are
-written in parallel. Idempotent: a repeat writes no row twice.
+They are written in this order. ``decisions`` is the decision: of two attempts one writes it, and whoever
+finds it on record completes it as it is, under any policy and with any version of evenlag. What is missing
+after a kill is planned again with the recorded policy; a plan that this version makes differently is left
+out. A plan exists only when all its rows are written. Idempotent: a repeat writes no row twice.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import DecisionKind, Mode, PlanEvent
+from evenlag.errors import LakeError, PolicyError
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
 from evenlag.lake.writer import append_once
+from evenlag.logging_setup import named_logger
+from evenlag.planning.decision_record import (
+    once,
+    read_decision,
+    read_judged,
+    read_policy_text,
+    read_recorded_heads,
+    record_decision,
+)
+from evenlag.policy.loader import parse_recorded
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.sealing.sealed_plans import NOT_AS_SEALED, is_followed, seal_events, seal_plan_rows
 from spark_jobs.planning.plan_output import PLANNED, table_rows
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.expectations import import_ahead
+from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plans import build_plans, select_assignments, shared_values
+from spark_jobs.transforms.plans import (
+    build_plans,
+    partitions_here,
+    plan_here,
+    select_assignments,
+    shared_values,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from evenlag.lake.tables import Table
+    from evenlag.planning.decision_record import DecisionRecord
+    from evenlag.publishing.sealing.row_seal import Sealer
     from spark_jobs.planning.context import PlanContext
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 _ROWS_PER_FILE: Final = 1_000_000
+# Up to so many rows of lag the driver plans the groups itself: a Spark job takes longer to start, above all
+# the first one of a session, which also starts Python workers.
+_MAX_ROWS_HERE: Final = 5_000
 _MOST_FAILURES: Final = 100
 _ACTOR: Final = "planner"
 
@@ -54,16 +78,23 @@ class Planned:
         Number of groups that could not be planned.
     failures
         The reason by group id, for at most 100 of them.
+    kept
+        The decision that an earlier attempt has recorded; None if this is the first one.
+    lost
+        Ids of plans that a killed attempt has decided on, and that this version of evenlag makes differently.
+        They have no head, or no verdicts, and never get any.
     """
 
     heads: list[dict[str, Any]]
     counts: dict[str, dict[str, int]]
     num_failed: int
     failures: dict[str, str]
+    kept: DecisionRecord | None = None
+    lost: frozenset[str] = field(default_factory=frozenset)
 
 
-def plan_groups(rows: SnapshotRows, context: PlanContext) -> Planned:
-    """Plan every selected group of a snapshot and write the result.
+def plan_groups(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None = None) -> Planned:
+    """Plan every selected group of a snapshot and write the result; complete a decision that is on record.
 
     The driver gets a row for each group and plan. For a large snapshot, groups are packed by their sizes, and
     the plans' partitions stay on the executors' disks.
@@ -73,7 +104,10 @@ def plan_groups(rows: SnapshotRows, context: PlanContext) -> Planned:
     rows
         The snapshot; its lag is written already.
     context
-        Policy, cluster, snapshot and run.
+        Policy, cluster, snapshot and run; of a decision on record, those of its run are used.
+    sealer
+        Seals the rows of plans that may be published, and checks those on record; None without a key. It
+        stays in this process.
 
     Returns
     -------
@@ -84,20 +118,131 @@ def plan_groups(rows: SnapshotRows, context: PlanContext) -> Planned:
     ------
     LakeError
         When a table cannot be written.
+    SecretError
+        When a plan may be published, and the approval key cannot be read.
     """
-    # A repeat under another policy makes other decisions: the hash keeps the two apart.
-    app_id = f"plan/{context.cluster}/{context.snapshot_id}/{context.policy_hash}"
+    record = _read_decision(rows, sealer)
+    if record is None:
+        planned = _decide(rows, context, sealer)
+        if planned is not None:
+            return planned
+        # Another attempt was faster.
+        record = _read_decision(rows, sealer)
+        if record is None:
+            raise LakeError(f"the decision of {rows.snapshot_id} is in the log of decisions, but has no rows")
+    _LOG.info("kept the decision of %s", record)
+    return _complete(rows, context, record, sealer)
+
+
+def _read_decision(rows: SnapshotRows, sealer: Sealer | None) -> DecisionRecord | None:
+    """The decision on record, without plans whose decision is not as it was sealed."""
+
+    def is_sound(row: Mapping[str, Any]) -> bool:
+        if sealer is None or not is_followed(row) or sealer.holds(DECISIONS, row):
+            return True
+        _LOG.error("plan %s is %sits row of decisions was edited", row["plan_id"][:12], NOT_AS_SEALED)
+        return False
+
+    return read_decision(rows.reader, rows.filters, is_sound)
+
+
+def _decide(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None) -> Planned | None:
+    """Plan, and record the decision with all that follows from it; None if there is one already."""
     root, shared = rows.lake.paths.root, shared_values(context)
     with CachedFrames() as cached:
         planned, partitions = _plan(rows, context, cached)
-        append_once(root, DECISIONS, table_rows(planned, "decided", DECISIONS, shared), app_id)
-        heads = table_rows(planned, "head", PLANS, shared)
+        decisions = seal_plan_rows(sealer, DECISIONS, table_rows(planned, "decided", DECISIONS, shared))
+        if not record_decision(root, context.cluster, context.snapshot_id, decisions):
+            return None
+        heads = seal_plan_rows(sealer, PLANS, table_rows(planned, "head", PLANS, shared))
         if heads.num_rows:
             import_ahead()
-            _write_plans(rows, context, heads, partitions, app_id)
+            _write_assignments(rows, context, heads, partitions)
+            append_once(root, PLANS, heads, _once("plan", context))
     listed = heads.to_pylist()
-    append_plan_events(root, _proposed(listed, context))
+    append_plan_events(root, _proposed(listed, context, sealer), _once("proposed", context))
     return Planned(listed, _counts(planned), *_log_failures(planned))
+
+
+def _complete(
+    rows: SnapshotRows, context: PlanContext, record: DecisionRecord, sealer: Sealer | None
+) -> Planned:
+    """Write what an earlier attempt has decided and not written."""
+    root = rows.lake.paths.root
+    heads = read_recorded_heads(rows.reader, rows.filters, record)
+    known = {head["plan_id"] for head in heads}
+    wanted = (record.modes.keys() - known) | (known - read_judged(rows.reader, rows.filters))
+    counts: dict[str, dict[str, int]] = {}
+    as_recorded = _recorded_context(rows, context, record) if wanted else None
+    if as_recorded is not None:
+        import_ahead()
+        counts = _complete_plans(rows, as_recorded, record, known, sealer)
+        heads = read_recorded_heads(rows.reader, rows.filters, record)
+        known = {head["plan_id"] for head in heads}
+    lost = frozenset(wanted - counts.keys()) | frozenset(wanted - known)
+    if lost:
+        _LOG.warning(
+            "%d plans of %s were not completed: this version of evenlag makes them differently: %s",
+            len(lost),
+            record,
+            ", ".join(plan_id[:12] for plan_id in sorted(lost)[:_MOST_FAILURES]),
+        )
+    append_plan_events(root, _proposed(heads, context, sealer), _once("proposed", context))
+    failures = dict(sorted(record.failures.items())[:_MOST_FAILURES])
+    return Planned(heads, counts, len(record.failures), failures, record, lost)
+
+
+def _complete_plans(
+    rows: SnapshotRows,
+    context: PlanContext,
+    record: DecisionRecord,
+    known: set[str],
+    sealer: Sealer | None,
+) -> dict[str, dict[str, int]]:
+    """Plan again, and write the plans of the record that are not known; return the counts of its plans."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    root = rows.lake.paths.root
+    with CachedFrames() as cached:
+        planned, partitions = _plan(rows, context, cached)
+        heads = table_rows(planned, "head", PLANS, shared_values(context))
+        listed = zip(heads["plan_id"].to_pylist(), heads["mode"].to_pylist(), strict=True)
+        # The id is the hash of the payload, so a plan with a recorded id is the recorded one.
+        is_new = [record.modes.get(plan_id) == mode and plan_id not in known for plan_id, mode in listed]
+        missing = seal_plan_rows(sealer, PLANS, heads.filter(pa.array(is_new, pa.bool_())))
+        if missing.num_rows:
+            without_rows = _without(missing, _plans_with_rows(rows))
+            if without_rows.num_rows:
+                _write_assignments(rows, context, without_rows, partitions, are_all=False)
+            # The id of that write may be one of an earlier attempt, of a version that made other plans.
+            complete = _plans_with_rows(rows)
+            append_once(
+                root,
+                PLANS,
+                missing.filter(pc.is_in(missing["plan_id"], value_set=_texts(complete))),
+                _once("plan", context),
+            )
+    return {plan_id: one for plan_id, one in _counts(planned).items() if plan_id in record.modes}
+
+
+def _recorded_context(rows: SnapshotRows, context: PlanContext, record: DecisionRecord) -> PlanContext | None:
+    """The context of the run that has decided; None if its policy cannot be read any more."""
+    policy = context.policy
+    if record.policy_hash != context.policy_hash:
+        text = read_policy_text(rows.reader, context.cluster, record.policy_hash)
+        try:
+            policy = parse_recorded(text or "")
+        except PolicyError as error:
+            _LOG.warning("the policy of %s cannot be read: %s", record, error)
+            return None
+    history = read_history(rows.reader, policy, context.cluster, context.slot)
+    run_id = record.run_id or context.run_id
+    return replace(context, policy=policy, policy_hash=record.policy_hash, run_id=run_id, history=history)
+
+
+def _once(what: str, context: PlanContext) -> str:
+    return once(what, context.cluster, context.snapshot_id)
 
 
 def _plan(
@@ -106,9 +251,13 @@ def _plan(
     """Return rows of ``PLANNED`` without the partitions, and what makes a DataFrame of those with them."""
     spark = rows.lake.spark
     if rows.is_small:
-        rows.rows(LAG), rows.rows(MEMBERS)
-        planned = to_contract(build_plans(rows.frame(LAG), rows.frame(MEMBERS), context).toArrow(), PLANNED)
-        return planned, partial(spark.createDataFrame, planned, PLANNED.ddl)
+        lag, members = rows.rows(LAG), rows.rows(MEMBERS)
+        if lag.num_rows <= _MAX_ROWS_HERE:
+            planned = plan_here(lag, members, context)
+        else:
+            frame = build_plans(rows.frame(LAG), rows.frame(MEMBERS), context)
+            planned = to_contract(frame.toArrow(), PLANNED)
+        return planned, partial(partitions_here, spark, planned)
     from pyspark import StorageLevel
 
     lag, members = rows.frame(LAG), rows.frame(MEMBERS)
@@ -120,59 +269,59 @@ def _plan(
     return frame.select(*names).toArrow(), lambda: frame
 
 
-def _write_plans(
+def _write_assignments(
     rows: SnapshotRows,
     context: PlanContext,
     heads: pa.Table,
     partitions: Callable[[], DataFrame],
-    app_id: str,
+    *,
+    are_all: bool = True,
 ) -> None:
-    """Write the plans that are not on record: under another policy the same plan may be made again."""
+    """Write the rows of plans. All attempts to complete a decision write the same ones, one of them does."""
     import pyarrow.compute as pc
     from pyspark.sql import functions as sf
 
-    root = rows.lake.paths.root
-    recorded = _plan_ids(rows, PLANS)
-    new = _without(heads, recorded)
-    if new.num_rows:
-        # An attempt under another policy may have ended before it wrote the heads.
-        recorded |= _plan_ids(rows, PLAN_ASSIGNMENTS)
-        missing = _without(new, recorded)
-        # A shadow plan is never followed, so its unmoved rows carry no information.
-        changes = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
-        condition = (sf.col("mode") != Mode.SHADOW.value) | changes
-        if recorded:
-            condition &= ~sf.col("plan_id").isin(recorded)
-        if missing.num_rows:
-            files = -(-pc.sum(missing["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
-            rows_to_write = select_assignments(partitions(), context, condition)
-            rows.lake.append(
-                PLAN_ASSIGNMENTS, rows_to_write, app_id, files=files, sort_by=("group_id", "plan_id")
-            )
-        append_once(root, PLANS, new, app_id)
+    # A shadow plan is never followed, so its unmoved rows carry no information.
+    changes = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
+    condition = (sf.col("mode") != Mode.SHADOW.value) | changes
+    if not are_all:
+        condition &= sf.col("plan_id").isin(heads["plan_id"].to_pylist())
+    files = -(-pc.sum(heads["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
+    rows.lake.append(
+        PLAN_ASSIGNMENTS,
+        select_assignments(partitions(), context, condition),
+        _once("plan", context),
+        files=files,
+        sort_by=("group_id", "plan_id"),
+    )
 
 
-def _proposed(heads: list[dict[str, Any]], context: PlanContext) -> list[PlanEventRow]:
-    return [
+def _proposed(heads: list[dict[str, Any]], context: PlanContext, sealer: Sealer | None) -> list[PlanEventRow]:
+    events = [
         PlanEventRow.of_plan(
             head, PlanEvent.PROPOSED, reason=head["mode_reason"], actor=_ACTOR, at=context.finished_at
         )
         for head in heads
     ]
+    return seal_events(sealer, events, {head["plan_id"]: None for head in heads if is_followed(head)})
 
 
-def _plan_ids(rows: SnapshotRows, table: Table) -> set[str]:
-    """Ids of the snapshot's plans that a table has rows of."""
-    found = rows.reader.read(table, columns=["plan_id"], filters=rows.filters)
+def _plans_with_rows(rows: SnapshotRows) -> set[str]:
+    """Ids of the snapshot's plans that have rows in ``plan_assignments``."""
+    found = rows.reader.read(PLAN_ASSIGNMENTS, columns=["plan_id"], filters=rows.filters)
     return set(found["plan_id"].unique().to_pylist())
 
 
 def _without(heads: pa.Table, plan_ids: set[str]) -> pa.Table:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    is_known = pc.is_in(heads["plan_id"], value_set=pa.array(sorted(plan_ids), pa.string()))
-    return heads.filter(pc.invert(is_known))
+    return heads.filter(pc.invert(pc.is_in(heads["plan_id"], value_set=_texts(plan_ids))))
+
+
+def _texts(values: set[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(sorted(values), pa.string())
 
 
 def _counts(planned: pa.Table) -> dict[str, dict[str, int]]:

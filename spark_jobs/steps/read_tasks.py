@@ -38,6 +38,8 @@ class ReadTaskSpec:
         Brokers to skip, with the error.
     pseudonymizer
         Hashes or drops members' columns as the policy says; None: changes nothing.
+    reset_policies
+        Reset policies of the cluster's groups.
     open_client
         Opens an admin client with these settings.
     """
@@ -47,6 +49,7 @@ class ReadTaskSpec:
     head: Mapping[str, Any]
     broken: Mapping[int, str] = field(default_factory=dict)
     pseudonymizer: Pseudonymizer | None = None
+    reset_policies: frozenset[str] = frozenset()
     open_client: Callable[[Mapping[str, Any]], AbstractContextManager[Any]] = open_admin_client
 
     @contextmanager

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import CycleStep
+from evenlag.lake.read_bounds import OPEN_PLANS, REPEATS
 from evenlag.lake.tables import POLICIES, RUNS
 from evenlag.lake.writer import append_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
+
+# In the summary of an observe: when the oldest plan was published that it left open; null: it left none.
+OPEN_SINCE: Final = "open_since"
 
 
 def keep_policy(reader: LakeReader, cluster: str, slot: datetime, loaded: LoadedPolicy) -> None:
@@ -33,10 +39,9 @@ def keep_policy(reader: LakeReader, cluster: str, slot: datetime, loaded: Loaded
     LakeError
         When the table cannot be written.
     """
-    known = reader.count(
-        POLICIES, filters=[("cluster", "=", cluster), ("policy_hash", "=", loaded.policy_hash)]
-    )
-    if known:
+    filters: list[Filter] = [("cluster", "=", cluster), ("policy_hash", "=", loaded.policy_hash)]
+    # The policy in use is nearly always the newest one.
+    if reader.read_newest(POLICIES, "day", columns=["day"], filters=filters).num_rows:
         return
     row = {
         "cluster": cluster,
@@ -88,3 +93,43 @@ def record_run(
         "summary": json.dumps(summary, sort_keys=True, default=str),
     }
     append_once(root, RUNS, [row], f"run/{cluster}/{run_id}/{step}/{snapshot_id}")
+
+
+def open_since(reader: LakeReader, cluster: str) -> datetime | None:
+    """Return the time from which plans have to be read to find all that are open: not settled or evaluated.
+
+    It comes from the newest observe that ended. A killed one records nothing, and a cluster that paused finds
+    the plans that were open when it paused.
+
+    Parameters
+    ----------
+    reader, cluster
+        The tables, and the cluster's name in the policy.
+
+    Returns
+    -------
+    datetime.datetime or None
+        Open plans were published then or later, but no earlier than 31 days before that observe; None if no
+        observe has ended.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
+    filters: list[Filter] = [("cluster", "=", cluster), ("step", "=", CycleStep.OBSERVE)]
+    columns = ["started_at", "finished_at", "summary"]
+    newest = reader.read_newest(RUNS, "finished_at", columns=columns, filters=filters).to_pylist()
+    if not newest:
+        return None
+    started_at: datetime = newest[0]["started_at"]
+    # Several plans could only be open for so long if they cannot be settled at all.
+    earliest = started_at - OPEN_PLANS
+    summary = json.loads(newest[0]["summary"] or "{}")
+    if OPEN_SINCE not in summary:
+        return earliest
+    # A publisher that was killed records its hint later, with the time at which the hint was published.
+    recent = started_at - REPEATS
+    if summary[OPEN_SINCE] is None:
+        return recent
+    return max(earliest, min(recent, datetime.fromisoformat(summary[OPEN_SINCE])))

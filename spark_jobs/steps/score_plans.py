@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
+from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS
-from evenlag.lake.writer import append_once
 from evenlag.planning import group_lag
 from evenlag.planning.evaluations import DuePlan, build_evaluations
+from evenlag.publishing.event_log import plan_guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import date, datetime
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.planning.group_lag import GroupLag
@@ -61,10 +63,48 @@ def score_plans(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: 
             run_id=run_id,
         )
     evaluations.sort(key=lambda row: (row["group_id"], row["plan_id"]))
-    append_once(
-        rows.lake.paths.root, PLAN_EVALUATIONS, evaluations, f"score/{rows.cluster}/{rows.snapshot_id}"
+    since = min(one.plan.day for one in due)
+
+    def not_evaluated() -> list[dict[str, Any]]:
+        done = _evaluated(rows, since)
+        return [row for row in evaluations if row["plan_id"] not in done]
+
+    # Two snapshots may evaluate at the same time.
+    return len(append_guarded(rows.lake.paths.root, PLAN_EVALUATIONS, not_evaluated, plan_guard))
+
+
+def find_open_since(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> datetime | None:
+    """Return when the oldest plan was published that is open: it still has to be settled or evaluated.
+
+    Parameters
+    ----------
+    rows
+        The newest snapshot that settled and evaluated plans.
+    published
+        From :func:`~spark_jobs.steps.settle_outcomes.read_published`.
+
+    Returns
+    -------
+    datetime.datetime or None
+        None when no plan is open.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
+    if not published:
+        return None
+    done = _evaluated(rows, min(plan.day for plan in published))
+    return min((plan.published_at for plan in published if plan.plan_id not in done), default=None)
+
+
+def _evaluated(rows: SnapshotRows, since: date) -> set[str]:
+    """Plans that were evaluated by a snapshot of a day or later."""
+    filters: list[Filter] = [("cluster", "=", rows.cluster), ("day", ">=", since)]
+    return set(
+        rows.reader.read(PLAN_EVALUATIONS, columns=["plan_id"], filters=filters)["plan_id"].to_pylist()
     )
-    return len(due)
 
 
 def _find_due(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> list[DuePlan]:
@@ -73,14 +113,13 @@ def _find_due(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> list[Du
     candidates = {plan.plan_id: plan for plan in published if plan.published_at <= started_at}
     if not candidates:
         return []
-    since: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        ("day", ">=", min(plan.day for plan in candidates.values())),
-    ]
-    done = rows.reader.read(PLAN_EVALUATIONS, columns=["plan_id"], filters=since)["plan_id"].to_pylist()
-    open_plans = candidates.keys() - set(done)
+    open_plans = candidates.keys() - _evaluated(rows, min(plan.day for plan in candidates.values()))
     if not open_plans:
         return []
+    since: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        ("day", ">=", min(candidates[plan_id].day for plan_id in open_plans)),
+    ]
     wanted: Filter = ("plan_id", "in", sorted(open_plans))
     outcomes = rows.reader.read(
         OUTCOMES, columns=["plan_id", "outcome", "reason"], filters=[*since, wanted]

@@ -6,15 +6,17 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
+from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
-from evenlag.lake.writer import append_once
 from evenlag.planning import group_lag
 from evenlag.planning.outcomes import build_outcomes
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
+from spark_jobs.steps.run_records import open_since
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from datetime import date
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
@@ -25,7 +27,7 @@ _ACTOR = "observer"
 
 
 def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
-    """Read the published plans of a cluster, with the events that ended them.
+    """Read the published plans of a cluster that may be open, with the events that ended them.
 
     Parameters
     ----------
@@ -35,9 +37,13 @@ def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
     Returns
     -------
     list of PublishedPlan
-        Ordered by group and sequence.
+        Ordered by group and sequence: all plans that the newest observe left open, and those that were
+        published in the three days before it or later.
     """
     filters: list[Filter] = [("cluster", "=", cluster), ("event", "in", [PlanEvent.PUBLISHED, *ENDINGS])]
+    # A plan's ending and the group's next hint are later than its own hint.
+    if (since := open_since(reader, cluster)) is not None:
+        filters.append(("at", ">=", since))
     return find_published(reader.read(PLAN_EVENTS, columns=EVENT_COLUMNS, filters=filters).to_pylist())
 
 
@@ -68,21 +74,32 @@ def settle_outcomes(rows: SnapshotRows, published: Sequence[PublishedPlan], run_
     waiting = {plan.plan_id: plan for plan in published if plan.ending is None}
     if not waiting:
         return {}
-    days = sorted({plan.day for plan in waiting.values()})
-    settled = rows.reader.read(
-        OUTCOMES,
-        filters=[
-            ("cluster", "=", rows.cluster),
-            ("day", ">=", days[0]),
-            ("plan_id", "in", sorted(waiting)),
-        ],
-    ).to_pylist()
-    pending = [waiting[plan_id] for plan_id in waiting.keys() - {row["plan_id"] for row in settled}]
+    since = min(plan.day for plan in waiting.values())
+    settled = _read_outcomes(rows, since, waiting)
+    pending = [waiting[plan_id] for plan_id in waiting.keys() - settled.keys()]
     new = _build_outcomes(rows, pending, run_id)
-    app_id = f"outcomes/{rows.cluster}/{rows.snapshot_id}"
-    append_once(rows.lake.paths.root, OUTCOMES, new, app_id)
-    append_outcome_events(rows, [*settled, *new])
-    return dict(Counter(row["outcome"] for row in new))
+
+    def not_settled() -> list[dict[str, Any]]:
+        known = _read_outcomes(rows, since, waiting)
+        return [row for row in new if row["plan_id"] not in known]
+
+    # Two snapshots may settle at the same time: the events are those of the outcomes on record.
+    written = append_guarded(rows.lake.paths.root, OUTCOMES, not_settled, plan_guard) if new else []
+    if len(written) < len(new):
+        settled = _read_outcomes(rows, since, waiting)
+    recorded = settled | {row["plan_id"]: row for row in written}
+    append_outcome_events(rows, [dict(row) for row in recorded.values()])
+    return dict(Counter(row["outcome"] for row in written))
+
+
+def _read_outcomes(rows: SnapshotRows, since: date, plan_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Outcomes of plans on a day or later, by plan."""
+    filters: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        ("day", ">=", since),
+        ("plan_id", "in", sorted(plan_ids)),
+    ]
+    return {row["plan_id"]: row for row in rows.reader.read(OUTCOMES, filters=filters).to_pylist()}
 
 
 def append_outcome_events(rows: SnapshotRows, outcomes: Sequence[dict[str, Any]]) -> None:
@@ -136,7 +153,7 @@ def _build_outcomes(
     days = {plan.day for plan in pending}
     plan_ids = sorted(plan.plan_id for plan in pending)
     of_plans: list[Filter] = [("cluster", "=", rows.cluster), ("day", "in", days)]
-    columns = ("plan_id", "metrics_before", "metrics_after")
+    columns = ("plan_id", "num_members", "metrics_before", "metrics_after")
     found = rows.reader.read(PLANS, columns=columns, filters=[*of_plans, ("plan_id", "in", plan_ids)])
     heads = {row["plan_id"]: row for row in found.to_pylist()}
     built: list[dict[str, Any]] = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +26,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.logging_setup import named_logger
 from evenlag.policy.candidates import Candidate, parse_candidate
 from evenlag.policy.settings import ComparisonSettings
 from spark_jobs.runtime.progress import ReportProgress, no_progress
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from evenlag.policy.loader import LoadedPolicy
     from spark_jobs.runtime.delta_lake import Lake
 
-_LOG = logging.getLogger(__name__)
+_LOG = named_logger(__name__)
 # Part of a comparison's hash: incremented when the same input gives other results.
 _MODEL_VERSION: Final = 2
 

@@ -7,29 +7,37 @@ proposed.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import Mode, PlanEvent
 from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS
 from evenlag.lake.writer import append_once
+from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.sealing.sealed_plans import check_plans, is_followed, seal_events
 from spark_jobs.steps.expectations import judge_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
+    from evenlag.publishing.sealing.row_seal import Sealer
+    from evenlag.publishing.sealing.sealed_plans import PlanCheck
     from spark_jobs.planning.context import PlanContext
     from spark_jobs.steps.plan_groups import Planned
+    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _GATES_ACTOR = "gates"
 _POLICY_ACTOR = "policy"
 _ALL_PASSED = "mode auto, and every gate is passed"
+_LOST = "its run was stopped before the gates, and this version of evenlag plans the group differently"
 _PLAN_COLUMNS = ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")
 
 
@@ -40,26 +48,26 @@ class _Verdict(StrEnum):
 
 
 def validate_plans(
-    reader: LakeReader,
+    rows: SnapshotRows,
     planned: Planned,
     context: PlanContext,
-    marker: Mapping[str, Any],
     decided_at: datetime,
+    sealer: Sealer | None = None,
 ) -> dict[str, int]:
     """Evaluate the gates and write verdicts and events.
 
     Parameters
     ----------
-    reader
-        The tables.
+    rows
+        The snapshot.
     planned
-        The plans of this snapshot.
+        Its plans.
     context
         Policy, cluster, snapshot and run.
-    marker
-        The snapshot's row of ``snapshots``.
     decided_at
         Time of the decision.
+    sealer
+        Seals verdicts and approvals, and checks the plans' rows on record; None without a key.
 
     Returns
     -------
@@ -72,50 +80,80 @@ def validate_plans(
         When a gate could not be evaluated. Nothing is approved then.
     LakeError
         When a table cannot be written.
+    SecretError
+        When a plan may be published, and the approval key cannot be read.
     """
     counts = dict.fromkeys(_Verdict, 0)
     if planned.heads:
-        results = _judge(reader, planned, context, marker, decided_at)
-        verdicts = {head["plan_id"]: _verdict(head, results[head["plan_id"]]) for head in planned.heads}
-        append_plan_events(reader.paths.root, _events(planned, context, verdicts, results))
+        results = _judge(rows, planned, context, decided_at, sealer)
+        # Some of these rows may be of an earlier attempt, and lay in the lake since.
+        checks = _check_seals(rows, planned, context, sealer)
+        faults = {plan_id: check.fault for plan_id, check in checks.items() if check.fault is not None}
+        verdicts = {
+            head["plan_id"]: _verdict(head, results[head["plan_id"]], faults.get(head["plan_id"]))
+            for head in planned.heads
+        }
+        events = _events(planned, context, verdicts, results, faults)
+        evidence = {
+            plan_id: check.evidence
+            for plan_id, check in checks.items()
+            if verdicts[plan_id] is _Verdict.APPROVED
+        }
+        events = seal_events(sealer, events, evidence)
+        # From the verdicts on record: every attempt has the same events.
+        append_plan_events(rows.reader.paths.root, events, _once("verdicts", context))
         counts |= Counter(verdicts.values())
     return {verdict.value: counts[verdict] for verdict in _Verdict}
 
 
+def _check_seals(
+    rows: SnapshotRows, planned: Planned, context: PlanContext, sealer: Sealer | None
+) -> dict[str, PlanCheck]:
+    followed = [head["plan_id"] for head in planned.heads if is_followed(head)]
+    if sealer is None or not followed:
+        return {}
+    # The partitions have their hash in the head.
+    return check_plans(rows.reader, sealer, context.cluster, context.day, followed, has_partitions=False)
+
+
 def _judge(
-    reader: LakeReader,
+    of_snapshot: SnapshotRows,
     planned: Planned,
     context: PlanContext,
-    marker: Mapping[str, Any],
     decided_at: datetime,
+    sealer: Sealer | None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Evaluate the gates of the plans that have no verdicts yet; return all rows of ``gate_results`` by plan.
 
-    If an earlier attempt was killed after it had written its verdicts, they are valid, although gates that
-    depend on the time (age, cooldown) may give others now.
+    Verdicts on record are valid, although gates that depend on the time (age, cooldown) may give others now.
     """
-    of_snapshot: list[Filter] = [
-        ("cluster", "=", context.cluster),
-        ("day", "=", context.day),
-        ("snapshot_id", "=", context.snapshot_id),
-    ]
-    known = reader.read(GATE_RESULTS, filters=of_snapshot).to_pylist()
-    judged = {row["plan_id"] for row in known}
+    reader, marker = of_snapshot.reader, of_snapshot.marker
+    known = reader.read(GATE_RESULTS, filters=of_snapshot.filters).to_pylist()
+    judged = {row["plan_id"] for row in known} | planned.lost
     heads = {head["plan_id"]: head for head in planned.heads if head["plan_id"] not in judged}
     rows = build_gate_rows(
         heads.values(),
         planned.counts,
-        last_hints=_last_hints(reader, context.cluster),
+        last_hints=_last_hints(reader, context.cluster, heads.values(), decided_at),
         marker=marker,
         decided_at=decided_at,
     )
     new = [{name: heads[row["plan_id"]][name] for name in _PLAN_COLUMNS} | row for row in _judge_rows(rows)]
-    app_id = f"validate/{context.cluster}/{context.snapshot_id}/{context.policy_hash}"
-    append_once(reader.paths.root, GATE_RESULTS, new, app_id)
+    if sealer is not None:
+        followed = [row for row in new if is_followed(heads[row["plan_id"]])]
+        others = [row for row in new if not is_followed(heads[row["plan_id"]])]
+        new = [*sealer.seal_rows(GATE_RESULTS, followed), *others]
+    if new and not append_once(reader.paths.root, GATE_RESULTS, new, _once("validate", context)):
+        # Another attempt has judged in the meantime.
+        known, new = reader.read(GATE_RESULTS, filters=of_snapshot.filters).to_pylist(), []
     results = defaultdict(list)
     for row in [*known, *new]:
         results[row["plan_id"]].append(row)
     return results
+
+
+def _once(what: str, context: PlanContext) -> str:
+    return once(what, context.cluster, context.snapshot_id)
 
 
 def _judge_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -124,16 +162,25 @@ def _judge_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return judge_plans(pd.DataFrame.from_records(rows)) if rows else []
 
 
-def _last_hints(reader: LakeReader, cluster: str) -> dict[str, datetime]:
-    """When the last hint of each group was published."""
-    filters: list[Filter] = [("cluster", "=", cluster), ("event", "=", PlanEvent.PUBLISHED)]
+def _last_hints(
+    reader: LakeReader, cluster: str, heads: Collection[Mapping[str, Any]], decided_at: datetime
+) -> dict[str, datetime]:
+    """When the last hint of each group was published; none where any cooldown of the plans is over."""
+    if not heads:
+        return {}
+    cooldown_s = max(json.loads(head["settings"])["gates"]["cooldown_s"] for head in heads)
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("at", ">=", decided_at - timedelta(seconds=cooldown_s)),
+        ("event", "=", PlanEvent.PUBLISHED),
+    ]
     published = reader.read(PLAN_EVENTS, columns=["group_id", "at"], filters=filters)
     newest = published.group_by("group_id").aggregate([("at", "max")])
     return dict(zip(newest["group_id"].to_pylist(), newest["at_max"].to_pylist(), strict=True))
 
 
-def _verdict(head: Mapping[str, Any], results: list[dict[str, Any]]) -> _Verdict:
-    if not all(row["passed"] for row in results):
+def _verdict(head: Mapping[str, Any], results: list[dict[str, Any]], fault: str | None) -> _Verdict:
+    if fault is not None or not results or not all(row["passed"] for row in results):
         return _Verdict.REJECTED
     return _Verdict.APPROVED if head["mode"] == Mode.AUTO else _Verdict.WAITING
 
@@ -143,12 +190,14 @@ def _events(
     context: PlanContext,
     verdicts: Mapping[str, _Verdict],
     results: Mapping[str, list[dict[str, Any]]],
+    faults: Mapping[str, str],
 ) -> list[PlanEventRow]:
     events = []
     for head in planned.heads:
         if verdicts[head["plan_id"]] is _Verdict.REJECTED:
             failed = sorted(row["message"] for row in results[head["plan_id"]] if not row["passed"])
-            event, actor, reason = PlanEvent.REJECTED, _GATES_ACTOR, "; ".join(failed)
+            event, actor = PlanEvent.REJECTED, _GATES_ACTOR
+            reason = faults.get(head["plan_id"]) or "; ".join(failed) or _LOST
         elif verdicts[head["plan_id"]] is _Verdict.APPROVED:
             event, actor, reason = PlanEvent.APPROVED, _POLICY_ACTOR, _ALL_PASSED
         else:

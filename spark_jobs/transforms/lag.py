@@ -147,6 +147,7 @@ def _wanted_partitions(offsets: DataFrame, commits: DataFrame, members: DataFram
         "log_start_offset",
         "high_watermark",
         "last_stable_offset",
+        "reset_offsets",
         sf.col("end_read_at").alias("read_at"),
         sf.col("error").alias("offset_error"),
     )
@@ -197,8 +198,12 @@ def _with_lag(rows: DataFrame) -> DataFrame:
             sf.col("isolation_level") == IsolationLevel.READ_COMMITTED, sf.col("last_stable_offset")
         ).otherwise(sf.col("high_watermark")),
     )
-    by_reset_policy = sf.when(sf.col("reset_policy") == ResetPolicy.LATEST, sf.lit(0)).when(
-        sf.col("reset_policy") == ResetPolicy.EARLIEST, end - start
+    reset = sf.col("reset_policy")
+    by_reset_policy = (
+        sf.when(reset == ResetPolicy.LATEST, sf.lit(0))
+        .when(reset == ResetPolicy.EARLIEST, end - start)
+        # By a duration (KIP-1106): null without the offset that Kafka reported for it.
+        .when(_reset_offset().isNotNull(), sf.greatest(end - sf.greatest(_reset_offset(), start), sf.lit(0)))
     )
     lag = (
         sf.when(_is_unknown(), None)
@@ -212,6 +217,14 @@ def _with_lag(rows: DataFrame) -> DataFrame:
             "raw_lag_records": sf.when(_is_unknown(), None).otherwise(end - committed),
         }
     )
+
+
+def _reset_offset() -> Column:
+    """Where consumers start that reset by the duration of the group's reset policy; null: unknown."""
+    from pyspark.sql import functions as sf
+
+    of_group = sf.filter("reset_offsets", lambda one: one["reset_policy"] == sf.col("reset_policy"))
+    return sf.get(of_group, 0)["offset"]
 
 
 def _status(committed: Column, start: Column, end: Column) -> Column:

@@ -1,7 +1,12 @@
-"""Plans of all groups of a snapshot in one Spark job: groups in batches, one Arrow call per batch."""
+"""Plans of all groups of a snapshot: of few rows in this process, else in one Spark job.
+
+The Spark job plans groups in batches, one Arrow call per batch. Both ways plan by the same function of Arrow
+tables, :func:`spark_jobs.planning.plan_batch.plan_groups`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from spark_jobs.planning.context import PlanContext
 
@@ -41,6 +46,7 @@ MEMBER_COLUMNS: Final = (
     "subscription",
     "error",
 )
+_OF_PLAN: Final = ("group_id", "plan_id", "mode")
 _COMMA: Final = ","
 # Kafka partitions per Arrow batch that returns to the JVM; a row is never split.
 _PARTITIONS_PER_BATCH: Final = 20_000
@@ -90,6 +96,61 @@ def build_plans(
     return together.mapInArrow(plan, schema=PLANNED.ddl)
 
 
+def plan_here(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
+    """Plan every group whose mode is not ``observe`` in this process, without Spark.
+
+    Parameters
+    ----------
+    lag, members
+        The snapshot's rows of these tables.
+    context
+        What all plans share.
+
+    Returns
+    -------
+    pyarrow.Table
+        The rows of :func:`build_plans`, ordered by group.
+    """
+    import pyarrow.compute as pc
+
+    owned = pc.coalesce(lag["target_member_id"], lag["owner_member_id"])
+    lag = lag.set_column(lag.schema.get_field_index("owner_member_id"), "owner_member_id", owned)
+    # The step itself logs which groups failed: only an executor has a log of its own.
+    return _plan(
+        lag.select(["group_id", *LAG_COLUMNS]),
+        members.select(["group_id", *MEMBER_COLUMNS]).combine_chunks(),
+        replace(context, log=None),
+    )
+
+
+def partitions_here(spark: SparkSession, planned: pa.Table) -> DataFrame:
+    """Return a row per partition of plans in memory, for :func:`select_assignments`.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    planned
+        Columns of ``PLANNED``.
+
+    Returns
+    -------
+    DataFrame
+        The elements of ``rows``, with the group, the plan and its mode.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # A session's first query that takes lists of structures apart costs Spark a second or two.
+    rows = planned["rows"].combine_chunks()
+    parent, values = pc.list_parent_indices(rows), pc.list_flatten(rows)
+    columns = {name: planned[name].take(parent) for name in _OF_PLAN}
+    columns |= {field.name: pc.struct_field(values, field.name) for field in values.type}
+    types = {column.name: column.type for column in PLAN_ASSIGNMENTS.columns} | {"mode": "STRING"}
+    ddl = ", ".join(f"{name} {types[name]}" for name in columns)
+    return spark.createDataFrame(pa.table(columns), ddl)
+
+
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
     """Plan the groups of one Spark partition. It is one batch and is read completely into memory.
 
@@ -121,7 +182,7 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
     place = members.schema.get_field_index("subscription")
     subscription = pc.split_pattern(members["subscription"], _COMMA)
     members = members.set_column(place, "subscription", subscription)
-    planned = with_counts(plan_groups(lag, members, context), lag, members).combine_chunks()
+    planned = _plan(lag, members, context).combine_chunks()
     del lag, members
     num_partitions = pc.fill_null(pc.list_value_length(planned["rows"]), 0).to_numpy()
     batch = np.cumsum(num_partitions + 1) // _PARTITIONS_PER_BATCH
@@ -130,13 +191,17 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
         yield from planned.slice(start, end - start).to_batches()
 
 
+def _plan(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
+    return with_counts(plan_groups(lag, members, context), lag, members)
+
+
 def select_assignments(planned: DataFrame, context: PlanContext, where: Column | None = None) -> DataFrame:
     """Select the rows of ``plan_assignments``, including partitions of shadow plans that do not move.
 
     Parameters
     ----------
     planned
-        Result of :func:`build_plans`.
+        Result of :func:`build_plans` or :func:`partitions_here`.
     context
         What all plans share.
     where
@@ -149,7 +214,9 @@ def select_assignments(planned: DataFrame, context: PlanContext, where: Column |
     """
     from pyspark.sql import functions as sf
 
-    rows = planned.where(sf.col("rows").isNotNull()).select("group_id", "plan_id", "mode", sf.inline("rows"))
+    rows = planned
+    if "rows" in planned.columns:
+        rows = planned.where(sf.col("rows").isNotNull()).select(*_OF_PLAN, sf.inline("rows"))
     chosen = rows if where is None else rows.where(where)
     shared = {name: sf.lit(value) for name, value in shared_values(context).items()}
     return conform(chosen.drop("mode").withColumns(shared), PLAN_ASSIGNMENTS)

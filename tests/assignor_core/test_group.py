@@ -31,7 +31,10 @@ def test_owner_is_the_newest_claim_and_nobody_when_two_are_as_new() -> None:
     group = Group.from_members(topics, members)
     assert group.owner.tolist() == [0, 1, -1, -1]
     assert len(group.claim_row) == 5
-    assert group.unknown_claims == (UnknownClaim(2, "gone", 0, 4, subscribed=False),)
+    assert group.unknown_claims == (
+        UnknownClaim(0, "t", 9, 4, subscribed=True),
+        UnknownClaim(2, "gone", 0, 4, subscribed=False),
+    )
 
 
 def test_live_owner_leaves_out_who_does_not_take_the_topic_any_more() -> None:

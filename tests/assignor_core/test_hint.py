@@ -42,7 +42,7 @@ def make_payload(**changes: Any) -> HintPayload:
         cluster_id="cluster",
         group_id="orders",
         snapshot_id="s-1",
-        fingerprint="f",
+        fingerprint="f" * 64,
         assignment={"m:a": {TOPIC: (0, 1)}},
         count_slack=0,
         max_moves=2,

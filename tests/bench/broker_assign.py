@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sandbox.kafka.broker_plugin import build_plugin
+from sandbox.kafka.jvm_jars import build_plugin
 from tests.support.broker_plugin.harness import Harness
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "broker_assign.json"

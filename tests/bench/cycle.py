@@ -6,7 +6,8 @@
 - *warm*: in one session, in turn, ``base`` (one Delta append of 31 rows by Spark, and one read of them), a
   quiet cycle, and a cycle that plans and publishes. Reported are the ratios to ``base`` of the same round,
   Spark jobs, Delta commits by writer, and CPU seconds. ``--connect`` uses a Spark Connect server.
-- *cold*: ``evenlag run``, and a PySpark program with the same JVM options that appends one row, in turn.
+- *cold*: ``evenlag run``, and a PySpark program with the same JVM options that appends one row, in turn; both
+  with the class archive, if there is one (``python -m spark_jobs.class_archive``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from evenlag.spark_connect import REMOTE_VARIABLE
+from evenlag.spark_installation import class_archive
 from spark_jobs.runtime.session import open_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
@@ -172,7 +174,12 @@ def measure_cold(world: CycleWorld, rounds: int) -> dict[str, Any]:
         # The first fills the disk's cache and makes the tables.
         if number:
             rows.append(row)
-    return {"rounds": rows, "median": {"run_by_least": statistics.median(row["ratio"] for row in rows)}}
+    archive = class_archive()
+    return {
+        "rounds": rows,
+        "median": {"run_by_least": statistics.median(row["ratio"] for row in rows)},
+        "has_class_archive": archive is not None and archive.is_file(),
+    }
 
 
 def _time(command: Sequence[str]) -> float:

@@ -123,9 +123,10 @@ def run_once(spark: SparkSession, num_groups: int) -> dict[str, Any]:
         reader = LakeReader(lake.paths.root)
         write_snapshot(lake, num_groups)
         start = time.perf_counter()
-        planned = plan_groups(SnapshotRows(lake, reader, MARKER), context)
+        rows = SnapshotRows(lake, reader, MARKER)
+        planned = plan_groups(rows, context)
         planned_at = time.perf_counter()
-        counts = validate_plans(reader, planned, context, MARKER, SLOT + timedelta(seconds=60))
+        counts = validate_plans(rows, planned, context, SLOT + timedelta(seconds=60))
         judged_at = time.perf_counter()
         return {
             "plans": len(planned.heads),

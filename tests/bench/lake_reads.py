@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "lake_reads.json"
-_WORKER: Final = Path(__file__).with_name("lake_reads_way.py")
+_WORKER: Final = Path(__file__).parent / "support" / "lake_reads_way.py"
 _ROWS_PER_FILE: Final = 400
 _ROUNDS: Final = 2
 _FIRST_MICROSECOND: Final = 1_772_323_200_123_456

@@ -9,12 +9,14 @@ import pytest
 
 from tests.support.broker_plugin.problems import (
     HINTS,
+    NOW_MS,
     A,
     B,
     Consumer,
     Scene,
     hint,
     hint_value,
+    loads,
     record,
     stop,
 )
@@ -78,6 +80,11 @@ def test_one_restarted_pod_does_not_lose_the_hint(harness: Harness) -> None:
 
 
 def test_all_pods_restarted_lose_it(harness: Harness) -> None:
+    """Static or dynamic: when no member of the snapshot is left, nothing tells the broker the group."""
+    dynamic = replace(SCENE, members=tuple(replace(pod, instance=None) for pod in PODS))
+    value = hint(dynamic.payload({"m:m-0": PLAN["i:pod-0"], "m:m-1": PLAN["i:pod-1"]}))
+    new = tuple(replace(pod, member_id=f"new-{pod.member_id}", instance=None) for pod in PODS)
+    assert_falls_back(replace(dynamic, members=new).read(value).ask(harness), RECEIVED=1, NO_HINT=1)
     restarted = replace(SCENE, members=tuple(replace(p, member_id=f"new-{p.member_id}") for p in PODS))
     assert_falls_back(restarted.read(hint(SCENE.payload(PLAN))).ask(harness), RECEIVED=1, NO_HINT=1)
 
@@ -94,10 +101,32 @@ def test_hint_for_the_classic_protocol_is_not_for_the_broker(harness: Harness) -
     assert_falls_back(SCENE.read().apply(hint(payload)).ask(harness), CLASSIC=1, NO_HINT=1)
 
 
-def test_member_of_two_groups_hints_follows_neither(harness: Harness) -> None:
-    records = [hint(SCENE.payload(PLAN, group_id=name, member_ids={"i:pod-0": f"m-{i}"}))
-               for i, name in enumerate(("x", "y"))]  # fmt: skip
-    assert_falls_back(SCENE.read(*records).ask(harness), RECEIVED=2, MISMATCH=1)
+def test_member_of_two_groups_hints_follows_the_one_that_fits(harness: Harness) -> None:
+    """A client chooses its member id: one that is in another group's hint changes nothing."""
+    mine = hint(SCENE.payload(PLAN, member_ids={"i:pod-0": "m-0"}))
+    other = SCENE.payload(AS_KEYS, group_id="y", fingerprint="0" * 64, member_ids={"i:pod-0": "m-0"})
+    for records in ([mine, hint(other)], [hint(other), mine]):
+        answer = SCENE.read(*records).ask(harness)
+        assert answer["assignment"] == FOLLOWED
+        assert answer["counts"] == {"RECEIVED": 2, "FOLLOWED": 1}
+
+
+@pytest.mark.parametrize("changes", [{}, {"fingerprint": "0" * 64}])
+def test_member_of_two_groups_hints_stays_if_both_or_none_fit(
+    harness: Harness, changes: dict[str, str]
+) -> None:
+    uneven = with_held(SCENE, UNEVEN)
+    records = [
+        hint(SCENE.payload(PLAN, group_id=name, member_ids={"i:pod-0": f"m-{i}"}, **changes))
+        for i, name in enumerate(("x", "y"))
+    ]
+    answer = uneven.read(*records).ask(harness)
+    assert answer["assignment"] == {"m-0": {A: [0, 1, 2]}, "m-1": {A: [3]}} != answer["uniform"]
+    assert answer["counts"] == {"RECEIVED": 2, "MISMATCH": 1}
+    joined = replace(uneven, members=(*uneven.members, Consumer("m-2")))
+    answer = joined.read(*records).ask(harness)["assignment"]
+    assert len(answer["m-2"][A]) == 1
+    assert answer["m-1"] == {A: [3]}
 
 
 @pytest.mark.parametrize(
@@ -119,56 +148,6 @@ def test_hint_that_does_not_fit_is_not_followed(
 ) -> None:
     answer = SCENE.read(hint(SCENE.payload(plan, **changes))).ask(harness)
     assert_falls_back(answer, RECEIVED=1, **{reason: 1})
-
-
-def test_expired_hint_is_not_started_but_kept(harness: Harness) -> None:
-    expired = hint(SCENE.payload(PLAN), expires_in_ms=0)
-    assert_falls_back(SCENE.read(expired).ask(harness), RECEIVED=1, EXPIRED=1)
-    answer = with_held(SCENE, PLAN).read(expired).ask(harness)
-    assert (answer["assignment"], answer["counts"]["FOLLOWED"]) == (FOLLOWED, 1)
-
-
-def test_expired_hint_is_kept_within_its_slack_where_uniform_would_undo_it(harness: Harness) -> None:
-    payload = SCENE.payload(UNEVEN, count_slack=1)
-    done = with_held(SCENE, UNEVEN)
-    answer = done.read(hint(payload, expires_in_ms=0)).ask(harness)
-    assert answer["assignment"] == {"m-0": {A: [0, 1, 2]}, "m-1": {A: [3]}} != answer["uniform"]
-
-
-def test_slack_of_a_hint_that_does_not_fit_any_more_keeps_what_is_held(harness: Harness) -> None:
-    payload = SCENE.payload(UNEVEN, count_slack=1)
-    grown = replace(with_held(SCENE, UNEVEN), topics={A: 5, HINTS: 3})
-    answer = grown.read(hint(payload)).ask(harness)
-    assert answer["assignment"] == {"m-0": {A: [0, 1, 2]}, "m-1": {A: [3, 4]}}
-    assert answer["counts"]["FINGERPRINT"] == 1
-
-
-def test_slack_goes_with_a_withdrawal(harness: Harness) -> None:
-    payload = SCENE.payload(UNEVEN, count_slack=1)
-    scene = with_held(SCENE, UNEVEN).read(hint(payload)).apply(record(None))
-    assert_falls_back(scene.ask(harness), RECEIVED=1, WITHDRAWN=1, NO_HINT=1)
-
-
-def test_new_member_gets_a_share_whatever_the_slack(harness: Harness) -> None:
-    payload = SCENE.payload(UNEVEN, count_slack=1)
-    joined = with_held(SCENE, UNEVEN)
-    joined = replace(joined, members=(*joined.members, Consumer("m-2", "pod-2")))
-    answer = joined.read(hint(payload)).ask(harness)
-    assert_falls_back(answer, RECEIVED=1, FINGERPRINT=1)
-    assert answer["assignment"]["m-2"]
-
-
-def test_while_hints_are_not_read_nothing_moves(harness: Harness) -> None:
-    answer = with_held(SCENE, UNEVEN).ask(harness)
-    assert answer["assignment"] == {"m-0": {A: [0, 1, 2]}, "m-1": {A: [3]}}
-    assert answer["counts"] == {"COLD": 1}
-    free = replace(SCENE, members=(PODS[0], replace(PODS[1], held={A: [3]})))
-    assert free.ask(harness)["assignment"] == {"m-0": {A: [0, 1]}, "m-1": {A: [2, 3]}}
-
-
-def test_while_hints_are_not_read_new_members_are_served(harness: Harness) -> None:
-    joined = replace(SCENE, members=(*PODS, Consumer("m-2")))
-    assert_falls_back(joined.ask(harness), COLD=1)
 
 
 def test_stop_and_resume(harness: Harness) -> None:
@@ -237,8 +216,6 @@ def test_memory_is_bounded(harness: Harness) -> None:
     assert 0 < answer["held"] < 50
     assert answer["bytes"] <= 10_000
     assert answer["counts"]["UNUSABLE"] + answer["held"] == 50
-    huge = hint(SCENE.payload({"i:pod-0": {A: range(1_500_000)}}))
-    assert replace(SCENE, max_bytes=1_000_000).read(huge).ask(harness)["counts"]["UNUSABLE"] == 1
 
 
 def test_member_that_takes_the_hint_topic_only_does_not_count(harness: Harness) -> None:
@@ -251,17 +228,30 @@ def test_member_that_takes_the_hint_topic_only_does_not_count(harness: Harness) 
     assert answer["assignment"] == {**AS_IT_WAS, "guest": {HINTS: [0, 2]}, "z": {HINTS: [1]}}
 
 
-def test_many_threads_may_ask_while_hints_come_and_go(harness: Harness) -> None:
+SWAPPED_PLAN: Placed = {"i:pod-0": {A: [2, 3]}, "i:pod-1": {A: [0, 1]}}
+SWAPPED = {"m-0": {A: [2, 3]}, "m-1": {A: [0, 1]}}
+PLANS = [hint(SCENE.payload(PLAN if n % 3 else SWAPPED_PLAN), sequence=2 + n) for n in range(2_000)]
+STALE_LOADS = loads(SCENE.loads({A: [1, 1, 1, 1]}, valid_until_ms=NOW_MS))
+
+
+def ask_in_a_storm(harness: Harness, known: list[Any], records: list[Any]) -> dict[str, Any]:
+    scene = SCENE.read(*known)
+    return harness.ask("storm", **scene.question(), threads=4, asks=2_000, storm={"records": records})
+
+
+@pytest.mark.parametrize("others", [[], [STALE_LOADS]], ids=["alone", "beside-stale-loads"])
+def test_many_threads_may_ask_while_hints_come_and_go(harness: Harness, others: list[Any]) -> None:
     """Each answer is one of a state that there was, whole: a plan, another plan, or none."""
-    other: Placed = {"i:pod-0": {A: [2, 3]}, "i:pod-1": {A: [0, 1]}}
-    plans = [hint(SCENE.payload(PLAN if n % 3 else other), sequence=2 + n) for n in range(2_000)]
-    records = [each for plan in plans for each in (plan, record(None))]
-    answer = harness.ask(
-        "storm", **SCENE.read(plans[0]).question(), threads=4, asks=2_000, storm={"records": records}
-    )
+    records = [each for plan in PLANS for each in (plan, record(None))]
+    answer = ask_in_a_storm(harness, [PLANS[0], *others], records)
     assert (answer["errors"], answer["followed"] + answer["no_hint"]) == (0, 8_000)
-    swapped = {"m-0": {A: [2, 3]}, "m-1": {A: [0, 1]}}
-    assert all(each in (FOLLOWED, swapped, AS_IT_WAS) for each in answer["answers"])
+    assert all(each in (FOLLOWED, SWAPPED, AS_IT_WAS) for each in answer["answers"])
+
+
+def test_group_has_a_hint_at_each_moment_while_others_replace_it(harness: Harness) -> None:
+    answer = ask_in_a_storm(harness, [PLANS[0]], PLANS)
+    assert (answer["errors"], answer["followed"]) == (0, 8_000)
+    assert all(each in (FOLLOWED, SWAPPED) for each in answer["answers"])
 
 
 def test_group_that_reads_the_hint_topic_itself_is_a_group_like_any(harness: Harness) -> None:
@@ -292,6 +282,7 @@ def test_settings_come_from_the_brokers(harness: Harness) -> None:
         "evenlag.bootstrap.servers": "a:1,b:2",
         "evenlag.consumer.sasl.jaas.config": "a secret",
         "evenlag.signing.key.file": "/keys/new, /keys/old",
+        "evenlag.required.signing": "true",
     }
     answer = harness.ask("settings", configs=given)
     assert answer["client"] == {"bootstrap.servers": "a:1,b:2", "sasl.jaas.config": "a secret"}
@@ -299,7 +290,15 @@ def test_settings_come_from_the_brokers(harness: Harness) -> None:
     assert "secret" not in answer["text"]
 
 
-@pytest.mark.parametrize("configs", [{"evenlag.max.bytes": "many"}, {"inter.broker.listener.name": "X"}])
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"evenlag.max.bytes": "many"},
+        {"inter.broker.listener.name": "X"},
+        {"evenlag.required.signing": "true"},
+        {"evenlag.required.signing": "yes"},
+    ],
+)
 def test_wrong_settings_are_named(harness: Harness, configs: dict[str, str]) -> None:
     with pytest.raises(RuntimeError, match=next(iter(configs)).replace("inter.broker.listener.name", "X")):
         harness.ask("settings", configs=configs)

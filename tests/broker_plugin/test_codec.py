@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assignor_core.errors import HintError
-from assignor_core.hint import decode_hint, derive_broker_key, derive_group_key, encode_hint, hint_key
+from assignor_core.hint import derive_group_key, encode_hint
 from assignor_core.hint_payload import topic_id_text
 from tests.support.broker_plugin.harness import as_base64
 from tests.support.broker_plugin.problems import CLUSTER_ID, GROUP_ID, A, B, Consumer, Scene, hint_value
+from tests.support.broker_plugin.records import compare
+from tests.support.records.mutations import ACCEPTED
 
 if TYPE_CHECKING:
     from assignor_core.hint_payload import HintPayload
@@ -42,7 +42,7 @@ def read(
     return harness.ask(
         "decode",
         length=length,
-        key=as_base64(hint_key(group_id)),
+        group=group_id,
         value=as_base64(value),
         master_keys=list(master_keys),
         cluster_id=CLUSTER_ID,
@@ -87,7 +87,7 @@ def test_any_of_several_master_keys_may_have_signed(harness: Harness) -> None:
 def test_what_an_application_can_sign_is_not_followed_by_a_broker(harness: Harness) -> None:
     key = derive_group_key(MASTER.encode(), GROUP_ID)
     value = encode_hint(
-        make_payload().encode(), sequence=1, issued_at_ms=1, expires_at_ms=2**62, group_key=key
+        make_payload().encode(), sequence=1, issued_at_ms=1, expires_at_ms=2**53, group_key=key
     )
     assert read(harness, value, MASTER)["reason"] == "BAD_SIGNATURE"
 
@@ -136,34 +136,12 @@ def test_malformed_bytes_are_refused(harness: Harness, value: bytes) -> None:
 
 
 def test_value_beyond_what_a_hint_may_have_is_refused(harness: Harness) -> None:
-    answer = read(harness, hint_value(make_payload()), length=32 * 1024 * 1024 + 1)
-    assert (answer["reason"], answer["message"][:8]) == ("MALFORMED", "33554433")
+    answer = read(harness, hint_value(make_payload()), length=8 * 1024 * 1024 + 1)
+    assert (answer["reason"], answer["message"][:7]) == ("MALFORMED", "8388609")
 
 
-def test_python_and_the_plug_in_agree_on_broken_bytes(harness: Harness) -> None:
-    """2,000 hints with a few bytes changed, signed and not: the same verdict and the same plan."""
-    chance = random.Random(9)  # noqa: S311  # repeatable on purpose
-    key = derive_broker_key(MASTER.encode(), GROUP_ID)
-    alphabet = b'"\\{}[],:0123456789abcdefimuntrl- \n\x00\x7f\xc3\xa9\xff'
-    verdicts = set()
-    for _ in range(2_000):
-        is_signed = chance.random() < 0.2
-        value = bytearray(hint_value(make_payload(), master_key=MASTER if is_signed else None))
-        for _ in range(chance.randint(0, 2)):
-            at = chance.randrange(len(value))
-            kind = chance.randrange(3)
-            value[at : at + (kind != 1)] = bytes([chance.choice(alphabet)]) * (kind != 2)
-        try:
-            hint = decode_hint(
-                bytes(value),
-                group_id=GROUP_ID,
-                group_key=key if is_signed else None,
-                cluster_id=CLUSTER_ID,
-            )
-            wanted = hint.plan_id
-        except HintError as error:
-            wanted = error.reason
-        answer = read(harness, bytes(value), *([MASTER] if is_signed else []))
-        assert answer.get("plan_id", answer.get("reason")) == wanted, bytes(value)
-        verdicts.add(answer.get("reason"))
-    assert verdicts == {None, "MALFORMED", "BAD_SIGNATURE", "FOREIGN"}
+def test_python_and_the_plug_in_agree_on_mutated_records(harness: Harness) -> None:
+    """A few; ``python -m tests.support.broker_plugin.records`` compares any number."""
+    counts, different = compare(harness, 5_000, seed=9)
+    assert different == []
+    assert set(counts) == {ACCEPTED, "MALFORMED", "BAD_SIGNATURE", "FOREIGN"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaConnectionError, NodeNotReadyError
+from kafka.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint, hint_key
 from evenlag.publishing.coordinator_trigger import ask_coordinator
@@ -28,6 +28,7 @@ pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed:
 pytestmark = pytest.mark.broker
 
 INSTANCES = ("pod-0", "pod-1", "pod-2")
+NEW_MASTER = b"another master key, as long as it has to be"
 PLAN = {"pod-0": [0, 3], "pod-1": [1, 4], "pod-2": [2, 5]}
 OTHER_PLAN = {"pod-0": [1, 4], "pod-1": [2, 5], "pod-2": [0, 3]}
 UNEVEN = {"pod-0": [0, 1, 2], "pod-1": [3, 4], "pod-2": [5]}
@@ -155,7 +156,7 @@ def scene(node: Node, unique: Callable[[str], str], tmp_path: Path) -> Iterator[
 
 
 def make_hint_topic(cluster: Cluster) -> None:
-    cluster.create({HINTS: 3}, {"cleanup.policy": "compact"})
+    cluster.create({HINTS: 3}, {"cleanup.policy": "compact", "compression.type": "uncompressed"})
 
 
 def when_connected(call: Callable[[], object]) -> None:
@@ -164,7 +165,7 @@ def when_connected(call: Callable[[], object]) -> None:
     while True:
         try:
             call()
-        except (KafkaConnectionError, NodeNotReadyError):
+        except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError):
             assert time.monotonic() < deadline
             time.sleep(0.2)
         else:
@@ -226,9 +227,9 @@ def test_javas_own_consumer_follows_too(
 
 def test_signing_keys_change_without_a_restart(scene: Scene) -> None:
     scene.follow(PLAN)
-    new = derive_broker_key(b"another master key", scene.cluster.group_id)
+    new = derive_broker_key(NEW_MASTER, scene.cluster.group_id)
     read = scene.node.figures()["ReadyTotal"]
-    scene.node.key_file.write_bytes(b"another master key\n")
+    scene.node.key_file.write_bytes(NEW_MASTER + b"\n")
     scene.node.wait_for("the keys are read", lambda now: now["ReadyTotal"] > read)
     scene.follow(OTHER_PLAN, key=new)
     scene.node.key_file.write_bytes(MASTER)
@@ -244,7 +245,7 @@ def test_it_outlives_a_broker_and_a_topic_and_a_pod(scene: Scene) -> None:
     wait_until(lambda: members().get("pod-1", old) != old, timeout_s=90, what="pod-1 is back")
     scene.ask()
     scene.settle(UNEVEN)
-    scene.node.broker.restart()
+    scene.node.restart()
     scene.node.wait_for("hints are read", lambda now: now["IsCold"] == 0 and now["HintsHeld"] > 0)
     followed = scene.node.figures()["FollowedTotal"]
     scene.ask()

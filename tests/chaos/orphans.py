@@ -3,7 +3,9 @@
 Counted are the generations from the one in which a member gave a partition up, or died with it, to the one
 in which a member took it. Not counted is a generation that gave it to a member that died, or was paused, or
 lost the broker before it could take it: nobody can hand a partition past a member that the coordinator still
-believes in. A member that lives and fetches its assignment too late has no such excuse.
+believes in. Nor is one that no member received because one of them was ending: when a member leaves before
+the leader has handed out, the coordinator begins the next round. A member that lives and fetches its
+assignment too late has no such excuse.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ class _Round:
     at_s: float
     until_s: float
     owner: Mapping[Partition, str]
+    members: frozenset[str]
+    was_received: bool
 
 
 def find_gaps(ownerships: Sequence[Ownership], events: Sequence[Event], ignored: set[str]) -> list[Gap]:
@@ -64,7 +68,10 @@ def find_gaps(ownerships: Sequence[Ownership], events: Sequence[Event], ignored:
         before = held[0]
         for after in held[1:]:
             if after.from_s > before.until_s:
-                passed = range(generations.at(before, before.until_s), generations.at(after, after.from_s))
+                # Who was evicted while it was paused tells so late, and of the generation that it was in.
+                ended = [each for each in held if each.until_s <= before.until_s]
+                from_generation = max(generations.at(each, each.until_s) for each in ended)
+                passed = range(from_generation, generations.at(after, after.from_s))
                 excused = sum(_is_excused(partition, rounds.get(n), unwell) for n in passed[1:])
                 gaps.append(Gap(partition, len(passed) - excused, after.from_s - before.until_s))
             if after.until_s > before.until_s:
@@ -99,11 +106,15 @@ class _Generations:
 
 def _rounds(events: Sequence[Event]) -> dict[int, _Round]:
     led = {event["generation"]: event for event in events if event["event"] == "led"}
+    received = {event["generation"] for event in events if event["event"] == "assigned"}
     found = {}
     for generation, event in led.items():
         following = led.get(generation + 1)
         owner = {(topic, number): name for name, pairs in event["given"].items() for topic, number in pairs}
-        found[generation] = _Round(event["at_s"], _FOREVER if following is None else following["at_s"], owner)
+        until_s = _FOREVER if following is None else following["at_s"]
+        found[generation] = _Round(
+            event["at_s"], until_s, owner, frozenset(event["given"]), generation in received
+        )
     return found
 
 
@@ -124,7 +135,12 @@ def _unwell(events: Sequence[Event]) -> dict[str, list[tuple[float, float]]]:
 def _is_excused(
     partition: Partition, led: _Round | None, unwell: Mapping[str, list[tuple[float, float]]]
 ) -> bool:
-    if led is None or partition not in led.owner:
+    if led is None:
         return False
-    spans = [*unwell.get(led.owner[partition], ()), *unwell.get("", ())]
+    if not led.was_received:
+        spans = [span for name in (*led.members, "") for span in unwell.get(name, ())]
+    elif partition in led.owner:
+        spans = [*unwell.get(led.owner[partition], ()), *unwell.get("", ())]
+    else:
+        return False
     return any(down <= led.until_s and up >= led.at_s for down, up in spans)

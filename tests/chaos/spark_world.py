@@ -39,9 +39,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.support.brokers import Brokers
+
 CLUSTER = "faults"
 NUM_GROUPS = 8
-_TOPIC = "orders"
+TOPIC = "orders"
 _PARTITIONS = 6
 # Members hold the first and the second half of the partitions: one has all of the backlog.
 _BACKLOG = (900, 700, 500)
@@ -56,6 +58,7 @@ clusters:
     hint_topic_partitions: 3
     schedule: null
     request_timeout_ms: 4000
+    temporary_member_after_s: null
 groups:
   - {{match: "g*", mode: auto, reset_policy: earliest, gates: {{cooldown_s: 0}}, back_off: {{after: 0}}}}
 """
@@ -67,26 +70,31 @@ class World:
     Attributes
     ----------
     broker, cluster
-        What faults are done to; without workers there is no cluster.
+        What faults are done to; without workers there is no cluster, with other brokers there is no broker.
+    servers
+        The brokers' addresses.
     """
 
-    def __init__(self, directory: Path, *, num_workers: int = 2) -> None:
+    def __init__(self, directory: Path, *, num_workers: int = 2, brokers: Brokers | None = None) -> None:
         self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
         self._stack = ExitStack()
-        self.broker = self._stack.enter_context(Broker.start(directory / "broker"))
+        if brokers is None:
+            self.broker = self._stack.enter_context(Broker.start(directory / "broker"))
+        self.servers = (brokers or self.broker).bootstrap_servers
         self.policy = directory / "evenlag.yaml"
-        text = POLICY.format(lake=directory / "lake", cluster=CLUSTER, servers=self.broker.bootstrap_servers)
+        text = POLICY.format(lake=directory / "lake", cluster=CLUSTER, servers=self.servers)
         self.policy.write_text(text, encoding="utf-8")
         try:
             if num_workers:
                 started = SparkCluster.start(directory / "spark", num_workers=num_workers)
                 self.cluster = self._stack.enter_context(started)
             self._fill()
-            specs = {f"g{number}": GroupSpec((_TOPIC,)) for number in range(NUM_GROUPS)}
-            groups = self._stack.enter_context(ManyGroups(self.broker.bootstrap_servers, specs))
+            specs = {f"g{number}": GroupSpec((TOPIC,)) for number in range(NUM_GROUPS)}
+            groups = self._stack.enter_context(ManyGroups(self.servers, specs))
             groups.wait_until_owned(timeout_s=240)
             for name in specs:
-                groups.commit(name, {(_TOPIC, number): 0 for number in range(_PARTITIONS)})
+                groups.commit(name, {(TOPIC, number): 0 for number in range(_PARTITIONS)})
         except BaseException:
             self._stack.close()
             raise
@@ -153,6 +161,7 @@ class World:
             "plans": decided["plans"],
             "approved": decided["approved"],
             "published": len(report.published),
+            "held": len(report.held),
             "seconds": round(time.monotonic() - started, 1),
         }
 
@@ -196,11 +205,11 @@ class World:
     def _fill(self) -> None:
         from kafka import KafkaProducer
 
-        create_topic({"bootstrap_servers": self.broker.bootstrap_servers}, _TOPIC, _PARTITIONS)
-        producer = KafkaProducer(bootstrap_servers=self.broker.bootstrap_servers)
+        create_topic({"bootstrap_servers": self.servers}, TOPIC, _PARTITIONS)
+        producer = KafkaProducer(bootstrap_servers=self.servers)
         for partition, count in enumerate(_BACKLOG):
             for _ in range(count):
-                producer.send(_TOPIC, b"x", partition=partition)
+                producer.send(TOPIC, b"x", partition=partition)
         producer.close()
 
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from assignor_core.hint import STOP_KEY, HintPayload, derive_group_key, encode_hint, hint_key
-from evenlag.enums import GroupType
-from evenlag.kafka.live_groups import LiveGroup, read_live_groups
+from assignor_core.hint import derive_group_key
 from sandbox.kafka.topic_admin import create_topic, read_offsets
 from sandbox.workload.workload import Workload
-from tests.chaos.storm_hints import deal, is_same, payload_of, wait_until_consumed, wait_until_whole
+from tests.chaos.storm_hints import (
+    deal,
+    is_same,
+    sent_by_producer,
+    wait_until_consumed,
+    wait_until_whole,
+)
+from tests.chaos.storm_java import figures_of_java, is_java, java_fields
+from tests.chaos.storm_poison import peak_mb
+from tests.chaos.storm_records import RecordFaults
 from tests.chaos.verdict import Verdict, judge
-from tests.support.hints import HOUR_MS, Cluster, now_ms
+from tests.support.hints import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,18 +33,18 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from tests.chaos.storm_hints import Dealt
 
-_SESSION_MS = 3000
 _MAX_PARTITIONS = 24
 
 
 @dataclass
-class Storm:
+class Storm(RecordFaults):
     """A group of processes that things happen to.
 
     Parameters
     ----------
     broker
-        Its own broker: it is killed and restarted.
+        Its own broker: it is killed and restarted. For a cluster there is
+        `tests.chaos.cluster_storm.ClusterStorm`.
     directory
         For journals.
     seed
@@ -46,6 +53,10 @@ class Storm:
         Half of them static members; one in four has a slow listener.
     auto_create
         Whether the clients ask for topics to be made (the broker has to allow it).
+    session_ms
+        The members' session timeout.
+    has_java
+        Whether half of the consumers are of Kafka's Java client; half of these ask for a hint's rebalance.
     """
 
     broker: Broker
@@ -53,6 +64,8 @@ class Storm:
     seed: int = 1
     num_consumers: int = 8
     auto_create: bool = False
+    session_ms: int = 3000
+    has_java: bool = False
     workload: Workload = field(init=False)
     cluster: Cluster = field(init=False)
 
@@ -68,6 +81,14 @@ class Storm:
         self._paused: set[str] = set()
         self._down = False
         self._number = 0
+        # However short the storm is, these happen.
+        self._owed = ["hint", "compressed", "burst", "poison"]
+        self._peak_mb = {"python": 0.0, "java": 0.0}
+        self._extra = {
+            "metadata_max_age_ms": 2000,
+            "reconnect_backoff_max_ms": 1000,
+            "allow_auto_create_topics": self.auto_create,
+        }
 
     def run(self, seconds: float) -> Verdict:
         """Start all, let it storm for so long, calm down, prove that the group follows a last hint, judge."""
@@ -81,13 +102,9 @@ class Storm:
             consumer={
                 "topics": (self.main, self.side),
                 "records_per_s": 400.0,
-                "session_timeout_ms": _SESSION_MS,
+                "session_timeout_ms": self.session_ms,
                 "hint_key_hex": self.key.hex(),
-                "extra": {
-                    "metadata_max_age_ms": 2000,
-                    "reconnect_backoff_max_ms": 1000,
-                    "allow_auto_create_topics": self.auto_create,
-                },
+                "extra": self._extra,
             },
         )
         create_topic(self.client, self.side, self.num_partitions[self.side])
@@ -102,10 +119,12 @@ class Storm:
                 self.cluster.close()
 
     def _run(self, seconds: float) -> Verdict:
-        for _ in range(self.num_consumers):
+        self._add()
+        if self.has_java:
+            self.workload.wait_until_owned()  # before the others join: who joins first leads
+        for _ in range(self.num_consumers - 1):
             self._add()
-        self._wait_until_whole()
-        self.workload.start_traffic(records_per_s=300, skew=1.2, shift_every_s=2.0, seed=self.seed)
+        self._start()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             name, action = self._choose()
@@ -114,23 +133,34 @@ class Storm:
                     self.workload.note("action", action=name)
             except KafkaError as error:
                 self.workload.note("action_failed", action=name, error=repr(error))
+                self._recover()
             self._rest(self.chance.uniform(0.3, 2.0))
         self._calm()
         placement = self._settle_on_a_last_hint()
         self.workload.stop_process("producer-0")
+        num_sent, num_acknowledged = sent_by_producer(self.directory / "producer-0.out")
         partitions = [(self.main, number) for number in range(self.num_partitions[self.main])]
         wait_until_consumed(self.client, self.group_id, partitions)
         self.workload.stop()
-        verdict = judge(
-            self.workload.journals,
-            read_offsets(self.client, self.group_id, partitions),
-            ignored_topics=[self.side],
-        )
+        offsets = read_offsets(self.client, self.group_id, partitions)
+        verdict = judge(self.workload.journals, offsets, ignored_topics=[self.side])
+        num_kept = sum(end for _, end, _ in offsets.values())
+        if num_kept < num_acknowledged:
+            verdict.lost.append(f"lost: the brokers acknowledged {num_acknowledged} and kept {num_kept}")
+        verdict.figures["records_sent"] = num_sent
+        verdict.figures["records_acknowledged"] = num_acknowledged
+        verdict.figures["records_in_the_log"] = num_kept
+        verdict.figures["consumers"] = self.num_consumers
         verdict.figures["members_at_the_end"] = len(placement)
+        verdict.figures["consumer_peak_mb"] = round(self._peak_mb["python"], 1)
+        if self.has_java:
+            verdict.figures["java_consumer_peak_mb"] = round(self._peak_mb["java"], 1)
+            verdict.figures.update(figures_of_java(self.directory, self._is_java))
         return verdict
 
-    def _choose(self) -> tuple[str, Callable[[], bool]]:
-        actions: dict[str, tuple[int, Callable[[], bool]]] = {
+    def _actions(self) -> dict[str, tuple[int, Callable[[], bool]]]:
+        """Return what may happen, with its weight, by name."""
+        return {
             "hint": (8, self._hint),
             "bad_hint": (3, self._bad_hint),
             "replay": (2, self._replay),
@@ -143,13 +173,31 @@ class Storm:
             "restart_broker": (1, self._restart_broker),
             "add_partitions": (1, self._add_partitions),
             "delete_topic": (1, self._delete_topic),
+            "burst": (1, self._burst),
+            "poison": (2, self._poison),
+            "compressed": (1, self._compressed),
         }
+
+    def _start(self) -> None:
+        self._wait_until_whole()
+        self.workload.start_traffic(records_per_s=300, skew=1.2, shift_every_s=2.0, seed=self.seed)
+
+    def _recover(self) -> None:
+        """Do what is needed after an action that failed."""
+
+    def _choose(self) -> tuple[str, Callable[[], bool]]:
+        actions = self._actions()
+        if self._owed:
+            return (name := self._owed.pop(0)), actions[name][1]
         name = self.chance.choices(list(actions), [weight for weight, _ in actions.values()])[0]
         return name, actions[name][1]
 
     def _rest(self, seconds: float) -> None:
         """Wait, and do what has become due meanwhile."""
         end = time.monotonic() + seconds
+        for language, most in self._peak_mb.items():
+            names = [n for n in self.workload.consumers if self._is_java(n) == (language == "java")]
+            self._peak_mb[language] = max(most, peak_mb(map(self.workload.pid, names)))
         while time.monotonic() < end:
             self._do_due()
             time.sleep(0.05)
@@ -178,15 +226,39 @@ class Storm:
             return False
         name = f"consumer-{self._number}"
         delay = 0.7 if self._number % 4 == 3 else 0.0  # one in four
-        self.workload.start_consumer(name, is_static=self._number % 2 == 0, listener_delay_s=delay)
+        self._start_consumer(name, is_static=self._number % 2 == 0, listener_delay_s=delay)
         self._number += 1
         return True
+
+    def _is_java(self, name: str) -> bool:
+        return self.has_java and is_java(name)
+
+    def _start_consumer(self, name: str, **fields: Any) -> None:
+        if self._is_java(name):
+            fields |= java_fields(name, self._extra)
+        self.workload.start_consumer(name, **fields)
 
     def _remove(self) -> bool:
         name = self._pick()
         if name is not None:
             self.workload.stop_process(name)
         return name is not None
+
+    def _burst(self) -> bool:
+        """Add members all at once, as an autoscaler does, and take them away again."""
+        size = self.chance.randrange(3, 5)
+        names = [f"consumer-{self._number + number}" for number in range(size)]
+        self._number += size
+        for name in names:
+            self._start_consumer(name)
+
+        def remove() -> None:
+            for name in names:
+                if name in self.workload.consumers and name not in self._paused:
+                    self.workload.stop_process(name)
+
+        self._later(self.chance.uniform(3.0, 6.0), remove)
+        return True
 
     def _kill(self) -> bool:
         name = self._pick()
@@ -197,7 +269,7 @@ class Storm:
             number = int(name.rpartition("-")[2])
             self._later(
                 self.chance.uniform(0.0, 2.0),
-                lambda: self.workload.start_consumer(name, is_static=number % 2 == 0),
+                lambda: self._start_consumer(name, is_static=number % 2 == 0),
             )
         return True
 
@@ -212,7 +284,7 @@ class Storm:
             self.workload.resume(name)
             self._paused.discard(name)
 
-        self._later(_SESSION_MS / 1000 + self.chance.uniform(0.5, 3.0), resume)
+        self._later(self.session_ms / 1000 + self.chance.uniform(0.5, 3.0), resume)
         return True
 
     def _restart_broker(self) -> bool:
@@ -244,77 +316,6 @@ class Storm:
         self.cluster.admin.delete_topics([self.side])
         self.side_was_deleted = True
         return True
-
-    def _hint(self) -> bool:
-        live = self._describe()
-        if live is None:
-            return False
-        self._publish(self._payload(live, deal(live, self.chance)))
-        return True
-
-    def _bad_hint(self) -> bool:
-        key = hint_key(self.group_id)
-        live = self._describe()
-        kinds = (
-            ["garbage", "huge"] if live is None else ["garbage", "unsigned", "stranger", "expired", "huge"]
-        )
-        kind = self.chance.choice(kinds)
-        if kind == "garbage":
-            self.cluster.send(key, self.chance.randbytes(self.chance.randrange(200)))
-            return True
-        if kind == "huge" or live is None:
-            self.cluster.send(key, b"x" * 900_000)
-            return True
-        dealt = deal(live, self.chance)
-        if kind == "stranger":
-            dealt["m:stranger"] = {}
-        payload = self._payload(live, dealt)
-        self.cluster.publish(
-            payload,
-            key=None if kind == "unsigned" else self.key,
-            ttl_ms=-1 if kind == "expired" else HOUR_MS,
-        )
-        return True
-
-    def _replay(self) -> bool:
-        if self.old_values:
-            self.cluster.send(hint_key(self.group_id), self.chance.choice(self.old_values))
-        return bool(self.old_values)
-
-    def _withdraw(self) -> bool:
-        self.cluster.send(hint_key(self.group_id), None)
-        return True
-
-    def _stop_all(self) -> bool:
-        partition = self.cluster.hint_partition()
-        self.cluster.send(STOP_KEY.encode(), b"{}", partition=partition)
-        self._later(
-            self.chance.uniform(1.0, 3.0),
-            lambda: self.cluster.send(STOP_KEY.encode(), None, partition=partition),
-        )
-        return True
-
-    # Hints.
-
-    def _describe(self) -> LiveGroup | None:
-        live = read_live_groups(self.cluster.admin, {self.group_id: GroupType.CLASSIC})[self.group_id]
-        return live if live.state == "Stable" and live.fingerprint is not None else None
-
-    def _payload(self, live: LiveGroup, dealt: Dealt) -> HintPayload:
-        return payload_of(dealt, live, cluster_id=self.broker.cluster_id, group_id=self.group_id)
-
-    def _publish(self, payload: HintPayload) -> None:
-        self.cluster.sequence += 1
-        issued = now_ms()
-        value = encode_hint(
-            payload.encode(),
-            sequence=self.cluster.sequence,
-            issued_at_ms=issued,
-            expires_at_ms=issued + HOUR_MS,
-            group_key=self.key,
-        )
-        self.cluster.send(hint_key(self.group_id), value)
-        self.old_values.append(value)
 
     # The end.
 

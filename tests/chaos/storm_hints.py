@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from sandbox.kafka.topic_admin import read_offsets
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from evenlag.kafka.live_groups import LiveGroup
     from sandbox.workload.workload import Workload
@@ -91,3 +93,11 @@ def wait_until_consumed(
             return
         time.sleep(0.3)
     raise AssertionError(f"after {timeout_s:.0f} s not all is consumed: {offsets}")
+
+
+def sent_by_producer(output: Path) -> tuple[int, int]:
+    """Return how many records a producer process sent, and how many the brokers acknowledged."""
+    last = output.read_text(encoding="utf-8").splitlines()[-1]
+    numbers = re.fullmatch(r"(\d+) records sent, (\d+) acknowledged", last)
+    assert numbers is not None, last
+    return int(numbers[1]), int(numbers[2])

@@ -53,6 +53,8 @@ def test_who_died_was_thrown_out_or_could_not_commit_is_excused(tmp_path: Path) 
     assert findings(tmp_path, *begun, failed, gone, *again) == ["twice"]
     down = [event("broker_down", "w", 2.5), event("broker_up", "w", 3.5)]
     assert findings(tmp_path, *begun, failed, *down, gone, *again) == []
+    fault = [event("fault_begun", "w", 2.5, node=2), event("fault_ended", "w", 3.5, node=2)]
+    assert findings(tmp_path, *begun, failed, *fault, gone, *again) == []
     # The other way round: who does it again had it in hand when it was thrown out.
     stale = [took("b", 0.5), took("a", 1), did("a", 2, 0, 9), did("b", 3, 0, 9, generation=0)]
     assert findings(tmp_path, *stale, took("b", 3.1, "lost")) == []
@@ -71,6 +73,15 @@ def test_lost_records_two_owners_and_orphans_are_found(tmp_path: Path) -> None:
         took("b", 9, generation=4),
     ]  # fmt: skip
     assert findings(tmp_path, *alone) == ["orphan"]
+
+
+def test_the_figures_count_records_and_not_places(tmp_path: Path) -> None:
+    path = tmp_path / "all.jsonl"
+    events = [took("a", 1), did("a", 2, 0, 4), did("a", 3, 8, 9)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
+    # 5, 6 and 7 are nobody's.
+    figures = judge([path], {("t", 0): (0, 10, 10)}).figures
+    assert (figures["records_lost"], figures["records_processed"], figures["with_two_owners"]) == (3, 7, 0)
 
 
 def test_rounds_without_an_owner_count_unless_the_one_meant_could_not_take_it(tmp_path: Path) -> None:
@@ -93,6 +104,29 @@ def test_rounds_without_an_owner_count_unless_the_one_meant_could_not_take_it(tm
         "orphan"
     ]
     assert story(led(3, to_c), event("broker_down", "w", 3.2), led(4, {}), led(5, {})) == []
+    # A node that does not coordinate the group keeps nobody from taking it.
+    assert story(led(3, to_c), event("fault_begun", "w", 3.2), led(4, {}), led(5, {})) == ["orphan"]
+
+    # Nobody received what c, which lived, was to take, because d left before it was handed out.
+    two = to_c | {"d": []}
+    closed = event("closed", "d", 3.5)
+    heard = event("assigned", "l", 3.2, partitions=[], generation=3)
+    assert story(led(3, two), closed, led(4, {})) == []
+    assert story(led(3, two), heard, closed, led(4, {})) == ["orphan"]
+    assert story(led(3, two), led(4, {})) == ["orphan"]
+
+    # c was evicted while it was paused, and says so after a, who had the partition meanwhile, gave it up.
+    paused = [
+        took("c", 0.5, generation=1),
+        took("a", 1, generation=3),
+        took("a", 3, "revoked", generation=4),
+        took("c", 3.5, "lost", generation=1),
+        event("x", "l", 4.0, generation=4),
+        took("b", 5, generation=5),
+    ]
+    assert findings(tmp_path, *paused) == []
+    paused[-1] = took("b", 5, generation=7)
+    assert findings(tmp_path, *paused) == ["orphan"]
 
     # Quiet rounds go by before it dies: they were none without an owner.
     quiet = [led(n, {"a": [["t", 0]]}) for n in range(2, 6)]

@@ -76,17 +76,25 @@ def judge(
     ]
     generations = {e["generation"] for e in events if e.get("generation", -1) >= 0}
     reasons = Counter(str(e["reason"]) for e in events if e["event"] == "hint")
+    two_owners = _two_owners(processed, _ends(events))
     figures = {
         "records_processed": sum(evidence.num_processed.values()),
         "records_repeated_with_an_excuse": num_repeated,
-        "records_lost": len(lost),
+        "records_lost": sum(
+            last - first + 1
+            for partition, spans in evidence.lost.items()
+            if partition[0] not in ignored
+            for first, last in spans
+        ),
+        "with_two_owners": len(two_owners),
+        "batches_repeated_without_an_excuse": len(unexcused),
         "generations": len(generations),
         "moves": sum(e["event"] == "assigned" and bool(e["partitions"]) for e in events),
         "longest_without_owner_rebalances": max((gap.num_rebalances for gap in gaps), default=0),
         "actions": dict(sorted(Counter(e["action"] for e in events if e["event"] == "action").items())),
         "hint_events": dict(sorted(reasons.items())),
     }
-    return Verdict(lost, _two_owners(processed, _ends(events)), unexcused, orphans, figures)
+    return Verdict(lost, two_owners, unexcused, orphans, figures)
 
 
 def _two_owners(processed: Iterable[Mapping[str, Any]], ended: Mapping[int, float]) -> list[str]:
@@ -119,12 +127,12 @@ def _ends(events: Iterable[Mapping[str, Any]]) -> dict[int, float]:
 
 
 def _outages(events: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Return when the broker was down."""
+    """Return when the broker was down, or a node of the cluster had a fault."""
     found: list[tuple[float, float]] = []
     for event in events:
-        if event["event"] == "broker_down":
+        if event["event"] in {"broker_down", "fault_begun"}:
             found.append((event["at_s"], float("inf")))
-        elif event["event"] == "broker_up":
+        elif event["event"] in {"broker_up", "fault_ended"}:
             found[-1] = (found[-1][0], event["at_s"] + _AFTER_OUTAGE_S)
     return found
 

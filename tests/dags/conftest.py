@@ -92,6 +92,9 @@ def live_group(
     unique = uuid.uuid4().hex[:8]
     made = LiveGroup(broker, spark, tmp_path_factory.mktemp("live"), lambda stem: f"{stem}-{unique}")
     long_ago = datetime(2026, 1, 2, tzinfo=UTC)
+    # As the whole Airflow knows them; mallory, whom it knows too, is none.
+    made.rule_keys = "approvers: [evenlag, ada]"
+    made.set_mode("approve")
     made.snapshot(long_ago, f"{long_ago:%Y%m%dT%H%M%S}000Z-aaaaaaaa", completeness=0.9)
     yield made
     made.close()
@@ -109,6 +112,9 @@ def airflow(live_group: LiveGroup, tmp_path_factory: pytest.TempPathFactory) -> 
         "AIRFLOW_CONN_SPARK_DEFAULT": "",
         # A test that makes a connection to Spark Connect writes this program.
         "EVENLAG_SPARK_PYTHON": str(folder / "jobs-python"),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "evenlag:admin,ada:op,mallory:admin",
+        # Nobody changes the DAG files: parsed every 30 s, they would take half a core.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "EVENLAG_NOTIFIER": "tests.support.file_notifier:FileNotifier",
         "TEST_NOTIFIED_FILE": str(live_group.notified),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(

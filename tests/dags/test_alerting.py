@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
-from dags.dag_support.alerting import emit_metrics, load_notifier, notify
+from evenlag.airflow.compat import AirflowFailException
+from evenlag.airflow.tasks.alerting import emit_metrics, load_notifier, notify
 from evenlag.monitoring.alerts import AlertChanges, Fault
 from tests.support.file_notifier import FileNotifier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dags.dag_support.spark_task import SparkJobOperator
+from evenlag.airflow.tasks.spark_operator import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -21,4 +21,5 @@ def test_every_cluster_is_audited_hourly_one_after_another(dag_bag: DagBag, poli
     assert isinstance(task, SparkJobOperator)
     assert Path(task.application).name == "audit.py"
     assert Path(task.application).is_file()
-    assert task.application_args == ["--config", str(policy_file), "--cluster", "orders"]
+    args = ["--config", str(policy_file), "--cluster", "orders", "--budget-s", "600"]
+    assert task.application_args == args

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dags.dag_support.defaults import OWNER, Tag
+from evenlag.airflow.tasks.defaults import OWNER, Tag
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

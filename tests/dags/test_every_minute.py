@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dags.dag_support.defaults import RUN_TIMEOUT_FACTOR, cycle_timeout
+from evenlag.airflow.tasks.defaults import RUN_TIMEOUT_FACTOR, cycle_timeout
 from tests.support.processes import wait_until_gone
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dags.dag_support.job_process import PYTHON_VARIABLE, JobProcess
+from evenlag.airflow.tasks.job_process import PYTHON_VARIABLE, JobProcess
 from tests.support.processes import processes_with, wait_until_gone
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ with EventChannel(parser.parse_args().events_fd):
 """
 TASK = """
 import logging, sys
-from dags.dag_support.job_process import JobProcess
+from evenlag.airflow.tasks.job_process import JobProcess
 logging.basicConfig(stream=sys.stdout, level="INFO", format="%(message)s")
 JobProcess("probe_job", [sys.argv[1]], {}, logging.getLogger()).run()
 """

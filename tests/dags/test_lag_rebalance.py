@@ -10,8 +10,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from airflow.utils.types import DagRunType
 
-from dags.dag_support.spark_task import RUN_ID, SLOT, SparkJobOperator, spark_step
+from evenlag.airflow.tasks.spark_operator import SparkJobOperator
+from evenlag.airflow.tasks.spark_task import RUN_ID, SLOT, spark_step
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -35,11 +37,12 @@ def test_there_is_one_dag_for_each_cluster_of_the_policy(dag_bag: DagBag) -> Non
     assert sorted(dag_bag.dags) == ["assignment_audit", *cycles, *made]
 
 
-def test_observe_comes_before_decide_and_publish_is_last(dag: DAG) -> None:
+def test_observe_comes_before_decide_and_report_counts_what_is_published(dag: DAG) -> None:
     assert {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks} == {
         "observe": ["decide"],
-        "decide": ["find_waiting", "publish", "report"],
-        "publish": [],
+        "decide": ["find_waiting", "publish"],
+        "publish": ["completed", "report"],
+        "completed": [],
         "report": [],
         "find_waiting": ["ask"],
         "ask": [],
@@ -86,20 +89,26 @@ def test_no_secret_and_no_reference_to_one_reaches_an_operator(dag: DAG) -> None
     assert "ORDERS_SIGNING_KEY" not in stored
 
 
+BY_HAND = "2026-11-21T13:07:09.000123+00:00"
+
+
 @pytest.mark.parametrize(
-    ("interval_end", "expected"),
+    ("run_type", "interval_end", "expected"),
     [
-        (datetime(2026, 11, 21, 13, 5, tzinfo=UTC), "2026-11-21T13:05:00+00:00"),
-        (None, "2026-11-21T13:07:09.000123+00:00"),
+        ("scheduled", datetime(2026, 11, 21, 13, 5, tzinfo=UTC), "2026-11-21T13:05:00+00:00"),
+        ("manual", None, BY_HAND),
+        ("manual", datetime(2026, 11, 21, 13, 5, tzinfo=UTC), BY_HAND),
     ],
-    ids=["scheduled", "by hand"],
+    ids=["scheduled", "by hand", "by hand, with the logical date that the form fills in"],
 )
-def test_the_slot_is_the_interval_s_end_else_when_the_run_was_due(
-    dag: DAG, interval_end: datetime | None, expected: str
+def test_the_slot_is_the_interval_s_end_and_of_a_manual_run_when_it_was_due(
+    dag: DAG, run_type: str, interval_end: datetime | None, expected: str
 ) -> None:
     task = _spark_task(dag, "observe")
     run = SimpleNamespace(
-        data_interval_end=interval_end, run_after=datetime(2026, 11, 21, 13, 7, 9, 123, tzinfo=UTC)
+        run_type=DagRunType(run_type),
+        data_interval_end=interval_end,
+        run_after=datetime(2026, 11, 21, 13, 7, 9, 123, tzinfo=UTC),
     )
 
     rendered = task.render_template(
@@ -126,7 +135,7 @@ def test_the_slot_is_the_interval_s_end_else_when_the_run_was_due(
 def test_without_a_usable_spark_connection_the_task_fails_and_says_what_to_set(
     dag: DAG, connection: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
+    from evenlag.airflow.compat import AirflowFailException
 
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
     if connection is not None:
@@ -171,7 +180,7 @@ def test_only_a_failure_that_time_may_heal_is_tried_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+    from evenlag.airflow.compat import AirflowException, AirflowFailException
 
     submit = script(tmp_path / "spark-submit", f"exit {exit_code}")
     monkeypatch.setenv("PATH", str(submit.parent), prepend=":")
@@ -226,7 +235,7 @@ def test_a_submitted_job_does_not_see_the_server_of_the_worker_s_environment(
 
 
 def test_an_interpreter_that_is_not_there_is_named(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
+    from evenlag.airflow.compat import AirflowFailException
 
     monkeypatch.setenv("EVENLAG_SPARK_PYTHON", "/nowhere/python")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", CONNECT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dags.dag_support.spark_task import spark_step
+from evenlag.airflow.tasks.spark_task import spark_step
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from sandbox.spark.cluster import SparkCluster
@@ -40,6 +40,7 @@ clusters:
   {cluster}:
     bootstrap_servers: {servers}
     hint_topic: {hint_topic}
+    temporary_member_after_s: null
     hint_signing_key: {{env: TEST_HINT_KEY}}
 groups:
   - {{match: {group}, mode: auto, reset_policy: earliest, gates: {{cooldown_s: 0}}}}
@@ -89,7 +90,7 @@ def config(broker: Broker, skewed: str, tmp_path: Path) -> Path:
 def submit(step: str, config: Path, slot: datetime) -> None:
     """Run a step's operator as a task of Airflow's does: the connection says where."""
     task: Any = spark_step(step, config=config, cluster=CLUSTER)
-    run = SimpleNamespace(data_interval_end=slot, run_after=slot)
+    run = SimpleNamespace(run_type="scheduled", data_interval_end=slot, run_after=slot)
     context = cast("Context", {"dag_run": run, "run_id": "scheduled__1"})
     task.application_args = task.render_template(task.application_args, context)
     task.pre_execute(context)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
+from evenlag.airflow.tasks.approval import PlanApprovalOperator, approval_run_id
 from evenlag.policy.group_settings import GroupSettings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow.dag_processing.dagbag import DagBag
     from airflow.sdk import DAG
 
@@ -63,3 +65,21 @@ def test_the_cycle_asks_where_a_rule_lets_a_person_approve_and_waits_for_nobody(
 def test_a_plan_has_one_run_however_often_it_is_triggered() -> None:
     plan_id = "3f" * 32
     assert approval_run_id(plan_id) == approval_run_id(plan_id) == f"approval__{plan_id}"
+
+
+def test_the_form_has_a_field_that_the_page_does_not_show_and_the_approvers_of_the_dag_file(
+    policy_file: Path,
+) -> None:
+    from evenlag.airflow import make_dags
+
+    (dag,) = make_dags(
+        policy_file, dag_prefix="eu_", approvers=["ada", "grace"], only=["plan_approval"]
+    ).values()
+    approval = dag.get_task("approve_plan")
+    assert isinstance(approval, PlanApprovalOperator)
+    assert list(approval.approvers or ()) == ["ada", "grace"]
+    form = approval.serialized_params
+    assert set(form) == {"reason", "sent_by"}
+    # The page hides what has one possible value.
+    assert (form["sent_by"]["schema"]["const"], form["sent_by"]["value"]) == ("page", "page")
+    assert "const" not in form["reason"]["schema"]

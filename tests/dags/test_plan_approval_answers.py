@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from dags.dag_support.approval import PlanApprovalOperator, approval_run_id
+from evenlag.airflow.tasks.approval import PlanApprovalOperator, approval_run_id
 from evenlag.publishing import approval_requests, approvals
+from evenlag.publishing.answers.actors import Actor
 from tests.support.live_plan import LiveGroup
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Asked:
             self.live.name,
             self.plan_id,
             approve=approve,
-            actor="grace",
+            actor=Actor("grace"),
             reason="by command",
             run_id="command__1",
             now=datetime.now(UTC),
@@ -99,10 +100,11 @@ def test_a_yes_is_recorded_with_the_person_s_name_and_reason(live: LiveGroup) ->
     asked = Asked(live, live.plan())
     asked.answer("Approve", reason=" looks right ")
     told = asked.events["APPROVED"]
-    assert (told["actor"], told["reason"], told["run_id"]) == ("ada", "looks right", asked.run_id)
+    assert (told["actor"], told["reason"], told["run_id"]) == ("7", "looks right", asked.run_id)
+    assert (told["actor_name"], told["channel"], told["account"]) == ("ada", "api", None)
     # A worker that is killed after the record runs it again: the same answer, without a second request.
     asked.answer("Approve", reason="looks right")
-    assert asked.operator.execute(asked.context)["responded_by"] == "ada"
+    assert asked.operator.execute(asked.context)["responded_by"] == "7"
 
 
 def test_a_no_is_recorded_and_skips_the_publishing(live: LiveGroup) -> None:
@@ -110,7 +112,7 @@ def test_a_no_is_recorded_and_skips_the_publishing(live: LiveGroup) -> None:
     with pytest.raises(DownstreamTasksSkipped) as skipped:
         asked.answer("Reject", reason="not today")
     assert "publish" in str(list(skipped.value.tasks))
-    assert (asked.events["REJECTED"]["actor"], asked.events["REJECTED"]["reason"]) == ("ada", "not today")
+    assert (asked.events["REJECTED"]["actor"], asked.events["REJECTED"]["reason"]) == ("7", "not today")
     with pytest.raises(AirflowSkipException, match="is REJECTED since"):
         asked.operator.execute(asked.context)
 
@@ -142,7 +144,7 @@ def test_a_no_after_the_command_s_yes_changes_nothing(live: LiveGroup) -> None:
 
 def test_a_person_who_is_called_as_a_job_is_told_apart(live: LiveGroup) -> None:
     asked = Asked(live, live.plan())
-    asked.answer("Approve", user={"id": "1", "name": "policy"})
+    asked.answer("Approve", user={"id": "policy", "name": "policy"})
     assert asked.events["APPROVED"]["actor"] == "policy (person)"
 
 
@@ -153,7 +155,8 @@ def test_it_waits_until_the_plan_s_own_limit_however_often_it_is_begun(
     from airflow.sdk.exceptions import TaskAwaitingInput
 
     # The request goes to Airflow's database over the task's supervisor, which is not here.
-    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_: None)
+    requests: list[dict[str, Any]] = []
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **given: requests.append(given))
     asked = Asked(live, live.plan())
     asked.context["task_instance"] = cast("Any", type("Instance", (), {"id": "1"})())
     for begun_after_s, left_s in ((0, 3600), (3000, 600), (4000, 1)):
@@ -164,6 +167,17 @@ def test_it_waits_until_the_plan_s_own_limit_however_often_it_is_begun(
         assert asked.operator.response_timeout is not None
         assert asked.operator.response_timeout.total_seconds() == pytest.approx(left_s, abs=30)
         asked.operator.answer_by = until.isoformat()
+    assert [given["assigned_users"] for given in requests] == [None, None, None]
+
+    # The approvers of the policy come before those of the DAG file; an answer of others opens it again.
+    asked.operator.approvers = ("grace",)
+    for rule, ids in (("", ["grace"]), ("approvers: [ada, linus]", ["ada", "linus"])):
+        live.rule_keys = rule
+        live.set_mode("approve")
+        with pytest.raises(TaskAwaitingInput):
+            asked.answer("Approve", user={"id": "7", "name": "ada"})
+        assert [user["id"] for user in requests[-1]["assigned_users"]] == ids
+    assert set(asked.events) == {"PROPOSED"}
 
 
 def test_the_page_holds_numbers_a_picture_and_moves_whatever_names_hold(live: LiveGroup) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from dags.dag_support.spark_task import DAY, SparkJobOperator
+from evenlag.airflow.tasks.spark_operator import SparkJobOperator
+from evenlag.airflow.tasks.spark_task import DAY
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

@@ -1,4 +1,4 @@
-"""The report in the sandbox's Airflow: in its navigation, for who is logged in, in a real browser too."""
+"""Overview and reports in the sandbox's Airflow: in its navigation, for who is logged in, in a browser."""
 
 from __future__ import annotations
 
@@ -51,15 +51,18 @@ def token_of(airflow: Airflow) -> str:
     return str(airflow.rest._send("POST", "/auth/token", airflow.rest._credentials)["access_token"])
 
 
+def check_strangers_see_nothing(url: str, group_id: str) -> None:
+    status, text, _ = fetch(url)
+    assert status == 401
+    assert group_id not in text
+    assert fetch(url, "made-up")[0] in {401, 403}
+
+
 def test_the_report_is_for_who_is_logged_in(
     airflow: Airflow, live_group: LiveGroup, lag_records: int
 ) -> None:
     url = f"{airflow.url}/evenlag/report"
-    status, text, _ = fetch(url)
-    assert status == 401
-    assert live_group.group_id not in text
-    assert fetch(url, "made-up")[0] in {401, 403}
-
+    check_strangers_see_nothing(url, live_group.group_id)
     status, text, headers = fetch(url, token_of(airflow))
     assert status == 200, text
     assert f"<h1>{live_group.group_id} on {live_group.name}</h1>" in text
@@ -70,8 +73,25 @@ def test_the_report_is_for_who_is_logged_in(
     assert fetch(f"{url}?hours=nonsense", token_of(airflow))[0] == 422
 
 
+def test_the_overview_is_for_who_is_logged_in(
+    airflow: Airflow, live_group: LiveGroup, lag_records: int
+) -> None:
+    url = f"{airflow.url}/evenlag/overview"
+    check_strangers_see_nothing(url, live_group.group_id)
+    status, text, headers = fetch(url, token_of(airflow))
+    assert status == 200, text
+    assert f">{live_group.group_id}</a>" in text
+    assert f">{lag_records:,}</td>" in text
+    assert "frame-ancestors 'self'" in headers["content-security-policy"]
+    assert headers["etag"].startswith('W/"')
+
+
 @pytest.mark.usefixtures("lag_records")
-def test_airflow_s_navigation_leads_to_it(airflow: Airflow, live_group: LiveGroup, browser: Browser) -> None:
+def test_airflow_s_navigation_leads_to_the_groups_and_their_reports(
+    airflow: Airflow, live_group: LiveGroup, browser: Browser
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
     errors = airflow.rest.get("/api/v2/plugins/importErrors")["import_errors"]
     assert [error for error in errors if "evenlag" in error["source"]] == []
     plugins = airflow.rest.get("/api/v2/plugins")["plugins"]
@@ -86,9 +106,21 @@ def test_airflow_s_navigation_leads_to_it(airflow: Airflow, live_group: LiveGrou
         time.sleep(0.2)
     assert frames, driver.page_source[:2000]
     driver.switch_to.frame(frames[0])
+    while live_group.group_id not in (text := browser.run("return document.body.innerText")):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.2)
+    # Airflow's frame lets the page's script run: it has counted the groups, and it may filter them.
+    driver.find_element("css selector", "[name=q]").send_keys("no such group")
+    assert driver.find_element("css selector", "#count").text.startswith("0 of ")
+    driver.find_element("css selector", "[name=q]").send_keys(Keys.CONTROL, "a", Keys.BACKSPACE)
+    driver.find_element("link text", live_group.group_id).click()
     while "All times are UTC" not in (text := browser.run("return document.body.innerText")):
         assert time.monotonic() < deadline, text
         time.sleep(0.2)
-    driver.switch_to.default_content()
     assert f"{live_group.group_id} on {live_group.name}" in text
+    driver.find_element("link text", "all groups").click()
+    while "Consumer groups" not in (text := browser.run("return document.body.innerText")):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.2)
+    driver.switch_to.default_content()
     driver.delete_all_cookies()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dags.dag_support.spark_task import server_of
+from evenlag.airflow.tasks.spark_operator import server_of
 from evenlag.spark_connect import ConnectionFaultError
 
 TOKEN = "a/token=with;parts?and%signs"

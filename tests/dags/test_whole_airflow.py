@@ -3,50 +3,84 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
 import time
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dags.dag_support.lineage import step_datasets
-from evenlag.doctor.airflow_checks import TOKEN_VARIABLE, airflow_checks
+from evenlag.airflow.tasks.lineage import step_datasets
+from evenlag.doctor.airflow_checks import airflow_checks
+from evenlag.doctor.airflow_rest import TOKEN_VARIABLE
 from evenlag.policy.loader import load_policy
-from sandbox.airflow.rest import AirflowError, DagRun
+from sandbox.airflow.rest import AirflowError, AirflowRest, DagRun
 from tests.support.hints import wait_until
 from tests.support.lineage import names_of, read_completed_tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typer.testing import Result
+
     from sandbox.airflow.instance import Airflow
+    from tests.support.fixtures.browser import Browser
+    from tests.support.fixtures.command import Evenlag
     from tests.support.live_plan import LiveGroup
 
-_AFTER_ASKING_S = 4
 # Longer than an answer takes on its way.
 _ANEW_S = 20
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker]
 
 
-def wait_until_asked(airflow: Airflow, run: DagRun) -> None:
+def wait_until_asked(airflow: Airflow, run: DagRun, *, after: int = 0) -> None:
+    """Wait until a request is open, and the executor has reported more than `after` ends of its task.
+
+    When an answer arrives before the executor has reported that the worker exited, Airflow 3.3.2 takes the
+    task for a lost one: it tries again and repeats the request. No user is that fast.
+    """
+
     def is_asked() -> bool:
         try:
-            states = airflow.rest.refresh(run).task_states
+            state = airflow.rest.refresh(run).task_states.get("approve_plan")
+            if state not in {"awaiting_input", "deferred"}:  # Airflow 3.1 defers the task
+                return False
+            is_answered = airflow.rest.get(details_path(run))["response_received"]
         except AirflowError:
             return False  # there is no such run yet
-        return states.get("approve_plan") == "awaiting_input"
+        return not is_answered and num_reports(airflow, run) > after
 
     wait_until(is_asked, timeout_s=240, what=f"nobody was asked: {run}")
-    # When an answer arrives before the executor has reported that the worker exited, Airflow 3.3.2 takes the
-    # task for a lost one: it tries again and repeats the request. No user is that fast.
-    time.sleep(_AFTER_ASKING_S)
 
 
-def answer(airflow: Airflow, run: DagRun, option: str, reason: str) -> None:
+def num_reports(airflow: Airflow, run: DagRun) -> int:
+    """How often the executor has reported the end of a worker that ran the request."""
+    key = f"task_id='approve_plan', run_id='{run.run_id}'"
+    lines = (airflow.directory / "scheduler.log").read_text(encoding="utf-8").splitlines()
+    return sum("Received executor event" in line and key in line for line in lines)
+
+
+def details_path(run: DagRun) -> str:
+    return f"/api/v2/dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails"
+
+
+def log_in(airflow: Airflow, user: str) -> AirflowRest:
+    """Return a client for another user; Airflow has chosen the password."""
+    passwords = json.loads((airflow.directory / "passwords.json").read_text(encoding="utf-8"))
+    return AirflowRest(airflow.url, user, passwords[user])
+
+
+def answer(
+    airflow: Airflow, run: DagRun, option: str, reason: str, *, send: Callable[[], object] | None = None
+) -> None:
     """Answer, and wait for the end; answer again when the request is repeated, as a busy executor causes."""
-    path = f"/api/v2/dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails"
+    path = details_path(run)
     body = {"chosen_options": [option], "params_input": {"reason": reason}}
 
-    airflow.rest.patch(path, body)
+    (send or (lambda: airflow.rest.patch(path, body)))()
     answered_at = time.monotonic()
 
     def is_over() -> bool:
@@ -56,7 +90,7 @@ def answer(airflow: Airflow, run: DagRun, option: str, reason: str) -> None:
             answered_at = time.monotonic()
             # Refused while the answer given is on its way.
             with contextlib.suppress(AirflowError):
-                airflow.rest.patch(path, body)
+                (send or (lambda: airflow.rest.patch(path, body)))()
         return run.state in {"success", "failed"}
 
     wait_until(is_over, timeout_s=240, what=f"nobody took the answer: {run}")
@@ -69,25 +103,13 @@ def trigger(airflow: Airflow, live: LiveGroup, plan: str) -> DagRun:
     )
 
 
-def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
-    airflow: Airflow, live_group: LiveGroup
-) -> None:
-    live, rest = live_group, airflow.rest
-    plan = live.plan(age_s=1)
-    rest.wait_for_dag("plan_approval")
-    run = trigger(airflow, live, plan)
-    wait_until_asked(airflow, run)
-    later = live.plan(age_s=0)
-    shadowed = rest.wait(trigger(airflow, live, later), timeout_s=240)
-    assert set(shadowed.task_states.values()) == {"skipped"}
-    assert live.group_id not in live.topic_state.hints
+def has_lineage() -> bool:
+    """Return whether the optional provider is installed, as it is with the lock."""
+    return find_spec("airflow.providers.openlineage") is not None
 
-    answer(airflow, run, "Approve", "looks right")
-    told = live.events(plan)
-    assert told["APPROVED"]["actor"] == "evenlag (person)"
-    assert told["APPROVED"]["reason"] == "looks right"
-    assert told["PUBLISHED"]["run_id"] == run.run_id
-    assert live.topic_state.hints[live.group_id].plan_id == plan
+
+def check_lineage(live: LiveGroup, run: DagRun) -> None:
+    """Check that each task has told what it reads and writes."""
     wait_until(
         lambda: "publish" in read_completed_tasks(live.lineage, run.run_id),
         timeout_s=60,
@@ -104,13 +126,67 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
         ), task
 
 
+def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
+    airflow: Airflow, live_group: LiveGroup, evenlag: Evenlag
+) -> None:
+    live, rest = live_group, airflow.rest
+    plan = live.plan(age_s=1)
+    rest.wait_for_dag("plan_approval")
+    run = trigger(airflow, live, plan)
+    wait_until_asked(airflow, run)
+    later = live.plan(age_s=0)
+    shadowed = rest.wait(trigger(airflow, live, later), timeout_s=240)
+    assert set(shadowed.task_states.values()) == {"skipped"}
+    assert live.group_id not in live.topic_state.hints
+
+    # Airflow has the approvers of the rule, so it lets an admin answer as little as anybody else.
+    assert {user["id"] for user in rest.get(details_path(run))["assigned_users"]} == {"evenlag", "ada"}
+    users = {user: log_in(airflow, user) for user in ("ada", "mallory")}
+    with pytest.raises(AirflowError, match=r"403: .*not a respondent"):
+        users["mallory"].patch(details_path(run), {"chosen_options": ["Approve"], "params_input": {}})
+
+    def by_command(user: str) -> Result:
+        call = ("plans", "approve", plan, "--config", live.config, "--reason", "looks right", "--json")
+        users[user].get("/api/v2/version")
+        token = str(users[user]._token)
+        done = evenlag(*call, EVENLAG_AIRFLOW_URL=airflow.url, EVENLAG_AIRFLOW_TOKEN=token)
+        assert token not in done.output
+        return done
+
+    refused = by_command("mallory")
+    assert refused.exit_code == 2, refused.output
+    assert refused.stderr == (
+        f"error: plan {plan[:12]}: Airflow does not let this user decide: User=mallory (id=mallory) is not a "
+        "respondent for the task.\n"
+    )
+    account = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+
+    def approve() -> None:
+        done = json.loads(by_command("ada").stdout)
+        assert (done["status"], done["actor"], done["channel"]) == ("APPROVED", "ada", "command")
+
+    answer(airflow, run, "Approve", "looks right", send=approve)
+    told = live.events(plan)
+    recorded = [told["APPROVED"][name] for name in ("actor", "actor_name", "channel", "account", "reason")]
+    assert recorded[:3] == ["ada", None, "command"]
+    assert recorded[3].startswith(f"{account}@")
+    assert recorded[4] == "looks right"
+    assert told["PUBLISHED"]["run_id"] == run.run_id
+    assert live.topic_state.hints[live.group_id].plan_id == plan
+    if has_lineage():
+        check_lineage(live, run)
+
+
 def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     airflow: Airflow, live_group: LiveGroup
 ) -> None:
     live, rest = live_group, airflow.rest
-    cycle = rest.trigger("lag_rebalance__sandbox")
+    # As the form of Airflow's page sends it; the run reads Kafka at the time at which it becomes due.
+    cycle = rest.trigger("lag_rebalance__sandbox", logical_date=datetime.now(UTC))
     path = f"/api/v2/dags/{cycle.dag_id}/dagRuns/{cycle.run_id}"
-    due = datetime.fromisoformat(rest.get(path)["run_after"])
+    run = rest.get(path)
+    due = datetime.fromisoformat(run["run_after"])
+    assert datetime.fromisoformat(run["data_interval_end"]) != due
     plan = live.plan(slot=due.replace(microsecond=due.microsecond // 1000 * 1000))
     with pytest.raises(AirflowError, match="task observe"):
         rest.wait(cycle, timeout_s=240)
@@ -122,9 +198,30 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     rest.wait(cycle, timeout_s=240)
     assert cycle.task_states["publish"] == cycle.task_states["report"] == "success"
     assert set(live.events(plan)) == {"PROPOSED"}
-    answer(airflow, asked, "Reject", "not today")
+
+    # Airflow keeps the approvers of the time of the request; the policy of now decides.
+    live.rule_keys = "approvers: [ada]"
+    live.set_mode("approve")
+    wrong = {"chosen_options": ["Approve"], "params_input": {"reason": "mine", "sent_by": "page"}}
+    logs = airflow.directory / "logs" / "dag_id=plan_approval" / f"run_id={asked.run_id}"
+    for _ in range(3):
+        before = num_reports(airflow, asked)
+        assert rest.patch(details_path(asked), wrong)["responded_by"]["id"] == "evenlag"
+        wait_until_asked(airflow, asked, after=before)
+        told = "".join(each.read_text("utf-8") for each in logs.glob("task_id=approve_plan/*.log"))
+        # Not there when Airflow took the worker for lost before it had read the answer.
+        if f"evenlag (person) is not an approver of the group {live.group_id}" in told:
+            break
+    else:
+        pytest.fail(told)
+    assert set(live.events(plan)) == {"PROPOSED"}
+
+    ada = log_in(airflow, "ada")
+    no = {"chosen_options": ["Reject"], "params_input": {"reason": "not today", "sent_by": "page"}}
+    answer(airflow, asked, "", "", send=lambda: ada.patch(details_path(asked), no))
     assert asked.task_states["publish"] == "skipped"
-    assert live.events(plan)["REJECTED"]["reason"] == "not today"
+    event = live.events(plan)["REJECTED"]
+    assert (event["actor"], event["channel"], event["reason"]) == ("ada", "page", "not today")
 
 
 def test_doctor_asks_a_whole_airflow_with_a_token_and_is_told_to_bring_one(
@@ -142,6 +239,48 @@ def test_doctor_asks_a_whole_airflow_with_a_token_and_is_told_to_bring_one(
 
     wait_until(lambda: verdicts(airflow.rest._token)["health"] == "ok", timeout_s=120, what="not healthy")
     told = verdicts(airflow.rest._token)
-    assert (told["imports"], told["dags"]) == ("ok", "ok")
+    assert (told["imports"], told["dags"], told["pools"]) == ("ok", "ok", "ok")
     without = verdicts(None)
     assert (without["health"], without["imports"], without["dags"]) == ("ok", "failed", "failed")
+
+
+@pytest.mark.soak
+def test_the_form_of_airflow_s_page_sends_the_channel_in_a_field_that_it_does_not_show(
+    airflow: Airflow, live_group: LiveGroup, browser: Browser
+) -> None:
+    live, rest = live_group, airflow.rest
+    live.rule_keys = "approvers: [ada]"
+    live.set_mode("approve")
+    plan = live.plan(age_s=0)
+    rest.wait_for_dag("plan_approval")
+    run = trigger(airflow, live, plan)
+    wait_until_asked(airflow, run)
+    passwords = json.loads((airflow.directory / "passwords.json").read_text(encoding="utf-8"))
+
+    def elements(selector: str) -> list[Any]:
+        found: list[Any] = browser.driver.find_elements("css selector", selector)
+        return [each for each in found if each.is_displayed()]
+
+    def press(label: str) -> bool:
+        buttons = [each for each in elements("button") if each.text.strip() == label and each.is_enabled()]
+        for button in buttons[:1]:
+            button.click()
+        return bool(buttons)
+
+    browser.open(f"{airflow.url}/auth/login")
+    wait_until(lambda: len(elements("input")) >= 2, timeout_s=60, what="there is no form to log in")
+    for field, text in zip(elements("input"), ("ada", passwords["ada"]), strict=False):
+        field.send_keys(text)
+    wait_until(lambda: press("Sign in"), timeout_s=60, what="nobody can log in")
+    wait_until(lambda: "/auth/" not in browser.driver.current_url, timeout_s=60, what="ada is not logged in")
+    browser.open(f"{airflow.url}/dags/plan_approval/runs/{run.run_id}/tasks/approve_plan/required_actions")
+    wait_until(
+        lambda: any(each.text == "Approve" for each in elements("button")), timeout_s=60, what="no form"
+    )
+    shown = browser.driver.find_element("css selector", "body").text
+    assert "sent_by" not in shown
+    assert "Why" in shown
+    wait_until(lambda: press("Reject"), timeout_s=60, what="nothing to press")
+    rest.wait(run, timeout_s=240)
+    event = live.events(plan)["REJECTED"]
+    assert (event["actor"], event["channel"], event["reason"]) == ("ada", "page", "answered in Airflow")

@@ -14,7 +14,9 @@ from evenlag.policy.loader import load_policy
 from tests.support.containers.compose_file import (
     COMPOSE_FILE,
     DOCKERFILES,
+    ENV_EXAMPLE,
     ROOT,
+    SECRETS,
     SUBMIT_FILE,
     Service,
     UnsetVariableError,
@@ -25,17 +27,9 @@ from tests.support.containers.compose_file import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENV_EXAMPLE = ROOT / "docker" / "env.example"
-SECRETS = (
-    "POSTGRES_PASSWORD",
-    "AIRFLOW_FERNET_KEY",
-    "AIRFLOW_JWT_SECRET",
-    "AIRFLOW_SECRET_KEY",
-    "AIRFLOW_PASSWORD",
-)
 SERVICES = read_services(dict.fromkeys(SECRETS, "x"))
 NETWORK = "scheduler-network"
-LOCKS = ("airflow", "spark", "executor", "build")
+LOCKS = ("airflow", "spark", "executor", "build", "setuptools")
 every_service = pytest.mark.parametrize("service", SERVICES.values(), ids=list(SERVICES))
 every_dockerfile = pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
 
@@ -67,6 +61,7 @@ def test_the_example_names_every_variable_and_gives_no_secret_a_value() -> None:
     text = ENV_EXAMPLE.read_text(encoding="utf-8")
     given = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"#?[A-Z_]+=", line))
     used = set(re.findall(r"\$\{(\w+)", COMPOSE_FILE.read_text(encoding="utf-8")))
+    assert used >= set(re.findall(r"\$\{(\w+)", SUBMIT_FILE.read_text(encoding="utf-8")))
     assert {name.lstrip("#") for name in given} == used
     assert {name for name, value in given.items() if not value} == set(SECRETS)
     for name, value in given.items():
@@ -97,12 +92,41 @@ def test_the_server_is_reachable_in_the_scheduler_s_network_namespace_only() -> 
     assert not any("hostname" in SERVICES[name].raw for name in shared - {NETWORK})
 
 
-def test_the_server_has_no_secret_and_the_scheduler_s_connection_names_it() -> None:
+def holders(secret: str) -> set[str]:
+    """The services whose environment has a secret, also within a value."""
+    services = read_services(dict.fromkeys(SECRETS, "x") | {secret: "a-secret"})
+    return {
+        name
+        for name, service in services.items()
+        if any("a-secret" in value for value in service.environment.values())
+    }
+
+
+AIRFLOW = {"airflow-init", "airflow-api-server", "airflow-scheduler", "airflow-dag-processor"}
+
+
+@pytest.mark.parametrize(
+    ("secret", "services"),
+    [
+        ("POSTGRES_PASSWORD", AIRFLOW | {"postgres"}),
+        ("AIRFLOW_FERNET_KEY", AIRFLOW),
+        ("AIRFLOW_JWT_SECRET", AIRFLOW),
+        ("AIRFLOW_SECRET_KEY", AIRFLOW),
+        ("AIRFLOW_PASSWORDS", {"airflow-init"}),
+        ("SPARK_CONNECT_TOKEN", {"airflow-scheduler", "spark-connect"}),
+        ("SPARK_CLUSTER_SECRET", {"spark-master", "spark-worker-1", "spark-worker-2"}),
+    ],
+)
+def test_a_secret_is_in_the_services_that_need_it(secret: str, services: set[str]) -> None:
+    assert holders(secret) == services
+
+
+def test_the_server_wants_a_token_and_the_scheduler_s_connection_has_it() -> None:
     server = SERVICES["spark-connect"]
-    assert not any("x" in value.split(":") or value == "x" for value in server.environment.values())
-    assert not {name for name in server.environment if name.startswith("AIRFLOW__DATABASE")}
+    assert server.environment["EVENLAG_SPARK_TOKEN"] == "x"
     connection = json.loads(SERVICES["airflow-scheduler"].environment["AIRFLOW_CONN_SPARK_DEFAULT"])
     assert connection["conn_type"] == "spark_connect"
+    assert connection["password"] == "x"
     assert connection["host"] == server.environment["EVENLAG_SPARK_REMOTE"]
     assert connection["host"].rpartition(":")[2] == server.command[server.command.index("--port") + 1]
 
@@ -117,9 +141,46 @@ def test_the_standalone_cluster_starts_on_request_only() -> None:
     assert scheduler.depends_on["spark-master"] == "service_healthy"
     connection = json.loads(scheduler.environment["AIRFLOW_CONN_SPARK_DEFAULT"])
     assert (connection["conn_type"], connection["host"]) == ("spark", "spark://spark-master:7077")
+    assert scheduler.environment["EVENLAG_SPARK_CLUSTER_SECRET"] == "x"
+    for name in ("spark-master", "spark-worker-1", "spark-worker-2", "airflow-scheduler"):
+        assert submitting[name].command[:2] == ["python", "/opt/evenlag/spark_secret.py"]
     # A service of a profile that is not started may be missing only where the file says so.
     assert submitting["spark-connect"].raw["profiles"] == ["connect"]
     assert scheduler.raw["depends_on"]["spark-connect"]["required"] is False
+
+
+def mounts(name: str) -> set[str]:
+    return {mount.split(":")[0] for mount in SERVICES[name].raw.get("volumes", ())} & {"airflow", "lake"}
+
+
+def test_services_have_users_of_their_own_and_share_the_lake_by_its_group() -> None:
+    users = {name: str(service.raw.get("user") or service.image.user) for name, service in SERVICES.items()}
+    assert {users[name] for name in AIRFLOW} == {"10001:10001"}
+    assert {users[name] for name in SERVICES if name.startswith("spark-")} == {"10002:10010"}
+    assert users["demo"] == "10003:10003"
+    assert users["postgres"] == "postgres"
+    assert {name for name in SERVICES if "airflow" in mounts(name)} == AIRFLOW
+    with_lake = {name for name in SERVICES if "lake" in mounts(name)}
+    assert with_lake == {
+        *("airflow-api-server", "airflow-scheduler"),
+        *("spark-connect", "spark-worker-1", "spark-worker-2"),
+    }
+    for name in with_lake:
+        assert users[name].endswith(":10010") or SERVICES[name].raw["group_add"] == ["10010"]
+    assert "lake:/lake:ro" in SERVICES["airflow-api-server"].raw["volumes"]
+
+
+@every_dockerfile
+def test_the_lake_is_shared_with_a_group_and_nothing_is_open_to_others(path: Path) -> None:
+    folders = re.findall(
+        r"install --directory ((?:--\S+ )*)(/.*?)(?: \\)?$", path.read_text("utf-8"), re.MULTILINE
+    )
+    modes = {folder: options for options, names in folders for folder in names.split()}
+    assert modes["/lake"].startswith("--mode=2770")
+    assert modes["/lake"].endswith("--group=lake ")
+    assert all(
+        "--mode=0700" in modes[name] or "--mode=2770" in modes[name] for name in modes if "/var" in name
+    )
 
 
 @every_service
@@ -142,7 +203,7 @@ def test_a_service_waits_for_what_is_well_or_done(service: Service) -> None:
 @every_dockerfile
 def test_an_image_has_labels_a_user_without_rights_and_a_health_check(path: Path) -> None:
     image = read_dockerfile(path)
-    assert image.user == "10001:10001"
+    assert image.user == {"airflow": "10001:10001", "spark": "10002:10010"}[path.parent.name]
     assert image.health
     assert image.command
     named = {key.removeprefix("org.opencontainers.image.") for key in image.labels}
@@ -158,6 +219,11 @@ def test_an_image_is_pinned_and_installs_by_hashes_only(path: Path) -> None:
     installs = re.findall(r"pip install ([^&\n]+)", text)
     assert installs
     assert all("--require-hashes" in line or "--no-deps --no-index" in line for line in installs)
+    # What builds a source package is installed by its hash, too.
+    from_source = [line for line in installs if "--no-binary" in line]
+    assert from_source
+    assert all("--no-build-isolation" in line for line in from_source)
+    assert "-r /locks/setuptools.lock" in text
 
 
 @every_dockerfile

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
+import stat
 import subprocess
 import sys
 import urllib.request
-from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox.airflow.rest import AirflowRest, DagRun
+from docker.configure import make_settings
+from sandbox.airflow.rest import AirflowError, AirflowRest, DagRun
 from sandbox.demo.result import DemoLake
 from sandbox.demo.run import GROUP, TOPIC
 from sandbox.workload.evidence import OwnerTracker
-from tests.support.containers.compose_file import SUBMIT_FILE, read_services
+from tests.support.containers.compose_file import (
+    ENV_EXAMPLE,
+    SUBMIT_FILE,
+    read_services,
+    read_variables,
+)
 from tests.support.containers.native import NativeStack, postgres_binaries
 from tests.support.hints import wait_until
 
@@ -27,16 +33,16 @@ if TYPE_CHECKING:
 
 CLUSTER = "main"
 DAG_ID = f"lag_rebalance__{CLUSTER}"
-USER, PASSWORD = "evenlag", secrets.token_urlsafe(16)
-VARIABLES = {
-    "POSTGRES_PASSWORD": secrets.token_urlsafe(24),
-    "AIRFLOW_FERNET_KEY": urlsafe_b64encode(os.urandom(32)).decode(),
-    "AIRFLOW_JWT_SECRET": secrets.token_urlsafe(32),
-    "AIRFLOW_SECRET_KEY": secrets.token_urlsafe(32),
-    "AIRFLOW_PASSWORD": PASSWORD,
+USER = "ada"
+# What configure.py writes, with a password that the tests know.
+VARIABLES = read_variables(make_settings([f"{USER}:admin", "bob:viewer"], ENV_EXAMPLE.read_text("utf-8")))
+PASSWORD = dict(pair.split(":") for pair in VARIABLES["AIRFLOW_PASSWORDS"].split(","))[USER]
+EXTRA = {
+    # The test starts the run itself; a scheduled one beside it would only make it wait.
+    "EVENLAG_CLUSTER__MAIN__SCHEDULE": "0 0 1 1 *",
+    # Nobody changes the DAG files: parsed every 30 s, they would take half a core.
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
-# The test starts the run itself; a scheduled one beside it would only make it wait.
-EXTRA = {"EVENLAG_CLUSTER__MAIN__SCHEDULE": "0 0 1 1 *"}
 
 # A task of the DAG, without a scheduler: the connection is in its environment.
 SUBMIT_A_STEP = """
@@ -44,10 +50,11 @@ import os, sys
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from evenlag_dags.dag_support.spark_task import spark_step
+from evenlag.airflow.tasks.spark_task import spark_step
 task = spark_step("observe", config=Path(os.environ["EVENLAG_CONFIG"]), cluster=sys.argv[1])
 slot = datetime.fromisoformat(sys.argv[2])
-context = {"dag_run": SimpleNamespace(data_interval_end=slot, run_after=slot), "run_id": "manual__1"}
+run = SimpleNamespace(run_type="scheduled", data_interval_end=slot, run_after=slot)
+context = {"dag_run": run, "run_id": "manual__1"}
 task.application_args = task.render_template(task.application_args, context)
 task.pre_execute(context)
 type(task).execute.__wrapped__(task, context)
@@ -103,9 +110,9 @@ def test_no_health_check_passes_without_its_service(verdicts_before: dict[str, b
 
 
 def test_every_service_starts_by_its_own_command_and_gets_well(stack: NativeStack) -> None:
-    checked = [name for name, service in stack.services.items() if service.health]
     # A single check may exceed its time on a busy machine; Docker also repeats it before it gives up.
-    wait_until(lambda: all(stack.is_well(name) for name in checked), timeout_s=180, what="not all are well")
+    for name in [name for name, service in stack.services.items() if service.health]:
+        wait_until(partial(stack.is_well, name), timeout_s=180, what=f"{name} is not well")
 
 
 def test_airflow_is_whole_and_its_database_is_postgres(stack: NativeStack, airflow: AirflowRest) -> None:
@@ -124,6 +131,34 @@ def test_a_cycle_of_the_demo_s_policy_runs_on_the_connect_server(
     assert not [*master["activeapps"], *master["completedapps"]]
 
 
+def test_the_lake_is_open_to_its_group_and_to_nobody_else(stack: NativeStack, cycle: DagRun) -> None:
+    assert cycle.state == "success"
+    paths = list((stack.folder / "volumes" / "lake").rglob("*"))
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in paths}
+    assert modes == {(True, 0o2770), (False, 0o660)}
+
+
+def test_the_server_refuses_a_client_without_the_token(stack: NativeStack, cycle: DagRun) -> None:
+    assert cycle.state == "success"
+    server = stack.services["spark-connect"]
+    environment = stack.environment(server) | {"EVENLAG_SPARK_TOKEN": "x" * 43}
+    check = [sys.executable, "-m", "spark_jobs.connect_server", "--check"]
+    done = subprocess.run(
+        check, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=stack.folder
+    )
+    assert done.returncode == 3
+    assert "token" in done.stderr
+    assert environment["EVENLAG_SPARK_TOKEN"] not in done.stderr
+
+
+def test_each_user_logs_in_with_a_password_of_their_own(stack: NativeStack) -> None:
+    passwords = dict(pair.split(":") for pair in VARIABLES["AIRFLOW_PASSWORDS"].split(","))
+    url = f"http://127.0.0.1:{stack.port('airflow-api-server', 8080)}"
+    assert AirflowRest(url, "bob", passwords["bob"]).get("/api/v2/dags")["total_entries"] > 0
+    with pytest.raises(AirflowError, match="401"):
+        AirflowRest(url, "bob", passwords["ada"]).get("/api/v2/dags")
+
+
 def test_the_demo_s_consumers_take_up_the_published_plan(stack: NativeStack, cycle: DagRun) -> None:
     assert cycle.state == "success"
     plan = DemoLake(stack.folder / "volumes" / "lake", CLUSTER, GROUP).published_plan()
@@ -139,12 +174,23 @@ def test_the_demo_s_consumers_take_up_the_published_plan(stack: NativeStack, cyc
     wait_until(is_taken_up, timeout_s=180, what="the consumers did not take up the hint")
 
 
+# A master and two workers beside everything else: minutes, for a way that spark-submit's own tests cover.
+@pytest.mark.soak
 def test_with_the_other_compose_file_a_step_is_submitted_to_the_two_workers(
     stack: NativeStack, cycle: DagRun
 ) -> None:
     assert cycle.state == "success"
+    stack.build_wheel()
     scheduler = read_services(VARIABLES, SUBMIT_FILE)["airflow-scheduler"]
-    code = [sys.executable, "-c", SUBMIT_A_STEP, CLUSTER, datetime.now(UTC).isoformat()]
+    # The scheduler's own command, with the step in place of Airflow.
+    code = [
+        *stack.command(scheduler)[:3],
+        sys.executable,
+        "-c",
+        SUBMIT_A_STEP,
+        CLUSTER,
+        datetime.now(UTC).isoformat(),
+    ]
     environment = stack.environment(scheduler)
     environment["PYTHONPATH"] += f"{os.pathsep}{environment['AIRFLOW__CORE__DAGS_FOLDER']}"
     done = subprocess.run(

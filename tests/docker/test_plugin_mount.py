@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from sandbox.jars import broker_classpath, java_command
-from sandbox.kafka.broker_plugin import ASSIGNOR_CLASS
-from tests.support.containers.compose_file import ROOT, read_services
+from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS
+from tests.support.containers.compose_file import ROOT, SECRETS, read_services
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tests.support.containers.compose_file import Service
 
 OVERLAY = ROOT / "docker" / "compose.plugin.yaml"
-SECRETS = ("POSTGRES_PASSWORD", "AIRFLOW_FERNET_KEY", "AIRFLOW_JWT_SECRET", "AIRFLOW_SECRET_KEY")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def overlay() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kafka() -> Service:
-    return read_services(dict.fromkeys((*SECRETS, "AIRFLOW_PASSWORD"), "x"))["kafka"]
+    return read_services(dict.fromkeys(SECRETS, "x"))["kafka"]
 
 
 def test_it_follows_the_specification_and_changes_nothing_but_the_broker(overlay: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from release.reference.__main__ import PAGES as GENERATED
 from tests.support.pages.markdown import Page, all_pages
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ def test_its_tables_are_whole(page: Page) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_its_links_lead_somewhere(page: Page) -> None:
     assert page.broken_links() == []
+
+
+def test_pages_of_one_purpose_are_short() -> None:
+    """A page that is generated is as long as what it lists."""
+    folders = ("docs/how-to/", "docs/reference/", "docs/explanation/")
+    written = [page for page in PAGES if page.name.startswith(folders) and page.name not in GENERATED]
+    assert len(written) > len(folders)
+    assert [page.name for page in written if len(page.path.read_bytes().splitlines()) > 200] == []
 
 
 @pytest.mark.parametrize(

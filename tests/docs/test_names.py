@@ -35,16 +35,20 @@ COMMAND = typer.main.get_command(app)
 # Names that pages mention and that are somebody else's, or were ours once.
 OF_OTHERS = {
     "classic_protocol": "docs/upgrade.md: a gate of old plans, named beside the one that it is now",
+    "control_events": "docs/adr/0054: a table that development versions wrote",
     "delta_scan": "a function of DuckDB",
     "depends_on": "a key of Compose files",
     "edge_s": "a field of docs/bench/speed.json",
+    "init_transactions": "a method of kafka-python's producer",
     "max_active_runs": "a setting of Airflow's",
     "on_failure_callback": "a hook of Airflow's",
     "scan_delta": "a function of Polars",
+    "send_offsets_to_transaction": "a method of kafka-python's producer",
     "to_pyarrow_dataset": "a method of deltalake",
     "validate_only": "a field of Kafka's CreateTopics",
 }
 OPTIONS_OF_OTHERS = {
+    "--bootstrap-server": "Kafka's tools",
     "--check": "python -m spark_jobs.connect_server",
     "--durations": "pytest",
     "--events-fd": "python -m spark_jobs.cycle",
@@ -59,6 +63,9 @@ OPTIONS_OF_OTHERS = {
     "--quick": "python -m tests.bench.workers",
     "--quiet": "python -m spark_jobs.cycle",
     "--ready-fd": "python -m spark_jobs.connect_server",
+    "--require-hashes": "pip",
+    "--transactional-id": "kafka-acls.sh",
+    "--umask": "python -m spark_jobs.connect_server",
 }
 # A gate is what a plan fails; these fail as settings and tasks do.
 NO_GATES = {"report": "a task", "max_broker_failures": "a setting: so many brokers may not answer"}

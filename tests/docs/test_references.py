@@ -16,9 +16,9 @@ PAGES = named_pages()
 FOLDERS = "|".join((*CODE_FOLDERS, "docs", "examples"))
 # Folders that a run creates, and files that a wheel has.
 NOT_IN_A_CHECKOUT = ("docker/.env", "evenlag/_bundled/")
-# Settings of the broker plug-in and its logger, metrics as Airflow has them, the policy file.
+# Settings and loggers of the Java parts, classes of theirs, metrics as Airflow has them, the policy file.
 OF_OTHER_KINDS = re.compile(
-    r"evenlag\.(?:broker|signing|hint|bootstrap|consumer\.(?:sasl|ssl)|check|forget|max|snapshot|lag|plans"
+    r"evenlag\.(?:broker|client|required|signing|hint|bootstrap|consumer\.(?:sasl|ssl)|check|forget|max|snapshot|lag|plans"
     r"|outcomes|approvals|alerts|yaml)\b"
 )
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -137,7 +137,7 @@ def test_every_command_that_asks_answers(ask: Ask, recorded: RecordedLake, tmp_p
         ("audit", "adherence", *where),
         ("audit", "anomalies", *where),
         ("compare", *where),
-        ("report", "--output", tmp_path / "report.html", *where),
+        ("report", "--file", tmp_path / "report.html", *where),
         ("policy", "check", policy),
         ("policy", "explain", group, "--cluster", CLUSTER, "--config", policy),
         ("policy", "schema"),

@@ -29,7 +29,14 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 def _publish(broker: Broker, topic: str, values: dict[bytes, bytes | None]) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     admin.create_topics(
-        [NewTopic(topic, num_partitions=3, replication_factor=1, topic_configs={"cleanup.policy": "compact"})]
+        [
+            NewTopic(
+                topic,
+                num_partitions=3,
+                replication_factor=-1,
+                topic_configs={"cleanup.policy": "compact", "compression.type": "uncompressed"},
+            )
+        ]
     )
     admin.close()
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
@@ -88,7 +95,7 @@ def test_hints_shows_what_stands_and_what_cannot_be_read(
     assert "control/stop is in 1 of 3 partitions" in shown.stderr
 
     one = evenlag(*call, "payments")
-    assert "0, 1, 2" in one.stdout
+    assert re.search(r"m:c0 .* 0-2 ", one.stdout)
     unknown = evenlag(*call, "payment")
     assert unknown.exit_code == 4
     assert "did you mean 'payments'?" in unknown.stderr

@@ -22,6 +22,7 @@ from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import approvals
+from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.approval_page import read_page
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
@@ -113,7 +114,7 @@ def test_from_a_skewed_group_to_an_applied_hint_and_no_record_is_lost(
     assert [row["message"] for row in verdicts if not row["passed"]] == []
     assert len(verdicts) == len(GATES)
     assert (plan["group_type"], plan["group_assignor"], plan["mode"]) == ("consumer", "evenlag", "approve")
-    told: dict[str, Any] = {"actor": "A. Person", "reason": "looks right", "run_id": "r1"}
+    told: dict[str, Any] = {"actor": Actor("A. Person"), "reason": "looks right", "run_id": "r1"}
     page = read_page(loaded.policy.lake, CLUSTER, plan["plan_id"], answer_by=slot + timedelta(hours=1))
     assert "the brokers assign this group" in page.body
     approvals.decide(loaded, CLUSTER, plan["plan_id"], approve=True, now=datetime.now(UTC), **told)
@@ -154,7 +155,7 @@ def test_a_group_goes_over_online_one_consumer_after_another(
         names = workload.start_consumers(3)
         workload.wait_until_owned()
         workload.start_traffic(records_per_s=60)
-        with admin_client(ClusterSettings(bootstrap_servers=(servers,))) as client:
+        with admin_client(ClusterSettings(bootstrap_servers=tuple(servers.split(",")))) as client:
             for number, name in enumerate(names, start=1):
                 workload.stop_process(name)
                 workload.start_consumer(name, protocol="consumer")

@@ -6,6 +6,8 @@ Then the same slot killed (-9) after each table: a repeat puts it right, and not
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import os
 from collections import Counter
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from evenlag.lake.tables import (
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
     PLANS,
+    QUALITY_RESULTS,
     SNAPSHOTS,
     TABLES,
     Table,
@@ -111,7 +114,7 @@ class Setting:
 @pytest.fixture(scope="module")
 def secrets(broker: Broker) -> Iterator[tuple[str, str]]:
     assert broker.sasl_ssl is not None
-    held = (broker.sasl_ssl.password, "a-signing-key-of-the-test")
+    held = (broker.sasl_ssl.password, "a-signing-key-of-the-test-with-enough-bytes")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TEST_SASL_PASSWORD", held[0])
         patch.setenv("TEST_HINT_KEY", held[1])
@@ -240,9 +243,19 @@ def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, 
         assert latest is None or latest["slot"] < slot
     # A policy that the lake does not have yet is written once more.
     setting.config.write_text(setting.config.read_text(encoding="utf-8") + "# the same\n", encoding="utf-8")
-    # Every write from the marker on, in their order, with the number of plans that are there after it.
+    policy = setting.config.read_text(encoding="utf-8")
+    edits = itertools.cycle(
+        [
+            policy + "# another comment\n",
+            policy.replace("mode: auto", "mode: shadow"),
+            policy.replace("mode: auto", "mode: auto, min_gain: 0.99, max_moves: 1"),
+        ]
+    )
+    # Every write from the marker on, in their order, with the number of plans that are there after it. Once
+    # it is decided, each attempt has another policy.
     for table, nth, step, num_heads in (
         ("snapshots", 1, "observe", 0),
+        ("quality_results", 1, "observe", 0),
         ("runs", 1, "observe", 0),
         ("policies", 1, "decide", 0),
         ("decisions", 1, "decide", 0),
@@ -262,14 +275,21 @@ def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, 
         # No head without its rows.
         assert len(held) == (6 if num_heads or table == "plan_assignments" else 0), table
         assert len([row for row in setting.rows(LAG) if row["snapshot_id"] == snapshot]) == 6, table
+        if step == "decide" and table != "policies":
+            setting.config.write_text(next(edits), encoding="utf-8")
     loaded = setting.loaded
     assert run_observe(spark, loaded, CLUSTER, slot, "repeat")["is_new"] is False
     decided = run_decide(spark, loaded, CLUSTER, slot, "repeat")
+    setting.config.write_text(policy, encoding="utf-8")
     assert decided["snapshot_id"] == snapshot
-    for table_of in (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, GATE_RESULTS, SNAPSHOTS):
+    first_hash = hashlib.sha256(policy.encode()).hexdigest()
+    assert decided["kept"] == f"the decision of run killed under policy {first_hash[:12]}"
+    written = (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, GATE_RESULTS, SNAPSHOTS, QUALITY_RESULTS)
+    for table_of in written:
         rows = [row for row in setting.rows(table_of) if row["snapshot_id"] == snapshot]
         assert duplicate_keys(rows, table_of.key) == [], table_of.name
     assert len([row for row in setting.rows(LAG) if row["snapshot_id"] == snapshot]) == 6
+    assert [(row["mode"], row["policy_hash"]) for row in heads] == [("auto", first_hash)]
     decisions = [event for plan, event in setting.events() if plan == heads[0]["plan_id"]]
     assert len(decisions) == 2
     assert set(decisions) <= {"PROPOSED", "APPROVED", "REJECTED"}

@@ -77,7 +77,7 @@ RULES: dict[str, str] = {
 POLICY = """
 lake: {lake}
 clusters:
-  c: {{bootstrap_servers: "{servers}", hint_topic: {hint_topic}}}
+  c: {{bootstrap_servers: "{servers}", hint_topic: {hint_topic}, temporary_member_after_s: null}}
 groups:
 """
 
@@ -149,7 +149,11 @@ def world(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 topics["v"]: {"num_partitions": 3},
                 hint_topic: {
                     "num_partitions": 1,
-                    "configs": {"cleanup.policy": "compact", "max.message.bytes": str(MAX_MESSAGE_BYTES)},
+                    "configs": {
+                        "cleanup.policy": "compact",
+                        "compression.type": "uncompressed",
+                        "max.message.bytes": str(MAX_MESSAGE_BYTES),
+                    },
                 },
             },
             wait_for_metadata=True,
@@ -222,7 +226,7 @@ def run(world: World, spark: SparkSession) -> dict[str, Any]:
         patch.setattr(
             decide,
             "plan_groups",
-            lambda rows, context: spoil(plan_groups(rows, context), rows, world.prefix),
+            lambda rows, context, sealer: spoil(plan_groups(rows, context, sealer), rows, world.prefix),
         )
         return {"slot": slot, **decide.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
 

@@ -202,7 +202,7 @@ def test_partly_unknown_lag_is_shown_as_a_lower_bound_everywhere(lake: Lake) -> 
     assert followed["max_member_lag_actual_records"] == 820
     assert (followed["num_unknown_partitions_actual"], followed["num_partitions_actual"]) == (2, 7)
     assert (again["num_unknown_lags"], again["metrics_before"]["lag_skew"]) == (2, None)
-    listed = shown(lake, "plans")
+    listed = shown(lake, "plans", "-o", "wide")
     for told in ("1,600", "910", "≥ 820", "≥ 800", "when planned, the lag of 2 of 7 partitions is not known"):
         assert told in listed
     assert "member; actual, the lag of 2 of 7 partitions is not known" in listed

@@ -24,6 +24,7 @@ KINDS: Final = (
     enums.GroupType,
     enums.LagStatus,
     enums.Outcome,
+    enums.OutcomeReason,
     enums.OwnershipState,
     enums.PlanEvent,
     enums.RequestState,
@@ -42,6 +43,28 @@ REMAINING: Final[dict[str, int]] = {
     # A protocol type, which happens to be spelled as a group type.
     "evenlag/kafka/groups.py": 1,
 }
+
+
+@pytest.mark.parametrize(
+    ("duration", "milliseconds"),
+    [
+        ("PT6H", 21_600_000),
+        ("P1DT12H", 129_600_000),
+        ("P2D", 172_800_000),
+        ("PT1H30M0.5S", 5_400_500),
+        ("pt10s", 10_000),
+        ("PT0.123456789S", 123),
+        ("PT0S", 0),
+    ],
+)
+def test_a_duration_is_read_as_java_reads_it(duration: str, milliseconds: int) -> None:
+    assert enums.reset_age_ms(f"by_duration:{duration}") == milliseconds
+
+
+@pytest.mark.parametrize("duration", ["", "P", "PT", "P1DT", "6H", "PT-6H", "-PT6H", "P1M", "P1W", "PT6"])
+def test_what_is_no_duration_is_refused(duration: str) -> None:
+    with pytest.raises(ValueError, match="write by_duration:"):
+        enums.reset_age_ms(f"by_duration:{duration}")
 
 
 def literals(source: str) -> Iterator[ast.Constant]:

@@ -115,7 +115,7 @@ def test_threads_that_work_side_by_side_log_about_the_same() -> None:
 def test_a_field_that_is_not_documented_is_refused() -> None:
     with pytest.raises(TypeError, match="plan"), log_fields(plan="p"):
         pass
-    page = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "reference" / "logs.md").read_text(encoding="utf-8")
     assert [name for name in FIELDS if f"| `{name}` |" not in page] == []
 
 

@@ -50,6 +50,7 @@ lake: {lake}
 clusters:
   {cluster}:
     bootstrap_servers: "{servers}"
+    temporary_member_after_s: null
     schedule: null
     rate_window_s: 60
     history_window_s: 600

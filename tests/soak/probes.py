@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.kafka.broker_plugin import find_tool
+from sandbox.java_tools import find_tool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

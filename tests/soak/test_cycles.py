@@ -57,7 +57,11 @@ POLICY: Final = """\
 lake: {lake}
 audit_schedule: null
 clusters:
-  soak: {{bootstrap_servers: "{servers}", hint_topic: {hint_topic}, schedule: null}}
+  soak:
+    bootstrap_servers: "{servers}"
+    hint_topic: {hint_topic}
+    schedule: null
+    temporary_member_after_s: null
 groups:
   - {{match: {group}, mode: auto, reset_policy: earliest, min_gain: 0.05, gates: {{cooldown_s: 0}}}}
 """
@@ -134,7 +138,7 @@ def maintain(spark: SparkSession, group: Group, *, days_ahead: int = 1) -> dict[
     assert not done.failures, done.failures
     found = {table.name: read_table_files(group.lake, table) for table in TABLES.values()}
     return {
-        name: sum(len(of_day) for (_, day), of_day in files.by_day.items() if day < now.date())
+        name: sum(file.last_day < now.date() for part in files.by_part.values() for file in part)
         for name, files in found.items()
         if files is not None
     }

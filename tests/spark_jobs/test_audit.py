@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.support.lakes.audit_histories import Reading
 
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.jvm
 
 # One history in each run of the tests, more of them in `make soak`.
 _SEEDS = (7, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 26)))
+_LAST_DAY = date(2026, 3, 2)
 _COLUMNS = (
     "group_id", "topic_id", "topic", "partition", "member_id", "state", "reason", "owner_key", "num_owners",
     "first_snapshot_id", "last_snapshot_id", "previous_snapshot_id", "next_snapshot_id", "first_seen_at",
@@ -69,12 +71,14 @@ def ownership(lake: Lake) -> set[tuple[Any, ...]]:
 
 
 class _KilledLake(Lake):
-    """A lake whose process ends before it says that a day is audited."""
+    """A lake whose process ends before it says that the last day is audited."""
 
-    def replace_days(self, table: Table, *arguments: Any, **options: Any) -> None:
-        if table is AUDITED_SNAPSHOTS:
+    def replace_days(
+        self, table: Table, frame: DataFrame, cluster: str, days: Any, *, sort_by: tuple[str, ...] = ()
+    ) -> None:
+        if table is AUDITED_SNAPSHOTS and _LAST_DAY in days:
             raise LakeError("killed")
-        super().replace_days(table, *arguments, **options)
+        super().replace_days(table, frame, cluster, days, sort_by=sort_by)
 
 
 @pytest.mark.parametrize("seed", _SEEDS)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-GROUPS = 3
+GROUPS = 2
 POLICY = """
 lake: {lake}
 clusters: {{bench: {{bootstrap_servers: "nowhere:9092"}}}}
@@ -38,7 +38,7 @@ comparison: {{policies: [range, cooperative-sticky, lag-aware, "lag-aware-sticky
 
 @pytest.fixture(scope="module")
 def day(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, LoadedPolicy]:
-    """One day x 288 snapshots x 3 groups x 40 partitions."""
+    """One day x 288 snapshots x 2 groups x 40 partitions."""
     root = tmp_path_factory.mktemp("compared")
     assert write_days(str(root), Workload(GROUPS), 1) == SLOTS * GROUPS * 40
     return Lake(spark, str(root)), parse_policy(POLICY.format(lake=root), environ={})

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import (
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Table
     from sandbox.spark.connect_server import ConnectServer
+    from tests.support.lakes.audit_histories import Reading
 
 pytestmark = pytest.mark.jvm
 
@@ -88,11 +91,18 @@ def rows_of(lake: Path, table: Table, *without: str) -> list[dict[str, Any]]:
     )
 
 
+def readings_of_a_day() -> list[Reading]:
+    """The snapshots before midnight; test_audit has them all."""
+    readings = make_readings(7)
+    first = readings[0].marker["started_at"].date()
+    return [reading for reading in readings if reading.marker["started_at"].date() == first]
+
+
 @pytest.fixture
 def history(spark: SparkSession, tmp_path: Path) -> Path:
-    """Twelve snapshots of twelve groups over two days."""
+    """Six snapshots of twelve groups on one day."""
     root = tmp_path / "seen"
-    readings = make_readings(7)
+    readings = readings_of_a_day()
     with together(spark):
         write_rows(root, MEMBERS, [row for reading in readings for row in reading.members])
         write_rows(root, OFFSETS, [row for reading in readings for row in reading.offsets])
@@ -107,19 +117,33 @@ def test_the_audit_builds_the_same_intervals(
     arguments = ("spark_jobs.audit", "--lake", str(history), "--cluster", "c")
     result = result_of(run_module(connect_server.url, *arguments))
     assert result == audit_assignments(Lake(spark, str(classic)), "c").summary()
-    assert len(result["days"]) == 2
+    assert len(result["days"]) == 1
     for table in (MEMBERSHIPS, OWNERSHIP, AUDITED_SNAPSHOTS):
         assert rows_of(history, table) == rows_of(classic, table) != []
     found = {tuple(row[name] for name in _COLUMNS) for row in rows_of(history, OWNERSHIP)}
-    assert found == expected_ownership(make_readings(7))
-    assert result_of(run_module(connect_server.url, *arguments)) == {"days": [], "kept_days": []}
+    assert found == expected_ownership(readings_of_a_day())
+    answer = result_of(run_module(connect_server.url, *arguments))
+    assert answer == {"days": [], "kept_days": [], "left_from": None}
+
+
+def test_the_command_erases_a_group(connect_server: ConnectServer, history: Path) -> None:
+    everything = {table: rows_of(history, table) for table in (MEMBERS, OFFSETS)}
+    (group, *_) = sorted({row["group_id"] for row in everything[MEMBERS]})
+    of_group = [row for row in everything[MEMBERS] if row["group_id"] == group]
+    command = ["lake", "erase", "--group", group, "--config", str(write_policy(history)), "--yes", "--json"]
+    for rows in ({"members": len(of_group)}, {}):
+        answer = CliRunner().invoke(app, [*command, "--remote", connect_server.url])
+        assert answer.exit_code == 0, answer.output
+        assert json.loads(answer.stdout)["rows"] == rows
+    assert rows_of(history, MEMBERS) == [row for row in everything[MEMBERS] if row not in of_group]
+    assert rows_of(history, OFFSETS) == everything[OFFSETS]
 
 
 def test_a_day_is_compared_to_the_same_rows(
     connect_server: ConnectServer, spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    write_days(str(lake), Workload(1), 1)
+    write_days(str(lake), Workload(1, num_partitions=8), 1)
     classic = shutil.copytree(lake, tmp_path / "classic")
     policy = write_policy(lake)
     day = FIRST_DAY.isoformat()
@@ -153,7 +177,7 @@ def shape_of(lake: Path) -> dict[str, Any]:
     for table in TABLES.values():
         files = read_table_files(LakeReader(str(lake)), table)
         if files is not None:
-            by_part = {part: len(parts) for part, parts in files.by_day.items()}
+            by_part = {part: len(parts) for part, parts in files.by_part.items()}
             found[table.name] = (by_part, files.protocol, sorted(files.properties.items()))
     return found
 
@@ -175,7 +199,11 @@ def test_maintenance_does_the_same_also_to_a_cluster_with_a_hostile_name(
     assert rows_of(lake, COMMITS) == rows_of(classic, COMMITS)
     files, _, properties = shape_of(lake)["commits"]
     assert files == {("c", DAY): 1, (HOSTILE, DAY): 1}
-    assert ("delta.logRetentionDuration", "interval 9 days") in properties
+    retention = {
+        "delta.deletedFileRetentionDuration": "interval 9 days",
+        "delta.logRetentionDuration": "interval 3 days",
+    }
+    assert retention.items() <= dict(properties).items()
 
 
 def test_data_docs_show_the_same_pages(

@@ -50,10 +50,8 @@ def kill_after_write(table_name: str, nth: int) -> None:
 
     def watched(write: Callable[..., Any], table_of: Callable[..., str]) -> Callable[..., Any]:
         def wrapped(*given: Any, **more: Any) -> Any:
-            # Without Spark: False if nothing was written. The table's lock is held, and its holder dies.
             result = write(*given, **more)
-            if result is not False:
-                count(table_of(*given))
+            count(table_of(*given))
             return result
 
         return wrapped
@@ -62,8 +60,9 @@ def kill_after_write(table_name: str, nth: int) -> None:
     Lake.append = watched(  # type: ignore[method-assign]
         Lake.append, lambda _, table, *__: str(table.name)
     )
-    DeltaRsWriter.append = watched(  # type: ignore[method-assign]
-        DeltaRsWriter.append, lambda writer, *_: str(writer.table.name)
+    # All writes without Spark end in this method.
+    DeltaRsWriter._commit = watched(  # type: ignore[method-assign]
+        DeltaRsWriter._commit, lambda writer, *_: str(writer.table.name)
     )
 
 

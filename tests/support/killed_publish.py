@@ -16,7 +16,7 @@ from kafka import KafkaProducer
 
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import publish
-from evenlag.publishing.hint_topic import HintPublisher
+from evenlag.publishing.writing.hint_publisher import HintPublisher
 
 
 def die(*_: Any) -> None:

@@ -49,6 +49,8 @@ class LagRule:
         The group's client settings by the policy; None: the policy does not say.
     group
         Condition of the group.
+    reset_offset
+        Offset of the first record that is no older than the duration of ``reset``; None: not read.
     offset_error
         Why the partition's offsets could not be read.
     """
@@ -61,7 +63,8 @@ class LagRule:
     lag: int | None
     why: str
     last_stable: int | None = None
-    reset: ResetPolicy | None = None
+    reset: str | None = None
+    reset_offset: int | None = None
     isolation: IsolationLevel | None = None
     group: GroupCase = GroupCase.SUBSCRIBED
     offset_error: str | None = None
@@ -82,6 +85,8 @@ class LagRule:
 
 
 _EARLIEST, _LATEST = ResetPolicy.EARLIEST, ResetPolicy.LATEST
+BY_DURATION: Final = "by_duration:PT6H"
+"""A reset policy of KIP-1106."""
 _COMMITTED, _UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _S, _G = LagStatus, GroupCase
 
@@ -134,6 +139,26 @@ LAG_RULES: Final = (
             "unknown: a missing commit is not an offset below 0"),
     LagRule("no commit, open transaction", None, 10, 100, _S.NO_COMMIT, 70,
             "80 - 10: from log start to LSO", last_stable=80, reset=_EARLIEST, isolation=_COMMITTED),
+    # KIP-1106: the consumer starts at the first record that is no older than the duration.
+    LagRule("no commit, by duration", None, 10, 100, _S.NO_COMMIT, 30,
+            "100 - 70: 70 is the first record of the last six hours", reset=BY_DURATION, reset_offset=70),
+    LagRule("no commit, by duration, all older", None, 10, 100, _S.NO_COMMIT, 0,
+            "100 - 100: no record is as young, so it starts at the end", reset=BY_DURATION, reset_offset=100),
+    LagRule("no commit, by duration, all younger", None, 10, 100, _S.NO_COMMIT, 90,
+            "100 - 10: the log starts later than that", reset=BY_DURATION, reset_offset=10),
+    LagRule("no commit, by duration, deleted meanwhile", None, 40, 100, _S.NO_COMMIT, 60,
+            "100 - 40: retention moved the log start past it", reset=BY_DURATION, reset_offset=30),
+    LagRule("no commit, by duration, open transaction", None, 10, 100, _S.NO_COMMIT, 10,
+            "80 - 70: up to the LSO", last_stable=80, reset=BY_DURATION, reset_offset=70,
+            isolation=_COMMITTED),
+    LagRule("no commit, by duration, past the LSO", None, 10, 100, _S.NO_COMMIT, 0,
+            "80 - 90 < 0: clamped", last_stable=80, reset=BY_DURATION, reset_offset=90, isolation=_COMMITTED),
+    LagRule("no commit, by duration, not read", None, 10, 100, _S.NO_COMMIT, None,
+            "unknown where the offset could not be read", reset=BY_DURATION),
+    LagRule("overtaken by retention, by duration", 5, 10, 100, _S.DATA_LOSS, 30,
+            "100 - 70: the reset policy decides, as without a commit", reset=BY_DURATION, reset_offset=70),
+    LagRule("behind, by duration", 40, 10, 100, _S.OK, 60,
+            "100 - 40: no reset with a valid commit", reset=BY_DURATION, reset_offset=70),
     # What could not be read is unknown, never 0.
     LagRule("offsets unread", 40, None, None, _S.UNKNOWN, None,
             "the leader did not answer", offset_error="NotLeaderForPartitionError", reset=_EARLIEST),

@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import HintPayload, plan_id
+from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
+    DECISIONS,
     GATE_RESULTS,
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
@@ -17,9 +19,11 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.planning.assignments_hash import hash_assignments
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import TopicState, read_hint_topic
+from evenlag.publishing.sealing.row_seal import Sealer
 from tests.support.hints import Cluster, Runner, is_settled, wait_until
 from tests.support.spark_tables import together, write_rows
 
@@ -29,19 +33,26 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.kafka.broker import Broker
+    from tests.support.brokers import Brokers
 
 POLICY = """\
 lake: {lake}
 audit_schedule: null
 maintenance: {{schedule: null}}
 clusters:
-  sandbox: {{bootstrap_servers: "{servers}", hint_topic: {hint_topic}, schedule: null}}
+  sandbox: {{bootstrap_servers: "{servers}", hint_topic: {hint_topic},
+    temporary_member_after_s: null, schedule: null{cluster_keys}}}
 groups:
-  - {{match: {group}, mode: {mode}, reset_policy: earliest, min_gain: 0}}
+  - {{match: {group}, mode: {mode}, reset_policy: earliest, min_gain: 0{rule_keys}}}
 {more}"""
 NUM_PARTITIONS = 4
 _EVEN_COUNTS = {"min_member_partitions": 2, "max_member_partitions": 2}
+
+
+def _hash(moves: list[dict[str, Any]]) -> str:
+    import pyarrow as pa
+
+    return hash_assignments(pa.Table.from_pylist(moves, schema=arrow_schema(PLAN_ASSIGNMENTS)))
 
 
 class LiveGroup:
@@ -57,13 +68,15 @@ class LiveGroup:
         A file for the events that an Airflow sends to OpenLineage.
     runners
         The consumers; two at first.
+    cluster_keys, rule_keys
+        Further keys of the cluster and of the group's rule; they hold from the next `set_mode` on.
     """
 
     name = "sandbox"
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Brokers,
         spark: SparkSession,
         folder: Path,
         unique: Callable[[str], str],
@@ -79,7 +92,7 @@ class LiveGroup:
         self.notified = folder / "notified"
         self.lineage = folder / "lineage.jsonl"
         self._servers = broker.bootstrap_servers
-        self._rules = ""
+        self._rules = self.cluster_keys = self.rule_keys = ""
         self.slots: dict[str, datetime] = {}
         self.set_mode(mode)
         self.runners = [Runner(self.kafka) for _ in range(2)]
@@ -99,6 +112,8 @@ class LiveGroup:
             group=self.group_id,
             mode=mode,
             more=self._rules,
+            cluster_keys=f", {self.cluster_keys}" if self.cluster_keys else "",
+            rule_keys=f", {self.rule_keys}" if self.rule_keys else "",
         )
         self.config.write_text(text, encoding="utf-8")
 
@@ -179,6 +194,10 @@ class LiveGroup:
             head = self.snapshot(slot, snapshot_id)
             moves = self._rows(head | {"plan_id": identity, "group_id": group_id}, held, wanted)
             self.write(PLAN_ASSIGNMENTS, moves)
+            decision = {"plan_id": identity, "group_id": group_id, "slot": slot, "mode": mode}
+            decision |= {"policy_hash": self.loaded.policy_hash, "policy_mode": mode, "decision": "PROPOSED"}
+            is_sealed = self.loaded.policy.clusters[self.name].hint_signing_key is not None
+            seals = [self._write_sealed(DECISIONS, head | decision)] if is_sealed else []
             settings = self.loaded.policy.group_settings(self.name, group_id)
             plan = head | {
                 "slot": slot,
@@ -202,25 +221,30 @@ class LiveGroup:
                 "gain": 0.4,
                 "metrics_before": {"max_member_lag_records": 2100, "lag_skew": 1.4} | _EVEN_COUNTS,
                 "metrics_after": {"max_member_lag_records": 1700, "lag_skew": 1.13} | _EVEN_COUNTS,
+                "assignments_hash": _hash(moves),
             }
-            self.write(PLANS, [plan])
+            seals.append(self._write_sealed(PLANS, plan))
             event = head | {"plan_id": identity, "group_id": group_id, "actor": "planner", "at": slot}
-            told = [event | {"event": "PROPOSED"}]
-            if failed_gate:
-                told.append(event | {"event": "REJECTED", "actor": "gates", "reason": failed_gate})
-            if approved:
-                told.append(event | {"event": "APPROVED", "actor": "policy"})
-            self.write(PLAN_EVENTS, told)
+            seals.append(self._write_sealed(PLAN_EVENTS, event | {"event": "PROPOSED"}))
             verdict = head | {"plan_id": identity, "group_id": self.group_id, "message": "within its limits"}
             failed = {"passed": False, "message": failed_gate}
-            self.write(
-                GATE_RESULTS,
-                [
-                    verdict | {"gate": gate.name, "passed": True} | (failed if failed_gate and n == 0 else {})
-                    for n, gate in enumerate(GATES)
-                ],
-            )
+            for number, gate in enumerate(GATES):
+                row = {"gate": gate.name, "passed": True} | (failed if failed_gate and number == 0 else {})
+                seals.append(self._write_sealed(GATE_RESULTS, verdict | row))
+            if failed_gate:
+                refused = {"event": "REJECTED", "actor": "gates", "reason": failed_gate}
+                self.write(PLAN_EVENTS, [event | refused])
+            if approved:
+                self._write_sealed(PLAN_EVENTS, event | {"event": "APPROVED", "actor": "policy"}, seals)
         return identity
+
+    def _write_sealed(self, table: Table, row: dict[str, Any], evidence: list[str] | None = None) -> str:
+        """Write a row of a plan as the jobs do, with its seal if the policy has a key; returns the seal."""
+        sealer = Sealer.of(self.loaded.policy.clusters[self.name])
+        if sealer is not None:
+            (row,) = sealer.seal_rows(table, [row], evidence)
+        self.write(table, [row])
+        return str(row.get("seal"))
 
     def events(self, plan_id: str) -> dict[str, dict[str, Any]]:
         """What happened to a plan, by event."""

@@ -26,3 +26,26 @@ def wait_until_gone(text: str, timeout_s: float = 60.0) -> list[int]:
     while (left := processes_with(text)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left
+
+
+def tree(root: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    found = [root]
+    for process in found:
+        found += parents.get(process, [])
+    return found
+
+
+def num_threads(processes: list[int], *, besides: str) -> int:
+    """Count threads without those whose name begins with `besides`; one that ends meanwhile may be missed."""
+    count = 0
+    for process in processes:
+        for task in Path(f"/proc/{process}/task").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                count += not (task / "comm").read_text().startswith(besides)
+    return count

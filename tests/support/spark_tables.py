@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import CLUSTER_AND_DAY
-from evenlag.lake.writer import delta_rs_writer
-from spark_jobs.runtime.delta_lake import TABLE_PROPERTIES
+from evenlag.lake.tables.month_partitions import with_month
+from evenlag.lake.writer import append_once
+from spark_jobs.runtime.delta_lake import TABLE_PROPERTIES, allow_short_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -145,13 +146,13 @@ def unset_properties(root: Path | str, table: Table) -> None:
 
 def _write(root: str, table: Table, data: pa.Table) -> None:
     if table.writer == "direct":
-        with delta_rs_writer(root, table) as direct:
-            direct.append(data)
+        append_once(root, table, data, None)
         return
     path = Path(root) / table.name
-    frame = _session(table).createDataFrame(data, table.ddl).coalesce(1)
-    writer = frame.write.format("delta").mode("append").partitionBy(*CLUSTER_AND_DAY)
+    frame = _session(table).createDataFrame(with_month(data, table), table.stored_ddl).coalesce(1)
+    writer = frame.write.format("delta").mode("append").partitionBy(*table.partition_by)
     if not (path / "_delta_log").is_dir():
+        allow_short_logs(_session(table))
         writer = writer.options(**TABLE_PROPERTIES)
     writer.save(str(path))
 

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from sandbox.kafka.broker import Broker
@@ -105,22 +106,14 @@ class SecondBroker(Broker):
     """A broker, and no controller, that joins another's cluster and sends clients to a proxy."""
 
     def __init__(self, directory: Path, first: Broker) -> None:
-        super().__init__(directory)
-        self.cluster_id = first.cluster_id
-        self._controller = first._controller
-        self._extra = {
-            "process.roles": "broker",
-            "node.id": "2",
-            "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
-        }
+        super().__init__(directory, place=replace(first.place, node_id=2, passwords={}))
 
-    def launch(self, proxy: StallingProxy) -> None:
+    def start_behind(self, proxy: StallingProxy) -> None:
         """Start it; clients that ask for it are sent to the proxy."""
         self._extra["advertised.listeners"] = f"PLAINTEXT://{proxy.address}"
-        self.directory.mkdir()
         try:
-            self._format()
-            self._launch()
+            self.prepare()
+            self.restart()
         except BaseException:
             self.kill()
             raise

@@ -32,15 +32,15 @@ MUTATIONS: Final = (
         "the oldest snapshot is taken for the newest",
         SNAPSHOT,
         _READER,
-        'rows.sort_by([("slot", "descending")])',
-        'rows.sort_by([("slot", "ascending")])',
+        'read_newest(SNAPSHOTS, "slot", filters=[("cluster", "=", cluster)])',
+        'read_newest(SNAPSHOTS, "slot", filters=[("cluster", "=", cluster)], is_oldest=True)',
     ),
     Mutation(
         "the filters of events are left out",
         FILTER,
         _READER,
-        "self.read(PLAN_EVENTS, filters=filters)",
-        "self.read(PLAN_EVENTS)",
+        "self.read(PLAN_EVENTS, columns=columns, filters=filters)",
+        "self.read(PLAN_EVENTS, columns=columns)",
     ),
     # plans ----------------------------------------------------------------------------------------------
     Mutation(
@@ -81,9 +81,9 @@ MUTATIONS: Final = (
     Mutation(
         "the lag of a move is its partition's number",
         JOIN,
-        _PLANS,
-        'number(move["lag_records"]),',
-        'number(move["partition"]),',
+        "evenlag/cli/tables/plans.py",
+        'number(move["lag_records"]), *before',
+        'number(move["partition"]), *before',
     ),
     # lag ------------------------------------------------------------------------------------------------
     Mutation(
@@ -198,8 +198,8 @@ MUTATIONS: Final = (
         "a table's last day is its first",
         SIDE,
         _TABLES,
-        '"last_day": max(days, default=None),',
-        '"last_day": min(days, default=None),',
+        '"last_day": max((file.last_day for file in files), default=None),',
+        '"last_day": max((file.first_day for file in files), default=None),',
     ),
     Mutation(
         "a table's size is that of its largest file",

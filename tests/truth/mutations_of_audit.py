@@ -118,8 +118,8 @@ MUTATIONS_OF_AUDIT: Final = (
         "hours are taken for minutes",
         UNIT,
         _REPORT,
-        "length = timedelta(hours=min(",
-        "length = timedelta(minutes=min(",
+        "since = end - timedelta(hours=min(",
+        "since = end - timedelta(minutes=min(",
     ),
     Mutation(
         "a gate's refusals are the plans that passed",

@@ -2,7 +2,8 @@
 
 `tests.truth.record` made them. Each is one archive with ``lake/`` (the tables, their logs included),
 ``journals/GROUP.jsonl`` (`sandbox.workload.journal`: who really owned what, when) and ``about.json`` (what
-was done when, by wall clock; the groups with their modes; the policy's text).
+was done when, by wall clock; the groups with their modes; the policy's text). If it says ``rewritten``, the
+tables' rows were written again, commit by commit, by the product's own writers.
 """
 
 from __future__ import annotations

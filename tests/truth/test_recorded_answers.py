@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.lake.delta_log import open_log
 from sandbox.command_in_process import run_in_process
 from sandbox.truth.check_lake import AUDIT_PARTS, PARTS, check_part
 from sandbox.truth.checks import Checks
@@ -15,7 +17,7 @@ from tests.truth.counts import add_counts
 from tests.truth.recorded_lakes import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from sandbox.truth.check_lake import Part
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
 
 # A check that compares nothing would pass: of the lake with the most in it each compares so many values.
 FLOOR = {"hints": 100}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def opened_once() -> Iterator[None]:
+    """Open each table once, for hundreds of commands: nobody writes to a recorded lake."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evenlag.lake.reader.open_log", cache(open_log))
+        yield
 
 
 @pytest.fixture(scope="module")

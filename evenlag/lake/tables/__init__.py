@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from evenlag.lake.tables.audit import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
-from evenlag.lake.tables.contract import CLUSTER_AND_DAY, Column, Table
+from evenlag.lake.tables.contract import CLUSTER_AND_DAY, CLUSTER_AND_MONTH, Column, Table
 from evenlag.lake.tables.observation import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.tables.operations import (
     ALERTS,
@@ -17,6 +17,7 @@ from evenlag.lake.tables.operations import (
     CONTROL_ACTIONS,
     DOWNSAMPLED_DAYS,
     POLICIES,
+    QUALITY_RESULTS,
     RUNS,
     TABLE_HEALTH,
 )
@@ -52,6 +53,7 @@ TABLES: Final = {
         COMPARISONS,
         REPLAYS,
         CONTINUOUS_REPLAYS,
+        QUALITY_RESULTS,
         POLICIES,
         RUNS,
         MEMBERSHIPS,
@@ -62,9 +64,6 @@ TABLES: Final = {
     )
 }
 
-# Tables that development versions wrote. A lake that has one of them is rejected.
-REMOVED_TABLES: Final = ("scores", "thinned_days", "control_events")
-
 # Tables that a snapshot writes before its marker.
 SNAPSHOT_TABLES: Final = (OFFSETS, COMMITS, MEMBERS, LAG)
 
@@ -73,6 +72,7 @@ __all__ = [
     "APPROVAL_REQUESTS",
     "AUDITED_SNAPSHOTS",
     "CLUSTER_AND_DAY",
+    "CLUSTER_AND_MONTH",
     "COMMITS",
     "COMPARISONS",
     "CONTINUOUS_REPLAYS",
@@ -91,7 +91,7 @@ __all__ = [
     "PLAN_EVALUATIONS",
     "PLAN_EVENTS",
     "POLICIES",
-    "REMOVED_TABLES",
+    "QUALITY_RESULTS",
     "REPLAYS",
     "RUNS",
     "SNAPSHOTS",

@@ -65,7 +65,6 @@ MEMBERSHIPS: Final = Table(
         ),
         *_INTERVAL_COLUMNS,
     ),
-    removed_columns=("basis",),
 )
 
 OWNERSHIP: Final = Table(
@@ -98,7 +97,6 @@ OWNERSHIP: Final = Table(
         ),
         *_INTERVAL_COLUMNS,
     ),
-    removed_columns=("basis",),
 )
 
 AUDITED_SNAPSHOTS: Final = Table(
@@ -118,5 +116,4 @@ AUDITED_SNAPSHOTS: Final = Table(
         Column("finished_at", "TIMESTAMP", "when the snapshot ended", nullable=False),
         Column("input_hash", "STRING", "hash of the ids of all snapshots of the day", nullable=False),
     ),
-    removed_columns=("basis",),
 )

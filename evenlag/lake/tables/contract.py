@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CLUSTER_AND_DAY: Final = ("cluster", "day")
+CLUSTER_AND_MONTH: Final = ("cluster", "month")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,14 @@ class Column:
     type: str
     doc: str
     nullable: bool = True
+
+
+MONTH: Final = Column(
+    "month",
+    "DATE",
+    "first day of the month of `day`; the writers fill it, rows do not have it",
+    nullable=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +44,13 @@ class Table:
     key
         Columns that identify a row.
     columns
-        In the order in which they are written.
+        Columns of a row, as jobs build it and readers return it.
     writer
         ``"spark"`` or ``"direct"``. A table has only one kind of writer, because concurrent appends by
         Spark and by ``deltalake`` to a local folder can lose a commit.
-    removed_columns
-        Names of columns that development versions wrote. A table that has one of them is rejected.
+    partition_by
+        The columns that partition the table: :data:`CLUSTER_AND_DAY` for tables that grow by millions of rows
+        a day, else :data:`CLUSTER_AND_MONTH`.
     """
 
     name: str
@@ -48,7 +58,7 @@ class Table:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     writer: str = "spark"
-    removed_columns: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = CLUSTER_AND_MONTH
 
     @property
     def ddl(self) -> str:
@@ -60,13 +70,32 @@ class Table:
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
     @property
+    def is_by_month(self) -> bool:
+        """Whether the table is partitioned by month instead of day."""
+        return self.partition_by == CLUSTER_AND_MONTH
+
+    @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """The columns as they are in the lake: those of a row, and ``month`` before ``day``."""
+        if not self.is_by_month:
+            return self.columns
+        names = self.column_names
+        place = names.index("day") if "day" in names else len(names)
+        return (*self.columns[:place], MONTH, *self.columns[place:])
+
+    @property
+    def stored_ddl(self) -> str:
+        """The schema of the table in the lake in Spark SQL's DDL."""
+        return ", ".join(f"{column.name} {column.type}" for column in self.stored_columns)
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """Names of the columns in order."""
         return tuple(column.name for column in self.columns)
 
 
 def partition_columns() -> tuple[Column, ...]:
-    """Return the partition columns of every table."""
+    """Return the columns of every table's rows that decide their partition."""
     return (
         Column("cluster", "STRING", "the cluster's name in the policy", nullable=False),
         Column("day", "DATE", "UTC day of the slot", nullable=False),

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from evenlag.lake.tables.contract import Column, Table, partition_key_columns, snapshot_columns
+from evenlag.lake.tables.contract import (
+    CLUSTER_AND_DAY,
+    Column,
+    Table,
+    partition_key_columns,
+    snapshot_columns,
+)
 
 SNAPSHOTS: Final = Table(
     name="snapshots",
@@ -52,7 +58,14 @@ OFFSETS: Final = Table(
         Column("log_start_read_at", "TIMESTAMP", "when the log start offset was read"),
         Column("end_read_at", "TIMESTAMP", "when the end offsets were read"),
         Column("error", "STRING", "why an offset is missing"),
+        Column(
+            "reset_offsets",
+            "ARRAY<STRUCT<reset_policy: STRING, offset: BIGINT>>",
+            "where consumers without a commit start, by each `by_duration:…` of the policy: the first record "
+            "that is no older, else the high watermark; null offset: not read",
+        ),
     ),
+    partition_by=CLUSTER_AND_DAY,
 )
 
 COMMITS: Final = Table(
@@ -71,6 +84,7 @@ COMMITS: Final = Table(
         Column("read_at", "TIMESTAMP", "when it was read", nullable=False),
         Column("error", "STRING", "why the commit could not be read"),
     ),
+    partition_by=CLUSTER_AND_DAY,
 )
 
 MEMBERS: Final = Table(
@@ -108,6 +122,7 @@ MEMBERS: Final = Table(
             "the member's partitions in the coordinator's target assignment",
         ),
     ),
+    partition_by=CLUSTER_AND_DAY,
 )
 
 LAG: Final = Table(
@@ -144,4 +159,5 @@ LAG: Final = Table(
             "target_member_id", "STRING", "owner in the coordinator's target assignment; null: classic group"
         ),
     ),
+    partition_by=CLUSTER_AND_DAY,
 )

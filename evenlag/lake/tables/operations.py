@@ -19,6 +19,9 @@ APPROVAL_REQUESTS: Final = Table(
         Column("at", "TIMESTAMP", "when approval was requested, or the plan was shadowed", nullable=False),
         Column("answer_by", "TIMESTAMP", "deadline: without an approval the plan expires"),
         Column("run_id", "STRING", "the run of plan_approval that waits"),
+        Column("approvers", "ARRAY<STRING>", "who may decide; null: whoever Airflow lets answer"),
+        Column("dag_id", "STRING", "the DAG of that run"),
+        Column("seal", "STRING", "seal of the row, for ASKED"),
     ),
     writer="direct",
 )
@@ -51,15 +54,40 @@ ALERTS: Final = Table(
         Column(
             "kind",
             "STRING",
-            "STALE_SNAPSHOT, INCOMPLETE_SNAPSHOT, PLAN_REJECTED, HINT_NOT_FOLLOWED, HOT_PARTITION or "
-            "UNHEALTHY_TABLE",
+            "STALE_SNAPSHOT, INCOMPLETE_SNAPSHOT, INVALID_DATA, PLAN_REJECTED, HINT_NOT_FOLLOWED, "
+            "HOT_PARTITION, UNHEALTHY_TABLE or EDITED_PLAN",
             nullable=False,
         ),
         Column("subject", "STRING", "the group, the table, or the cluster", nullable=False),
-        Column("state", "STRING", "RAISED or CLEARED", nullable=False),
+        Column(
+            "state",
+            "STRING",
+            "RAISED, CLEARED, or STANDING: raised earlier, repeated every week",
+            nullable=False,
+        ),
         Column("message", "STRING", "description of the fault", nullable=False),
         Column("at", "TIMESTAMP", "when it was detected", nullable=False),
         Column("run_id", "STRING", "the run that detected it"),
+    ),
+    writer="direct",
+)
+
+QUALITY_RESULTS: Final = Table(
+    name="quality_results",
+    doc="the verdict of one quality check of a snapshot",
+    key=("snapshot_id", "check_name"),
+    columns=(
+        *snapshot_columns(),
+        Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
+        Column("suite", "STRING", "bronze: what was read; silver: the lag computed from it", nullable=False),
+        Column("table_name", "STRING", "the table that is checked", nullable=False),
+        Column("check_name", "STRING", "name of the check", nullable=False),
+        Column("passed", "BOOLEAN", "verdict", nullable=False),
+        Column("observed", "STRING", "the measured value"),
+        Column("allowed", "STRING", "the limit", nullable=False),
+        Column("message", "STRING", "'passed', or what is wrong", nullable=False),
+        Column("checked_at", "TIMESTAMP", "when it was checked", nullable=False),
+        Column("run_id", "STRING", "the run that checked it"),
     ),
     writer="direct",
 )
@@ -78,17 +106,17 @@ POLICIES: Final = Table(
 
 RUNS: Final = Table(
     name="runs",
-    doc="a step of a run that ended",
+    doc="a step of a run that ended, or a run of the audit",
     key=("run_id", "step", "slot"),
     columns=(
         *partition_columns(),
         Column("run_id", "STRING", "Airflow's run id, or the command's", nullable=False),
-        Column("step", "STRING", "observe or decide", nullable=False),
-        Column("slot", "TIMESTAMP", "the slot", nullable=False),
-        Column("snapshot_id", "STRING", "the snapshot it worked on"),
+        Column("step", "STRING", "observe, decide or audit", nullable=False),
+        Column("slot", "TIMESTAMP", "the slot; of an audit, when it began", nullable=False),
+        Column("snapshot_id", "STRING", "the snapshot it worked on; null: an audit"),
         Column("started_at", "TIMESTAMP", "when it began", nullable=False),
         Column("finished_at", "TIMESTAMP", "when it ended", nullable=False),
-        Column("summary", "STRING", "counts of what it did, as JSON"),
+        Column("summary", "STRING", "counts of what it did, and what is open, as JSON"),
     ),
     writer="direct",
 )

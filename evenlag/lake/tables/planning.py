@@ -60,9 +60,10 @@ PLANS: Final = Table(
             "INT",
             "partitions whose lag is not known: the largest lags of the measures are then lower bounds",
         ),
+        Column("assignments_hash", "STRING", "SHA-256 of its rows of plan_assignments; null: mode shadow"),
+        Column("seal", "STRING", "seal of the row; null: no key, or mode shadow"),
     ),
     writer="direct",
-    removed_columns=("breaches_in_row",),
 )
 
 PLAN_ASSIGNMENTS: Final = Table(
@@ -87,8 +88,8 @@ PLAN_ASSIGNMENTS: Final = Table(
 
 DECISIONS: Final = Table(
     name="decisions",
-    doc="what planning made of a group of a snapshot, plan or not",
-    key=("snapshot_id", "group_id", "policy_hash"),
+    doc="what planning made of a group of a snapshot, plan or not; all of a snapshot are written at once",
+    key=("snapshot_id", "group_id"),
     columns=(
         *snapshot_columns(),
         Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
@@ -110,9 +111,9 @@ DECISIONS: Final = Table(
         Column("gain", "DOUBLE", "relative fall of the most loaded member's load, by the plan"),
         Column("plan_id", "STRING", "the plan, when one was proposed"),
         Column("run_id", "STRING", "the run"),
+        Column("seal", "STRING", "seal of the row, if the plan may be published"),
     ),
     writer="direct",
-    removed_columns=("breaches_in_row",),
 )
 
 PLAN_EVENTS: Final = Table(
@@ -130,7 +131,12 @@ PLAN_EVENTS: Final = Table(
             nullable=False,
         ),
         Column("reason", "STRING", "why, in plain words"),
-        Column("actor", "STRING", "who or what decided", nullable=False),
+        Column(
+            "actor",
+            "STRING",
+            "who or what decided: id of the user of Airflow, account:NAME for the command, or a job",
+            nullable=False,
+        ),
         Column(
             "at",
             "TIMESTAMP",
@@ -139,6 +145,23 @@ PLAN_EVENTS: Final = Table(
         Column("sequence", "BIGINT", "the hint's sequence number, for PUBLISHED and WITHDRAWN"),
         Column("expires_at", "TIMESTAMP", "when the hint ends, for PUBLISHED"),
         Column("run_id", "STRING", "the run"),
+        Column(
+            "channel",
+            "STRING",
+            "how a user's decision arrived: page, api or command; null: no user decided, or not recorded",
+        ),
+        Column("actor_name", "STRING", "name of that user as displayed, or as given to the command"),
+        Column("account", "STRING", "account and host that the command ran on, as it reports them"),
+        Column(
+            "seal",
+            "STRING",
+            "seal of the row, for PROPOSED and APPROVED; of an approval also over all rows of the plan",
+        ),
+        Column(
+            "signing_key_id",
+            "STRING",
+            "id of the key that signed the hint, for PUBLISHED; null: unsigned, or of an earlier attempt",
+        ),
     ),
     writer="direct",
 )
@@ -157,6 +180,7 @@ GATE_RESULTS: Final = Table(
         Column("allowed", "STRING", "what the policy allows"),
         Column("message", "STRING", "the verdict in plain words", nullable=False),
         Column("run_id", "STRING", "the run"),
+        Column("seal", "STRING", "seal of the row, if the plan may be published"),
     ),
     writer="direct",
 )
@@ -197,6 +221,12 @@ OUTCOMES: Final = Table(
         Column("run_id", "STRING", "the run"),
         Column("target_adherence", "DOUBLE", "the share by the coordinator's target; null: classic protocol"),
         *_UNKNOWN_COLUMNS,
+        Column(
+            "reason_code",
+            "STRING",
+            "the reason as a code: AS_HINTED, NEWER_HINT, OTHER_ASSIGNOR, NO_MEMBERS, MEMBERS_CHANGED, "
+            "NOT_FOLLOWED or UNKNOWN; null: an earlier version wrote the row",
+        ),
     ),
     writer="direct",
 )

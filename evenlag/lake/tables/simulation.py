@@ -43,7 +43,6 @@ COMPARISONS: Final = Table(
         Column("gain", "DOUBLE", "relative fall of the most loaded member's lag; below 0 it grows"),
         Column("comparison_id", "STRING", "hash of what was compared: policies, snapshots, model"),
     ),
-    removed_columns=("bound_records", "distance"),
 )
 
 _REPLAY_COLUMNS: Final = (

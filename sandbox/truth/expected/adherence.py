@@ -68,6 +68,7 @@ def _judge(history: History, hint: Hint, rebalances: Sequence[Row]) -> Row:
         "group_id": event["group_id"],
         "plan_id": event["plan_id"],
         "sequence": event["sequence"],
+        "approved_by": hint.approved_by,
         "published_at": event["at"],
         "expires_at": event["expires_at"],
         "ended_at": ending["at"] if ending else None,

@@ -12,7 +12,7 @@ from sandbox.truth.lake_rows import by
 from sandbox.truth.session import compare_exports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from sandbox.truth.history import GroupState, Run
@@ -58,7 +58,8 @@ def _check(
         return
     tables, _ = session.printed(COMMAND, *arguments)
     printed = tables[0].rows if tables else None
-    session.same(COMMAND, f"printed {name}", printed, [_cells(row) for row in rows])
+    clients = session.rows.client_names()
+    session.same(COMMAND, f"printed {name}", printed, [_cells(row, clients) for row in rows])
     if rows and not period:
         compare_exports(session, COMMAND, arguments, rows)
 
@@ -229,15 +230,16 @@ def _from_lag(kind: str, group_id: str, detail: str, history: History, run: Run,
     return _row(kind, group_id, detail, edges, num_snapshots=run.last - run.first + 1, **about)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, clients: Mapping[str, str]) -> list[str]:
     return [
         row["kind"],
         row["group_id"],
         "" if row["topic"] is None else f"{row['topic']}-{row['partition']}",
         row["member_id"] or "",
+        clients[row["member_id"]] if row["member_id"] else "",
         number(row["lag_records"]),
         number(row["num_snapshots"]),
         moment(row["first_seen_at"]),
         moment(row["last_seen_at"]),
-        row["detail"],
+        "its last holder is gone" if row["kind"] == "DEAD_MEMBER_LAG" else row["detail"],
     ]

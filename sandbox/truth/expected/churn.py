@@ -263,7 +263,9 @@ def _check_churn(
     session.same(CHURN, f"tables of {name}", [table.title.split(" ")[0] for table in tables], titles)
     by_title = {table.title.split(" ")[0]: table.rows for table in tables}
     session.same(CHURN, f"printed {name}", by_title.get("Churn"), [_group_cells(row) for row in groups])
-    session.same(CHURN, f"printed moves {name}", by_title.get("Moves"), [_move_cells(row) for row in moves])
+    clients = session.rows.client_names()
+    cells = [_move_cells(row, clients) for row in moves]
+    session.same(CHURN, f"printed moves {name}", by_title.get("Moves"), cells)
     if group_id:
         cells = [_rebalance_cells(row) for row in rebalances]
         session.same(CHURN, f"printed rebalances {name}", by_title.get("Rebalances"), cells)
@@ -302,14 +304,16 @@ def _rebalance_cells(row: Row) -> list[str]:
     ]
 
 
-def _move_cells(row: Row) -> list[str]:
+def _move_cells(row: Row, clients: Mapping[str, str]) -> list[str]:
     return [
         row["group_id"],
         row["topic"],
         number(row["partition"]),
         row["kind"],
         row["from_member_id"],
+        clients[row["from_member_id"]],
         row["to_member_id"],
+        clients[row["to_member_id"]],
         between(row["last_seen_at"], row["first_seen_at"]),
         ", ".join(row["causes"]),
     ]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 COMMAND: Final = "compare"
 OBSERVED: Final = "observed"
-OBSERVED_SHOWN: Final = "observed (replayed)"
+OBSERVED_SHOWN: Final = "as it ran (replayed)"
+MEASURED_SHOWN: Final = "as it ran (measured)"
 BY: Final = ("p95_time_lag_ms", "mean_lag_records", "max_lag_records", "max_time_lag_ms", "moves")
 
 
@@ -231,8 +232,8 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
 def _cells(row: Row) -> list[str]:
     bound = "≥ " if row["unknown_ages"] else ""
     return [
-        "best" if row["is_best"] else "",
         OBSERVED_SHOWN if row["policy"] == OBSERVED else row["policy"],
+        "best" if row["is_best"] else "",
         bound + duration(row["p95_time_lag_ms"]),
         bound + duration(row["max_time_lag_ms"]),
         number(row["mean_lag_records"]),
@@ -251,8 +252,8 @@ def _measured_cells(row: Row) -> list[str]:
         return f"≥ {text}" if unknown and text != UNKNOWN else text
 
     return [
+        MEASURED_SHOWN,
         "",
-        "measured",
         UNKNOWN,
         told(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
         told(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),

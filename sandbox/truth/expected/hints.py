@@ -19,6 +19,7 @@ class Hint:
     event: Row
     ending: Row | None
     owners: dict[tuple[str, int], str]
+    approved_by: str | None
 
 
 def read_hints(rows: LakeRows, history: History, group_id: str | None) -> list[Hint]:
@@ -34,6 +35,8 @@ def read_hints(rows: LakeRows, history: History, group_id: str | None) -> list[H
         The group; None: all groups.
     """
     events = [e for e in rows.events if e["event"] in {"PUBLISHED", "WITHDRAWN"}]
+    # The recorded answers have no channel.
+    approved = {e["plan_id"]: e["actor"] for e in rows.events if e["event"] == "APPROVED"}
     found = []
     for own_group, of_group in by(events, "group_id").items():
         in_order = sorted(of_group, key=lambda e: (e["at"], e["sequence"] or 0))
@@ -43,7 +46,8 @@ def read_hints(rows: LakeRows, history: History, group_id: str | None) -> list[H
             ending = ends[0] if ends else None
             is_inside = event["at"] <= history.until and (ending is None or ending["at"] >= history.since)
             if event["event"] == "PUBLISHED" and is_inside and group_id in {None, own_group}:
-                found.append(Hint(event, ending, _hinted(rows, event["plan_id"])))
+                plan_id = event["plan_id"]
+                found.append(Hint(event, ending, _hinted(rows, plan_id), approved.get(plan_id)))
     return sorted(found, key=lambda hint: (hint.event["at"], hint.event["group_id"]))
 
 

@@ -9,7 +9,7 @@ from sandbox.truth.forms import as_printed, duration, moment, number
 from sandbox.truth.lake_rows import by, known_sum, largest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sandbox.truth.lake_rows import LakeRows, Row
     from sandbox.truth.session import Session
@@ -173,7 +173,15 @@ def _check_group(session: Session, head: Row, group: Row) -> None:
     in_order = sorted(session.rows.lag_of(snapshot_id, group_id), key=_heaviest_first)
     partitions = [{name: row[name] for name in _PARTITION} for row in in_order]
     members = member_rows(session.rows, snapshot_id, group_id)
-    live = [row for row in members if row["member_id"] is not None]
+    kept = session.rows.where("members", snapshot_id=snapshot_id, group_id=group_id)
+    shown = {row["member_id"]: [row["group_instance_id"], row["client_id"]] for row in kept}
+    names = ("group_instance_id", "client_id")
+    live = [
+        row | dict(zip(names, shown.get(row["member_id"], (None, None)), strict=True))
+        for row in members
+        if row["member_id"] is not None
+    ]
+    clients = {name: instance or client or "" for name, (instance, client) in shown.items()}
     expected = head | {"group_id": group_id} | totals(members) | {"members": live, "partitions": partitions}
     session.same(COMMAND, group_id, session.ask(COMMAND, group_id), expected)
     tables, _ = session.printed(COMMAND, group_id)
@@ -181,19 +189,20 @@ def _check_group(session: Session, head: Row, group: Row) -> None:
     if len(tables) < 2:  # noqa: PLR2004
         return
     with_unknown = group["num_unknown_partitions"] > 0
-    cells = [_member_cells(row, with_unknown=with_unknown) for row in members]
+    cells = [_member_cells(row, clients, with_unknown=with_unknown) for row in members]
     session.same(COMMAND, f"{group_id}: printed members", tables[0].rows, cells)
     title = as_printed(f"{group_id} on {session.rows.cluster}, read at {moment(head['read_at'])}")
     # A title wraps at the width of its table: the parser returns the last line of a longer one.
     session.same(COMMAND, f"{group_id}: title", tables[0].title, title[-len(tables[0].title) :])
-    cells = [_partition_cells(row) for row in in_order]
+    cells = [_partition_cells(row, clients) for row in in_order]
     session.same(COMMAND, f"{group_id}: printed partitions", tables[1].rows, cells)
 
 
-def _member_cells(row: Row, *, with_unknown: bool) -> list[str]:
+def _member_cells(row: Row, clients: Mapping[str, str], *, with_unknown: bool) -> list[str]:
     unknown = row["num_unknown_partitions"]
     return [
         row["member_id"] or ("nobody, or not known" if unknown else "nobody"),
+        clients.get(row["member_id"], "") if row["member_id"] else "",
         number(row["num_partitions"]),
         *([number(unknown)] if with_unknown else []),
         at_least(number(row["lag_records"]), unknown),
@@ -205,11 +214,12 @@ def _heaviest_first(row: Row) -> tuple[Any, ...]:
     return (lag is None, -(lag or 0), row["topic"], row["partition"])
 
 
-def _partition_cells(row: Row) -> list[str]:
+def _partition_cells(row: Row, clients: Mapping[str, str]) -> list[str]:
     return [
         row["topic"],
         number(row["partition"]),
         row["owner_member_id"] or ("not known" if row["status"] == "UNKNOWN" else "nobody"),
+        clients.get(row["owner_member_id"], "") if row["owner_member_id"] else "",
         row["status"] or "-",
         number(row["lag_records"]),
         number(row["arrival_rate_records_per_s"], digits=1),

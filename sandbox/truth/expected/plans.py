@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Context, Decimal, InvalidOperation
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ from sandbox.truth.forms import moment, number, percent
 from sandbox.truth.lake_rows import by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sandbox.truth.lake_rows import LakeRows, Row
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 COMMAND: Final = "plans"
 ONE: Final = "plans PLAN"
-_NOT_SHOWN: Final = frozenset({"payload", "settings", "policy_hash"})
+_NOT_SHOWN: Final = frozenset({"payload", "settings", "policy_hash", "assignments_hash", "seal"})
 # A plan's lifecycle, by the description of events on the tables' page.
 _ORDER: Final = (
     {"PROPOSED"},
@@ -29,6 +30,7 @@ _ORDER: Final = (
     {"WITHDRAWN"},
 )
 SHORT_ID: Final = 12
+_WITHOUT_FRACTION: Final = 1_000
 
 
 def check_plans(session: Session) -> None:
@@ -205,9 +207,15 @@ def lag_cells(row: Row) -> list[str]:
 def _check_plan(session: Session, plan: Row) -> None:
     rows, plan_id = session.rows, plan["plan_id"]
     events = sorted((e for e in rows.events if e["plan_id"] == plan_id), key=lambda e: (rank(e), e["at"]))
-    gates = sorted(rows.where("gate_results", plan_id=plan_id), key=lambda row: row["gate"])
+    judged = rows.where("gate_results", plan_id=plan_id)
+    gates = [
+        {name: value for name, value in row.items() if name not in _NOT_SHOWN}
+        for row in sorted(judged, key=lambda row: row["gate"])
+    ]
     moves = sorted(rows.where("plan_assignments", plan_id=plan_id, moved=True), key=_place)
     outcome, score = rows.one("outcomes", plan_id=plan_id), rows.one("plan_evaluations", plan_id=plan_id)
+    members = rows.where("members", snapshot_id=plan["snapshot_id"], group_id=plan["group_id"])
+    clients = {row["member_id"]: row["group_instance_id"] or row["client_id"] or "" for row in members}
     shown = session.ask(COMMAND, plan_id)
     if shown is None:
         return
@@ -215,7 +223,9 @@ def _check_plan(session: Session, plan: Row) -> None:
     session.checks.same(ONE, "moves are in order", numbers, sorted(numbers))
     shown["moves"] = sorted(shown["moves"], key=_place)
     shown["gates"] = sorted(shown["gates"], key=lambda row: row["gate"])
-    expected: Row = {"events": events, "gates": gates, "moves": moves}
+    pairs = zip_longest(events, shown["events"])
+    whole = [with_nulls(row, told or {}) for row, told in pairs if row is not None]
+    expected: Row = {"events": whole, "gates": gates, "moves": moves}
     for name, row in (("plan", plan), ("outcome", outcome), ("score", score)):
         expected[name] = with_nulls(row, shown[name] or {}) if row else None
     session.same(ONE, plan_id[:SHORT_ID], shown, expected)
@@ -227,7 +237,7 @@ def _check_plan(session: Session, plan: Row) -> None:
         ("Lag", _measures(plan, outcome)),
         ("What happened", [[e["event"], moment(e["at"]), e["actor"], e["reason"] or ""] for e in events]),
         ("Gates", [_gate_cells(row) for row in gates]),
-        ("Moves", [_move_cells(row) for row in moves]),
+        ("Moves", [_move_cells(row, clients) for row in moves]),
     ):
         printed = by_title[title].rows if title in by_title else None
         is_list = title in {"Gates", "Moves"}
@@ -244,12 +254,28 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 def _gate_cells(row: Row) -> list[str]:
     passed = "yes" if row["passed"] else "NO"
-    return [row["gate"], passed, row["observed"] or "", row["allowed"] or "", row["message"]]
+    told = [row["observed"] or "", row["allowed"] or ""]
+    shown = [_rounded(text) for text in told]
+    return [row["gate"], passed, *(told if len(set(shown)) < len(set(told)) else shown), row["message"]]
 
 
-def _move_cells(row: Row) -> list[str]:
-    owners = [row[side] or "nobody" for side in ("owner_before", "owner_after")]
-    return [row["topic"], number(row["partition"]), *owners, number(row["lag_records"])]
+def _rounded(text: str) -> str:
+    """Four digits of a number, and separators; a word as it is."""
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:
+        return text
+    if not exact.is_finite():
+        return text
+    if exact == exact.to_integral_value() or abs(exact) >= _WITHOUT_FRACTION:
+        return number(float(exact))
+    return format(Context(prec=4).create_decimal(exact).normalize(), "f")
+
+
+def _move_cells(row: Row, clients: Mapping[str, str]) -> list[str]:
+    owners = [row["owner_before"] or "nobody", row["owner_after"] or "nobody"]
+    named = [text for owner in owners for text in (owner, clients.get(owner, ""))]
+    return [row["topic"], number(row["partition"]), number(row["lag_records"]), *named]
 
 
 def _measures(plan: Row, outcome: Row | None) -> list[list[str]]:

@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.truth.expected.change import read_change
-from sandbox.truth.expected.compare import OBSERVED, OBSERVED_SHOWN, model, sum_up
+from sandbox.truth.expected.compare import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, model, sum_up
 from sandbox.truth.expected.lag import at_least, count_unknown, group_rows, member_rows, totals
 from sandbox.truth.expected.plans import SHORT_ID, at_least_of
 from sandbox.truth.expected.timeline import read_bars, read_marks
-from sandbox.truth.forms import UNKNOWN, duration, moment, number, page_moment, percent
-from sandbox.truth.lake_rows import by, known_sum
+from sandbox.truth.expected.verdict import drain_tile, expected_verdict
+from sandbox.truth.forms import UNKNOWN, as_on_page, duration, moment, number, page_moment, percent
+from sandbox.truth.lake_rows import by, known_sum, largest
 from sandbox.truth.page import bars, parse_page, pictures
 from sandbox.truth.report_period import read_period
 
@@ -58,7 +59,7 @@ def check_page(
     period = read_period(session.rows, group_id, hours, end)
     path = session.folder / "report.html"
     path.unlink(missing_ok=True)
-    arguments = [*([] if is_default else [group_id]), "--output", str(path), "--hours", f"{hours:.9f}"]
+    arguments = [*([] if is_default else [group_id]), "--file", str(path), "--hours", f"{hours:.9f}"]
     arguments += ["--to", end.isoformat()] if end else []
     if period is None or not period.of_group("lag"):
         session.fails(COMMAND, *arguments, exit_code=4)
@@ -71,6 +72,7 @@ def check_page(
     session.same(COMMAND, f"{name}: group", told["group_id"], group_id)
     compare = _Comparison(session, period, parse_page(html), name)
     compare.head(told)
+    compare.verdict(told)
     compare.headline()
     compare.plans()
     compare.gates()
@@ -88,7 +90,7 @@ class _Comparison:
         self._session, self._period, self._page, self._name = session, period, page, name
 
     def _same(self, value: str, shown: Any, expected: Any) -> None:
-        self._session.same(COMMAND, f"{self._name}: {value}", shown, expected)
+        self._session.same(COMMAND, f"{self._name}: {value}", shown, as_on_page(expected))
 
     def _table(self, caption: str) -> list[list[str]]:
         found = [table for name, table in self._page.tables.items() if name.startswith(caption)]
@@ -113,6 +115,14 @@ class _Comparison:
         shown = [text for _, text in self._page.times]
         self._same("moments", shown, [machine[:19].replace("T", " ") for machine, _ in self._page.times])
 
+    def verdict(self, told: Row) -> None:
+        """Compare the first line: what happened to which plan, and the lag of the most loaded member."""
+        expected = expected_verdict(self._period)
+        for text in expected.parts:
+            self._same(f"verdict has {text!r}", text in self._page.verdict, True)
+        self._same("color of the verdict", self._page.verdict_kind, expected.kind)
+        self._same("verdict of the command", " ".join(told["verdict"].split()), self._page.verdict)
+
     def headline(self) -> None:
         """Compare the large numbers."""
         period, shown = self._period, self._page.headline
@@ -122,17 +132,20 @@ class _Comparison:
             now = dict.fromkeys(now, 0) | {"lag_records": None, "max_member_lag_records": None}
         unknown = now["num_unknown_partitions"]
         expected = [at_least(number(now[n]), unknown) for n in ("lag_records", "max_member_lag_records")]
+        times = [row["time_lag_ms"] for row in period.rows.lag_of(snapshot_id, period.group_id)]
+        if largest(times) is not None:
+            expected.append(at_least(duration(largest(times)), times.count(None)))
+        drain = drain_tile(period)
+        if drain is not None:
+            expected.append(drain)
         expected.append(f"{now['num_members']:,} / {now['num_partitions']:,}")
         rebalances = [mark for mark in read_marks(period) if mark[1] == "rebalance"]
         if read_bars(period):
             expected.append(number(len(rebalances)))
         since = period.snapshots[0]["slot"]
         events = Counter(event["event"] for event in period.events if event["at"] >= since)
-        expected.append(f"{events['PUBLISHED']:,} / {events['APPLIED']:,}")
-        best = [row for row in self._replayed() if row["is_best"]]
-        is_known = any(row["lag_records"] is not None for row in period.of_group("lag"))
-        if best and is_known:
-            expected.append(duration(best[0]["p95_time_lag_ms"]))
+        if events["PUBLISHED"] or events["APPLIED"]:
+            expected.append(f"{events['PUBLISHED']:,} / {events['APPLIED']:,}")
         self._same("headline", [value for value, _ in shown], expected)
 
     def plans(self) -> None:
@@ -161,15 +174,18 @@ class _Comparison:
         self._same("plans", self._table("Plans, newest first"), rows)
 
     def gates(self) -> None:
-        """Compare the table of gates, in any order."""
-        expected = {}
+        """Compare the tables of gates that refused a plan and of the others, in any order."""
+        refusing, passed = {}, {}
         for gate, rows in by(self._period.of_group("gate_results"), "gate").items():
             refused = [row for row in rows if not row["passed"]]
-            last = max(refused, key=lambda row: row["snapshot_id"])["message"] if refused else ""
-            verdict = "refused" if refused else "passed"
-            expected[gate] = [verdict, number(len(rows)), number(len(refused)), last]
-        shown = {row[0]: row[1:] for row in self._table("Plans that each gate judged")}
-        self._same("gates", shown, expected)
+            if refused:
+                last = max(refused, key=lambda row: row["snapshot_id"])["message"]
+                refusing[gate] = [number(len(rows)), number(len(refused)), last]
+            else:
+                passed[gate] = [number(len(rows))]
+        for caption, expected in (("Gates that refused", refusing), ("Gates that passed", passed)):
+            shown = {row[0]: row[1:] for row in self._table(caption)}
+            self._same(f"gates: {caption}", shown, expected)
 
     def decisions(self) -> None:
         """Compare the table of decisions."""
@@ -194,7 +210,7 @@ class _Comparison:
             sums = (known_sum(lag), max(known, default=None))
             told = [at_least(number(value), unknown) for value in sums]
             expected.append([page_moment(snapshot["end_read_at"]), *told, number(unknown)])
-        self._same("lag over time", self._table("Lag as seen"), expected[:_MAX_ROWS])
+        self._same("lag over time", self._table("Measured lag"), expected[:_MAX_ROWS])
 
     def _replays(self) -> list[Row]:
         """Replays of the period's days, except those that continue after a requested end."""
@@ -211,9 +227,10 @@ class _Comparison:
         self._same("policies", self._table("Replayed over"), _policy_cells(rows))
         error = model(self._replays())
         if error is not None:
-            told = f"by {percent(error['median_error'])} at"
+            median, p95 = (percent(error[f"{name}_error"]) for name in ("median", "p95"))
+            told = f"by {median} at the median and {p95} at the 95th"
             self._same("error of the model", any(told in text for text in self._page.captions), True)
-        self._same("lag by policy", self._table("Lag of the group by policy"), self._peaks())
+        self._same("lag by policy", self._table("Lag of the group by candidate"), self._peaks())
 
     def _peaks(self) -> list[list[str]]:
         first, last = (self._period.snapshots[place]["end_read_at"] for place in (0, -1))
@@ -321,7 +338,7 @@ def _policy_cells(rows: Sequence[Row]) -> list[list[str]]:
 
 def _measured_cells(row: Row) -> list[str]:
     return [
-        "measured",
+        MEASURED_SHOWN,
         UNKNOWN,
         at_least(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
         at_least(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),

@@ -45,7 +45,7 @@ def check_tables(session: Session) -> None:
 
 def _table_row(session: Session, folder: Path) -> Row:
     own = [file for file in live_files(folder) if file.partition_values["cluster"] == session.rows.cluster]
-    days = sorted(file.partition_values["day"] or "" for file in own)
+    days = sorted(row["day"].isoformat() for row in session.rows.rows(folder.name))
     versions = [int(path.stem) for path in (folder / LOG_FOLDER).glob("*.json") if path.stem.isdigit()]
     return {
         "table": folder.name,

@@ -23,7 +23,7 @@ _HINTS: Final = {
     "PUBLISHED": "published",
     "APPLIED": "followed",
     "IGNORED": "not followed",
-    "EXPIRED": "ran out",
+    "EXPIRED": "expired",
     "WITHDRAWN": "withdrawn",
 }
 _CAUSES: Final = {

@@ -1,7 +1,6 @@
 """DAG runs of one cycle through a complete Airflow; prints a JSON object for each.
 
-It uses only what the sandbox had before Spark Connect too, so that a benchmark can run it in an older
-checkout: ``python airflow_runs.py WAY RUNS`` with that checkout on ``PYTHONPATH``. Ways: ``submit``,
+A benchmark runs it as a process of its own: ``python airflow_runs.py WAY RUNS``. Ways: ``submit``,
 ``connect``, ``one_task`` (observe and decide in one task, by Spark Connect), ``imports`` (the same tasks,
 which only import).
 """
@@ -19,13 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.airflow.instance import Airflow
 from sandbox.demo.broker import start_demo_broker
+from sandbox.demo.policy import write_policy
 from sandbox.demo.run import (
+    CLUSTER,
     DAG_ID,
+    GROUP,
     NUM_CONSUMERS,
     make_workload,
     prepare_folder,
     skewed_backlog,
-    write_policy,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 _SUBMIT: Final = {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
 _DAGS: Final = {
     "cycle.py": '''"""The airflow dag of the checkout."""
-from dags.lag_rebalance import *
+from evenlag.airflow import make_dags
+
+make_dags(only=["lag_rebalance"])
 ''',
     "imports.py": '''"""An airflow dag of the same shape, whose tasks only import."""
 import sys
@@ -60,9 +63,9 @@ imports()
 ''',
     "one_task.py": '''"""The airflow dag of the checkout, with observe and decide in one task."""
 from airflow.sdk import dag
-from dags.lag_rebalance import publish, report
-from dags.dag_support.policy import read_dag_policy
-from dags.dag_support.spark_task import spark_step
+from evenlag.airflow.dags.lag_rebalance import publish, report
+from evenlag.airflow.dags.policy import read_dag_policy
+from evenlag.airflow.tasks.spark_task import spark_step
 
 @dag(dag_id="one_task", schedule=None, catchup=False)
 def one_task():
@@ -87,7 +90,7 @@ def main(way: str, num_runs: int) -> int:
         for name in {"cycle.py", f"{way}.py"} & _DAGS.keys():
             (dags / name).write_text(_DAGS[name], encoding="utf-8")
         broker = stack.enter_context(start_demo_broker(folder, "classic"))
-        policy = write_policy(folder, broker)
+        policy = write_policy(folder, broker, CLUSTER, GROUP)
         work = stack.enter_context(make_workload(broker, folder))
         work.start_consumers(NUM_CONSUMERS)
         work.wait_until_owned()

@@ -46,8 +46,8 @@ NO_LAKE = [
     (("plans", "xyz"), "'xyz' is no plan"),
     (("audit", "churn", "--export", "no/folder/x.csv"), "the folder 'no/folder' does not exist"),
     (("audit", "churn", "--export", "x.txt"), "'x.txt' must end in .csv, .parquet or .json"),
-    (("report", "--output", "no/x.html"), "the folder 'no' does not exist"),
-    (("report", "--output", "."), "is a folder"),
+    (("report", "--file", "no/x.html"), "the folder 'no' does not exist"),
+    (("report", "--file", "."), "is a folder"),
     (("doctor", "--airflow-url", "localhost"), "'localhost' is no URL"),
     (("doctor", "--freshness-only", "--only", "lake"), "--freshness-only cannot be combined with --only"),
     *(

@@ -106,3 +106,15 @@ def test_the_option_refuses_another_suffix_before_any_work() -> None:
     result = CliRunner().invoke(app, ["--export", "answer.xlsx"])
     assert result.exit_code == 2
     assert "must end in" in result.output
+
+
+def test_a_link_in_a_folder_that_others_write_to_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evenlag.cli.export.secrets.token_hex", lambda _bytes: "guessed")
+    victim = tmp_path / "victim"
+    victim.write_text("keep")
+    (tmp_path / ".answer.csv.guessed.new").symlink_to(victim)
+    with pytest.raises(UsageError, match=r"answer\.csv cannot be written: File exists"):
+        export_rows(ROWS, tmp_path / "answer.csv")
+    assert victim.read_text() == "keep"

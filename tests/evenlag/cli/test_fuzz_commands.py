@@ -108,6 +108,7 @@ _VALID: Final[dict[str, tuple[str, ...]]] = {
     "file": ("problem.json", "bytes", "-"),
     "folder": ("folder",),
     "output": ("report.html",),
+    "textfile": ("metrics.prom", "folder/metrics.prom"),
     "export": ("rows.csv", "rows.parquet", "rows.json"),
     "since": ("2026-03-01T12:00", "2026-03-01", "2026-03-02"),
     "until": ("2026-03-01T13:00", "2026-03-01", "2026-02-01"),
@@ -158,6 +159,8 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "evenlag.publishing.publish.publish_hints",
             "evenlag.publishing.approvals.decide",
             "evenlag.cli.demo.become_module",
+            "evenlag.cli.live_lag.command.show_live_lag",
+            "evenlag.overview.server.listen",
         ):
             patch.setattr(place, _reach)
         patch.setattr(socket.socket, "connect", _no_connection)

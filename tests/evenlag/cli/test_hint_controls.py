@@ -83,11 +83,11 @@ def test_a_withdrawn_hint_is_forgotten_and_the_next_has_a_higher_sequence(
 def test_killed_before_it_was_recorded_the_same_call_records_the_withdrawal(
     evenlag: Evenlag, live: LiveGroup
 ) -> None:
-    from evenlag.publishing import revocation
+    from evenlag.publishing.writing.write_first import write_tombstones
 
     plan = live.plan(mode="auto", approved=True)
     publish(live)
-    revocation._write_tombstone(live.name, live.loaded.policy.clusters[live.name], live.group_id)
+    write_tombstones(live.loaded.policy.clusters[live.name], live.group_id)
     assert "WITHDRAWN" not in live.events(plan)
 
     answer = evenlag("hints", "withdraw", live.group_id, "--config", live.config, "--reason", "again")
@@ -169,8 +169,8 @@ def test_a_group_that_never_had_a_hint_is_told_so(evenlag: Evenlag, live: LiveGr
 
 
 def test_a_command_that_another_publisher_fences_tries_again_and_gets_through(live: LiveGroup) -> None:
-    from evenlag.publishing.hint_topic import hint_publisher
-    from evenlag.publishing.revocation import try_again_when_fenced
+    from evenlag.publishing.writing.hint_publisher import hint_publisher
+    from evenlag.publishing.writing.write_first import try_again_when_fenced
 
     live.plan(mode="auto", approved=True)
     publish(live)
@@ -178,10 +178,10 @@ def test_a_command_that_another_publisher_fences_tries_again_and_gets_through(li
     tries: list[int] = []
 
     def act() -> int:
-        with hint_publisher(live.name, settings) as publisher:
+        with hint_publisher(live.kafka.cluster_id, settings) as publisher:
             tries.append(len(tries))
             if len(tries) == 1:
-                with hint_publisher(live.name, settings):
+                with hint_publisher(live.kafka.cluster_id, settings):
                     pass  # a cycle publishes meanwhile
             publisher.write({live.group_id: None})
         return len(tries)

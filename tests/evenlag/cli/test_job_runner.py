@@ -220,7 +220,37 @@ def test_cycles_and_notices_are_received_as_they_come(write_job: Callable[[str],
     """)
     received: list[JobEvent] = []
     assert run_job("job", [], _ignore, receive=received.append) == {"cycles": 1}
-    assert received == [JobNotice("first"), CycleEnded({"slot": 1})]
+    assert received == [JobNotice("first"), CycleEnded({"slot": 1}), JobResult({"cycles": 1})]
+
+
+def test_the_result_is_received_while_the_job_still_ends_its_session(
+    write_job: Callable[[str], Path], tmp_path: Path
+) -> None:
+    write_job(f"""
+        import pathlib
+        send(JobResult({{"plans": 2}}))
+        deadline = time.monotonic() + 30
+        while not pathlib.Path({str(tmp_path / "received")!r}).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    """)
+
+    def receive(event: JobEvent) -> None:
+        if isinstance(event, JobResult):
+            (tmp_path / "received").touch()
+
+    assert run_job("job", [], _ignore, receive=receive) == {"plans": 2}
+
+
+def test_a_job_that_fails_after_its_result_failed(write_job: Callable[[str], Path]) -> None:
+    write_job("""
+        send(JobResult({"plans": 2}))
+        send(JobFailed("the session did not end", 1))
+        sys.exit(1)
+    """)
+    with pytest.raises(JobFailedError, match="the session did not end") as error:
+        run_job("job", [], _ignore)
+    assert error.value.result == {"plans": 2}
 
 
 def test_what_the_receiver_raises_ends_the_job(write_job: Callable[[str], Path], tmp_path: Path) -> None:

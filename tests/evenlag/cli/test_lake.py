@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, OUTCOMES, PLANS, TABLES
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from tests.support.spark_tables import unset_properties
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
     copy = tmp_path / "copy"
     shutil.copytree(lake, copy)
     unset_properties(copy, LAG)
-    with delta_rs_writer(str(copy), OUTCOMES) as writer:
-        writer.set_properties({"delta.setTransactionRetentionDuration": "interval 1 hours"})
+    short = {"delta.setTransactionRetentionDuration": "interval 1 hours"}
+    DirectUpkeep(str(copy), OUTCOMES).set_properties(short)
     answer = evenlag("lake", "status", "--lake", copy, "--json")
     assert answer.exit_code == 0
     content = json.loads(answer.stdout)
@@ -39,8 +39,9 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
     for name in ("lag", "outcomes"):
         assert not checks[name, "PROPERTIES"]["is_ok"]
         assert not by_name[name]["is_healthy"]
-    assert "setTransactionRetentionDuration" not in checks["lag", "PROPERTIES"]["allowed"]
-    assert "setTransactionRetentionDuration: interval 7 days" in checks["outcomes", "PROPERTIES"]["allowed"]
+        allowed = checks[name, "PROPERTIES"]["allowed"]
+        assert "setTransactionRetentionDuration: interval 3 days" in allowed
+        assert "logRetentionDuration: interval 3 days" in allowed
     shown = evenlag("lake", "status", "--lake", copy)
     assert shown.exit_code == 0
     assert "lag: PROPERTIES" in shown.stdout
@@ -54,3 +55,21 @@ def test_maintain_needs_a_policy_and_knows_its_steps(evenlag: Evenlag) -> None:
     answer = evenlag("lake", "maintain")
     assert answer.exit_code == 2
     assert "name the file with --config" in answer.stderr
+
+
+def test_erase_needs_one_name_a_policy_and_a_yes(evenlag: Evenlag, tmp_path: Path) -> None:
+    for names in ((), ("--group", "g", "--member", "m")):
+        answer = evenlag("lake", "erase", *names, "--yes")
+        assert answer.exit_code == 2
+        assert "name one of --group and --member" in answer.stderr
+    answer = evenlag("lake", "erase", "--group", "", "--yes")
+    assert (answer.exit_code, "an empty name" in answer.stderr) == (2, True)
+    answer = evenlag("lake", "erase", "--group", "g", "--yes")
+    assert "name the file with --config" in answer.stderr
+    policy = tmp_path / "policy.yaml"
+    clusters = "clusters: {c: {bootstrap_servers: 'nowhere:9092'}}"
+    policy.write_text(f"lake: {tmp_path / 'lake'}\n{clusters}\n", encoding="utf-8")
+    # Nobody answers the question: nothing is started.
+    answer = evenlag("lake", "erase", "--member", "m", "--config", policy)
+    assert answer.exit_code == 1
+    assert "Erase the member 'm' from all tables?" in answer.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 from evenlag.lake.tables import PLANS
 from evenlag.publishing import approval_requests, approvals, waiting_plans
+from evenlag.publishing.answers.actors import Actor, NotAnApproverError, this_account
 from evenlag.publishing.publish import publish_hints
 from tests.support.live_plan import LiveGroup
 from tests.support.spark_tables import together
@@ -42,10 +44,19 @@ def test_an_approved_plan_is_published_at_once_with_who_and_why_and_the_first_an
 ) -> None:
     plan = live.plan()
     call = (plan[:10], "--config", live.config, "--actor", "ada", "--reason", "looks right")
-    answer = json.loads(evenlag("plans", "approve", *call, "--json").stdout)
+    answer = json.loads(evenlag("plans", "approve", *call, "--json", USER="eve", LOGNAME="eve").stdout)
     assert (answer["plan_id"], answer["status"], answer["sequence"]) == (plan, "APPROVED", 1)
     told = live.events(plan)
-    assert (told["APPROVED"]["actor"], told["APPROVED"]["reason"]) == ("ada", "looks right")
+    # The name is what was typed; the account is the operating system's, whatever $USER says.
+    account, host = (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        for command in (["id", "-un"], ["uname", "-n"])
+    )
+    recorded = tuple(told["APPROVED"][name] for name in ("actor", "actor_name", "channel", "account"))
+    assert recorded == (f"account:{account}", "ada", "command", f"{account}@{host}")
+    assert told["APPROVED"]["reason"] == "looks right"
+    shown = evenlag("plans", plan, "--config", live.config, "--lake", live.lake)
+    assert f"account:{account} (ada), by command on {account}@{host}" in shown.stdout
     assert told["PUBLISHED"]["sequence"] == 1
     assert live.topic_state.hints[live.group_id].plan_id == plan
 
@@ -53,7 +64,7 @@ def test_an_approved_plan_is_published_at_once_with_who_and_why_and_the_first_an
         late = evenlag("plans", verb, plan[:10], "--config", live.config, "--reason", "no")
         assert late.exit_code == 2
         assert f"plan {plan[:12]} is APPROVED since" in late.stderr
-        assert "by ada: looks right" in late.stderr
+        assert f"by account:{account} (ada), by command on {account}@{host}: looks right" in late.stderr
     assert set(live.events(plan)) == {"PROPOSED", "APPROVED", "PUBLISHED"}
 
 
@@ -148,7 +159,7 @@ def test_one_plan_of_a_group_is_asked_for_at_a_time_and_later_ones_stay_in_shado
 
     # Once the first has its answer, or its time is over, a later plan may be asked for.
     approvals.decide(
-        live.loaded, live.name, first, approve=False, actor="ada", reason="no", run_id="run 1", now=now
+        live.loaded, live.name, first, approve=False, actor=Actor("ada"), reason="no", run_id="run 1", now=now
     )
     third = live.plan(age_s=0)
     assert (
@@ -167,3 +178,85 @@ def test_while_one_group_waits_for_a_person_the_others_are_published(live: LiveG
     report = publish_hints(live.loaded, live.name, now, "cycle")
     assert [published for _, published, _ in report.published] == [plan]
     assert set(live.events(waiting)) == {"PROPOSED"}
+
+
+def test_only_an_approver_decides_and_only_over_a_channel_that_the_policy_allows(
+    evenlag: Evenlag, live: LiveGroup
+) -> None:
+    plan, account = live.plan(), this_account()
+    call = (plan[:10], "--config", live.config, "--reason", "looks right")
+
+    def set_policy(*, rule: str = "", cluster: str = "") -> None:
+        live.rule_keys, live.cluster_keys = rule, cluster
+        live.set_mode("approve")
+
+    # A name that was typed makes nobody an approver.
+    set_policy(rule="approvers: [ada, 'account:somebody']")
+    line = (
+        f"error: plan {plan[:12]}: account:{account} is not an approver of the group {live.group_id} on "
+        "sandbox; approvers: ada, account:somebody\n"
+    )
+    for verb, name in (("approve", ""), ("reject", ""), ("approve", "ada")):
+        refused = evenlag("plans", verb, *call, *(("--actor", name) if name else ()))
+        assert (refused.exit_code, refused.stderr) == (2, line)
+    for rule, message in (
+        (
+            "refuse",
+            "not at all (command_approvals: refuse): decide on Airflow's page, under Required Actions",
+        ),
+        (
+            "airflow",
+            "only through Airflow (command_approvals: airflow): give --airflow-url, and your token in",
+        ),
+    ):
+        set_policy(cluster=f"command_approvals: {rule}")
+        refused = evenlag("plans", "approve", *call)
+        assert (refused.exit_code, message in refused.stderr) == (2, True), refused.output
+        # Whoever calls the same function gets the same answer.
+        with pytest.raises(NotAnApproverError, match=f"command_approvals: {rule}"):
+            approvals.decide(
+                live.loaded, live.name, plan, approve=True, actor=Actor.of_command(), reason="yes",
+                run_id="command__1", now=datetime.now(UTC),
+            )  # fmt: skip
+    by_airflow = (*call, "--airflow-url", "http://127.0.0.1:1")
+    for more, exit_code, message in (
+        ((), 4, "Airflow was not asked about plan"),
+        (("--actor", "ada"), 2, "--actor has no effect with Airflow"),
+        (("--no-publish",), 2, "--no-publish has no effect here"),
+    ):
+        refused = evenlag("plans", "approve", *by_airflow, *more, EVENLAG_AIRFLOW_TOKEN="t")
+        assert (refused.exit_code, message in refused.stderr) == (exit_code, True), refused.output
+    assert "needs your token" in evenlag("plans", "approve", *by_airflow).stderr
+    assert set(live.events(plan)) == {"PROPOSED"}
+
+    # The command may have another policy than the publisher: what counts is the policy of who publishes.
+    set_policy(rule=f"approvers: 'account:{account}'")
+    assert evenlag("plans", "approve", *call, "--no-publish").exit_code == 0
+    set_policy(cluster="approvers: [ada]")
+    assert publish_hints(live.loaded, live.name, datetime.now(UTC), "cycle").published == []
+    assert live.events(plan)["EXPIRED"]["reason"] == (
+        f"account:{account} is not an approver of the group {live.group_id} on sandbox; approvers: ada"
+    )
+    assert live.group_id not in live.topic_state.hints
+
+
+def test_the_approvers_of_a_request_hold_where_the_policy_names_nobody(
+    evenlag: Evenlag, live: LiveGroup
+) -> None:
+    plan, now = live.plan(), datetime.now(UTC)
+    approval_requests.request_approval(
+        live.loaded, live.name, plan, run_id="run", now=now, approvers=["ada"], dag_id="eu_plan_approval"
+    )
+    refused = evenlag("plans", "approve", plan, "--config", live.config, "--reason", "yes")
+    assert (refused.exit_code, "is not an approver" in refused.stderr) == (2, True), refused.output
+    ada = Actor.of_airflow({"id": "ada", "name": "[/x]\x1b[2J=1+1"}, "page")
+    approvals.decide(
+        live.loaded, live.name, plan, approve=False, actor=ada, reason="[bold]no", run_id="run", now=now
+    )
+    # A display name is whatever its user chose.
+    for call in (("plans", plan), ("plans",)):
+        shown = evenlag(*call, "--lake", live.lake).stdout
+        assert "ada ([/x]\\x1b[2J=1+1), on Airflow's page" in shown, shown
+        assert "\x1b" not in shown
+    (row,) = json.loads(evenlag("plans", "--lake", live.lake, "--json").stdout)["plans"]
+    assert row["decided_by"] == "ada ([/x]\x1b[2J=1+1), on Airflow's page"

@@ -94,7 +94,7 @@ def test_the_installed_dag_files_import_by_a_name_of_their_own(evenlag: Evenlag,
         "import sys; from airflow.dag_processing.dagbag import DagBag\n"
         f"sys.path.insert(0, {str(folder)!r})\n"
         f"bag = DagBag(dag_folder={str(folder)!r})\n"
-        "print(bag.import_errors, sorted(bag.dags), 'dags.dag_support' in sys.modules)\n"
+        "print(bag.import_errors, sorted(bag.dags), 'dags' in sys.modules)\n"
     )
     answer_of_airflow = subprocess.run(
         [sys.executable, "-c", code],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from evenlag.consumer import HintAssignor, HintCache, Reason
 from evenlag.consumer._wire_format import make_subscription, read_members
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Iterable, Mapping
 
 Pair = tuple[str, int]
@@ -27,6 +27,11 @@ class Cluster:
 
     topics: Mapping[str, int]
     ids: dict[str, uuid.UUID] = field(default_factory=dict)
+    refreshed_s: float = 0.0
+
+    @property
+    def _last_successful_refresh_ms(self) -> float:
+        return self.refreshed_s * 1000
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         return set(range(self.topics[topic])) if topic in self.topics else None
@@ -145,6 +150,55 @@ def test_when_all_else_fails_everybody_keeps_what_is_its_own() -> None:
     given_out = {name: pairs(each) for name, each in assignor.assign(Broken({}), members).items()}
     assert given_out == {"a": {("t", 0), ("t", 2)}, "b": {("t", 1)}, "c": set(), "d": set()}
     assert assignor.cache.counts[Reason.INTERNAL_ERROR] == 1
+
+
+def assigned(assignor: HintAssignor, cluster: Cluster, *members: Any) -> dict[str, set[Pair]]:
+    return {name: pairs(each) for name, each in assignor.assign(cluster, members).items()}
+
+
+def test_claims_beyond_older_metadata_stay_with_their_owners_until_newer_metadata_arrive() -> None:
+    """8 partitions are known and a member owns a ninth: nobody else gets it, and it is not taken away."""
+    assignor = ready_assignor()
+    owner = member("a", ["t"], [("t", n) for n in (0, 1, 2, 3, 8)], 4)
+    others = member("b", ["t"], [("t", n) for n in (4, 5, 6, 7)], 4), member("z", ["other"], [("t", 8)], 3)
+    cluster = Cluster({"t": 8}, refreshed_s=100.0)
+    assert ("t", 8) in assigned(assignor, cluster, owner, *others)["a"]
+    cluster.refreshed_s = 105.0  # a broker may still answer with what it knew before
+    answer = assigned(assignor, cluster, owner, *others)
+    assert {name for name, held in answer.items() if ("t", 8) in held} == {"a"}
+    assert not assignor.owes_balance({"t": 8}, 105.0)
+    newer = Cluster({"t": 9}, refreshed_s=111.0)
+    assert not assignor.owes_balance({"t": 9}, 111.0)
+    assert sum(map(len, assigned(assignor, newer, owner, others[0]).values())) == 9
+
+
+def test_of_two_claims_beyond_the_metadata_the_newer_one_holds_and_equal_ones_do_not() -> None:
+    older, newer = member("a", ["t"], [("t", 8)], 4), member("b", ["t"], [("t", 8)], 5)
+    cluster = Cluster({"t": 1})
+    assert assigned(ready_assignor(), cluster, older, newer)["b"] >= {("t", 8)}
+    same = member("b", ["t"], [("t", 8)], 4)
+    assert all(("t", 8) not in held for held in assigned(ready_assignor(), cluster, older, same).values())
+
+
+def test_claims_that_newer_metadata_still_do_not_show_are_dropped_and_the_leader_asks_for_it() -> None:
+    assignor = ready_assignor()
+    owner = member("a", ["t"], [("t", 0), ("t", 8)], 4)
+    cluster = Cluster({"t": 1}, refreshed_s=100.0)
+    assert assigned(assignor, cluster, owner)["a"] == {("t", 0), ("t", 8)}
+    assert not assignor.owes_balance({"t": 1}, 109.0)
+    assert assignor.owes_balance({"t": 1}, 110.0)
+    cluster.refreshed_s = 110.0
+    assert assigned(assignor, cluster, owner)["a"] == {("t", 0)}
+    assert not assignor.owes_balance({"t": 1}, 120.0)
+
+
+def test_claims_on_a_topic_that_was_recreated_with_fewer_partitions_are_dropped_at_once() -> None:
+    assignor = ready_assignor()
+    owner = member("a", ["t"], [("t", 0), ("t", 8)], 4)
+    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
+    assert len(assigned(assignor, Cluster({"t": 9}, {"t": first}), owner)["a"]) == 9
+    for _ in range(2):
+        assert assigned(assignor, Cluster({"t": 1}, {"t": second}), owner)["a"] == {("t", 0)}
 
 
 def test_topics_of_others_only_and_empty_groups_are_no_error() -> None:

@@ -6,7 +6,11 @@ When a new version fails here, read `evenlag.consumer._kafka_consumer` and
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import kafka
@@ -18,14 +22,88 @@ from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator import base as coordinator_base
 from kafka.coordinator.base import BaseCoordinator
 from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.partitioner import default as partitioner
 from kafka.partitioner.default import DefaultPartitioner
+from kafka.record.default_records import DefaultRecordBatch
 
+from evenlag.consumer import TESTED_KAFKA_PYTHON
 from evenlag.consumer._kafka_consumer import ConsumerPort, hint_partition
+from evenlag.consumer.kafka_python.private_names import (
+    ATTRIBUTES,
+    OTHERS,
+    PARAMETERS,
+    check_kafka_python,
+    missing_names,
+)
 from evenlag.consumer.watcher import _SHARED_CONFIG
 
+ROOT = Path(__file__).resolve().parents[3]
+# A named tuple's.
+OF_NO_CLASS_OF_KAFKA_PYTHON = {"_replace"}
 
-def test_the_version_is_the_one_that_was_read() -> None:
-    assert kafka.__version__ == "3.0.12"
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def test_the_version_is_one_that_was_read() -> None:
+    oldest, newest = TESTED_KAFKA_PYTHON
+    assert numbers(oldest) <= numbers(kafka.__version__) <= numbers(newest)
+    (needed,) = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]["consumer"]
+    assert needed == f"kafka-python>={oldest},<3.1"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "named"),
+    [
+        (BaseCoordinator, "poll_heartbeat", "ConsumerCoordinator.poll_heartbeat"),
+        (Fetcher.PartitionRecords, "_unpack_records", "Fetcher.PartitionRecords._unpack_records"),
+        (partitioner, "murmur2", "murmur2"),
+    ],
+)
+def test_a_name_that_is_gone_is_refused_with_the_versions_that_are_tested(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, named: str
+) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(ImportError) as caught:
+        check_kafka_python()
+    assert str(caught.value) == (
+        f"evenlag.consumer cannot work with kafka-python {kafka.__version__}: {named} are missing or differ. "
+        "Install a tested version: kafka-python>=3.0.1,<=3.0.12"
+    )
+
+
+def test_a_method_with_other_parameters_and_an_attribute_that_is_gone_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert missing_names() == []
+    monkeypatch.setattr(ConsumerCoordinator, "poll", lambda _self: True)
+    monkeypatch.setattr(Fetcher, "__init__", lambda _self: None)
+    assert missing_names() == [
+        "ConsumerCoordinator.poll",
+        "Fetcher._completed_fetches",
+        "Fetcher._next_partition_records",
+    ]
+
+
+def test_every_private_name_that_is_used_is_checked() -> None:
+    """The names after a dot, with one underscore, that are no attributes of evenlag's own classes."""
+    folder = ROOT / "evenlag" / "consumer"
+    used: set[str] = set()
+    for file in folder.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        used |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and re.match("_[a-z]", node.attr)
+            and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls", "hint", "found"})
+        }
+    checked = {name for names in (*PARAMETERS.values(), *ATTRIBUTES.values()) for name in names}
+    checked |= {path.rpartition(".")[2] for path in OTHERS}
+    assert used - checked == OF_NO_CLASS_OF_KAFKA_PYTHON
 
 
 @pytest.mark.parametrize(
@@ -89,6 +167,13 @@ def test_a_join_that_outlasts_a_poll_is_taken_up_only_while_something_asks_for_i
     assert "request_rejoin" not in inspect.getsource(ConsumerCoordinator.need_rejoin)
 
 
+def test_a_join_that_ends_between_two_polls_is_sent_again() -> None:
+    # The fault that `FinishedJoin` works around; a version that waits for an ended task does not need it.
+    source = inspect.getsource(BaseCoordinator.join_group_async)
+    assert "if self._join_task is None or self._join_task.is_done:" in source
+    assert "self._manager.call_soon(self._do_join_and_sync_async)" in source
+
+
 def test_the_protocol_is_looked_at_when_a_join_is_prepared_and_when_it_is_complete_and_nowhere_else() -> None:
     source = inspect.getsource(ConsumerCoordinator)
     both = inspect.getsource(ConsumerCoordinator._on_join_prepare_async) + inspect.getsource(
@@ -103,6 +188,21 @@ def test_the_protocol_is_looked_at_when_a_join_is_prepared_and_when_it_is_comple
 def test_an_assignment_is_applied_before_the_first_listener_is_awaited() -> None:
     source = inspect.getsource(ConsumerCoordinator._on_join_complete_async)
     assert source.index("assign_from_subscribed(") < source.index("await ")
+
+
+def test_a_fetcher_looks_up_the_class_of_its_records_on_itself_and_decompresses_while_it_iterates() -> None:
+    # What `skip_compressed` rests on.
+    assert "self.PartitionRecords(" in inspect.getsource(Fetcher._parse_fetched_data)
+    unpack = inspect.getsource(Fetcher.PartitionRecords._unpack_records)
+    assert unpack.count("records.next_batch()") == 4
+    assert "for record in batch:" in unpack
+    source = inspect.getsource(DefaultRecordBatch)
+    assert source.count("self._maybe_uncompress()") == 1
+    assert "self._maybe_uncompress()" in inspect.getsource(DefaultRecordBatch.__iter__)
+
+
+def test_metadata_note_when_they_were_received() -> None:
+    assert "_last_successful_refresh_ms = now" in inspect.getsource(ClusterMetadata.update_metadata)
 
 
 def test_every_commit_goes_through_one_method() -> None:

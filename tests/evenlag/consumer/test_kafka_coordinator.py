@@ -18,7 +18,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.consumer import HintAssignor, HintCache
-from tests.support.coordinator_member import Member
+from tests.support.consumer.coordinator_member import Member
 from tests.support.hints import AsyncListener, Listener, wait_until
 
 if TYPE_CHECKING:

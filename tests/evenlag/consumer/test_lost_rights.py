@@ -18,7 +18,11 @@ from kafka.admin import (
 
 from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
 from evenlag.doctor.runner import run_lanes
+from evenlag.kafka.connection import admin_client
+from evenlag.policy.cluster_settings import ClusterSettings, SnapshotSettings
+from evenlag.publishing.asking.temporary_member import NotAskedError, ask_group
 from sandbox.kafka.broker import Broker
+from tests.support.asking.raw_member import RawMember
 from tests.support.hints import Cluster, Runner, is_settled, wait_until
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
+        "group.max.size": "2",
+        "group.min.session.timeout.ms": "10000",
     }
     with Broker.start(tmp_path / "node", sasl_ssl=True, properties=properties) as broker:
         assert broker.sasl_ssl is not None
@@ -57,6 +63,8 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
                 runner.consumer.hint_watcher._forget_after_s = 3.0
             try:
                 wait_until(lambda: is_settled(runners, 4))
+                _the_temporary_member_needs_a_place_and_read(broker, cluster)
+                assert is_settled(runners, 4)
                 cluster.publish(cluster.payload({"i:pod-0": {"t": [0]}, "i:pod-1": {"t": [1, 2, 3]}}))
                 wait_until(lambda: [len(r.held) for r in runners] == [1, 3])
                 cluster.admin.delete_acls(
@@ -85,6 +93,32 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
                     runner.close()
 
 
+def _the_temporary_member_needs_a_place_and_read(broker: Broker, cluster: Cluster) -> None:
+    """Read on the group suffices; a full group, and a group without that right, are left as they are."""
+    secure = broker.sasl_ssl
+    assert secure is not None
+    kafka = dict(secure.client_config())
+    settings = ClusterSettings.model_construct(
+        bootstrap_servers=(kafka.pop("bootstrap_servers"),),
+        kafka=kafka,
+        request_timeout_ms=30_000,
+        snapshot=SnapshotSettings(),
+    )
+    with RawMember(broker.bootstrap_servers, "other") as other, admin_client(settings) as client:
+        other.join()
+        other.sync()
+        with pytest.raises(NotAskedError, match=r"group\.max\.size"):
+            ask_group(client, settings, "g")
+        cluster.admin.create_acls([allow(ResourceType.GROUP, "other", ACLOperation.DESCRIBE)])
+        with pytest.raises(NotAskedError, match="evenlag lacks Read on the group"):
+            ask_group(client, settings, "other")
+        assert other.heartbeat() == 0
+        cluster.admin.create_acls([allow(ResourceType.GROUP, "other", ACLOperation.READ)])
+        # Its first session timeout is refused here.
+        ask_group(client, settings, "other")
+        assert len(other.join().members) == 1
+
+
 def _doctor_names_what_is_missing(broker: Broker, cluster: Cluster, folder: Path) -> None:
     """What evenlag lacks is named with the line that grants it; granted by that line, nothing is missing."""
     secure = broker.sasl_ssl
@@ -111,16 +145,16 @@ groups: [{{match: "*", mode: auto}}]
         return {result.check: one.todo for result in results for one in result.findings if one.todo}
 
     line = f"kafka-acls.sh --bootstrap-server {secure.bootstrap_servers} --add --allow-principal '{WHO}' "
+    name = f"evenlag-publisher-{broker.cluster_id}-hints"
     missing = todos()
     assert missing == {
         "permissions.cluster": f"{line}--operation Describe --cluster",
         # Read, as every consumer has it, includes Describe.
         "permissions.hint_topic": f"{line}--operation Write --operation DescribeConfigs --topic hints",
         "permissions.transactional_id": (
-            f"{line}--operation Write --operation Describe --transactional-id evenlag-publisher-acl"
+            f"{line}--operation Write --operation Describe --transactional-id {name}"
         ),
     }
-    name = "evenlag-publisher-acl"
     cluster.admin.create_acls(
         [
             allow(ResourceType.CLUSTER, "kafka-cluster", ACLOperation.DESCRIBE),

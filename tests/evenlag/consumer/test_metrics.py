@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from evenlag.consumer import HintCache, Reason
 from evenlag.consumer.metrics import GROUP, register_metrics
 from evenlag.consumer.watcher import HintWatcher
+from tests.evenlag.consumer.test_record_marks import loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,9 @@ def test_what_was_noted_shows_among_the_consumers_metrics(
     assert shown["hint-ignored-total"] == 2
     assert shown["hint-cache-age-seconds"] == -1
     assert shown["hint-sequence"] == -1
+    assert shown["hint-loads-age-seconds"] == -1
+    cache.apply_loads(loads(time.time_ns() // 1_000_000 - 5_000))
+    assert 5 <= consumer.metrics()[GROUP]["hint-loads-age-seconds"] < 60
     watcher._has_read = True
     assert 0 <= consumer.metrics()[GROUP]["hint-cache-age-seconds"] < 60
     assert {f"hint-{reason.value.lower().replace('_', '-')}-total" for reason in Reason} <= set(shown)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.consumer.rejoin_policy import RejoinAsker, Situation
+from assignor_core.hint import Hint, HintPayload
+from assignor_core.partition_spans import PartitionSpans
+from evenlag.consumer.hint_arrays import FlatHint
+from evenlag.consumer.rejoin_policy import HintInterest, RejoinAsker, Situation, Stance, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+T_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 WANTS = Situation(now_s=0.0, generation=7, is_leader=False, wanted_plan_id="p", counts={"t": 4})
 
 
@@ -83,3 +88,93 @@ def test_metadata_that_come_and_go_ask_for_nothing(asker: RejoinAsker) -> None:
 def test_a_leader_that_held_back_while_cold_asks_once_when_it_knows(asker: RejoinAsker) -> None:
     owes = replace(WANTS, wanted_plan_id=None, is_leader=True, owes_balance=True)
     assert asks_at(asker, owes, range(10)) == [0]
+
+
+def test_a_leader_whose_rebalance_stays_uneven_asks_twice_in_a_row_and_again_after_an_even_one(
+    asker: RejoinAsker,
+) -> None:
+    owes = replace(WANTS, wanted_plan_id=None, is_leader=True, owes_balance=True)
+    assert [asker.step(replace(owes, generation=7 + i)) for i in range(5)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert not asker.step(replace(owes, generation=12, owes_balance=False))
+    assert asker.step(replace(owes, generation=13))
+
+
+PARTS = {"m:me": {"t": (0, 1)}, "m:other": {"t": (2, 3)}}
+
+
+def hint_for(assignment: Mapping[str, Mapping[str, Sequence[int]]], sequence: int = 1) -> Hint:
+    payload = HintPayload("c", "g", f"s{sequence}", "0" * 64, assignment, 1, 1)
+    return Hint(payload.encode(), payload, f"plan-{sequence}", sequence, 0, 1, signed=False)
+
+
+def standing(
+    *owned: int, claimed: tuple[int, ...] = (), hint: Hint | None = None, **changes: Any
+) -> Standing:
+    hint = hint or hint_for({key: {T_ID: by["t"]} for key, by in PARTS.items()})
+    fields: dict[str, Any] = {
+        "hint": hint, "flat": FlatHint.of(hint.payload), "generation": 7, "key": "m:me",
+        "owned": frozenset((T_ID, number) for number in owned),
+        "claimed": frozenset((T_ID, number) for number in claimed),
+        "joined_with": hint.plan_id,
+    }  # fmt: skip
+    return Standing(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("now", "wants"),
+    [
+        (standing(0, 1), False),  # it has its part
+        (standing(0), True),  # less: perhaps withheld until its owner gives it up
+        (standing(), True),
+        (standing(0, 2), False),  # brought what the hint gives to another
+        (standing(0, 1, 2), False),
+        (standing(0, 2, joined_with=None), True),  # by a join that was sent before the hint was known
+        (standing(0, 2, joined_with="an older plan"), True),
+        (standing(0, 9), True),  # what the hint gives to nobody is not given to another
+        (standing(0, claimed=(0, 1)), False),  # lost what the hint gives to it
+        (standing(0, claimed=(0, 5)), True),  # gave up what the hint does not give to it
+        (standing(0, key="m:newcomer"), False),
+        (standing(0, 2, stance=Stance.CAN_FOLLOW), True),
+        (standing(0, stance=Stance.REFUSES), False),
+        (standing(0, stance=Stance.FOLLOWS), True),
+        (standing(0, 1, stance=Stance.FOLLOWS), False),
+    ],
+)
+def test_who_wants_a_hint(now: Standing, *, wants: bool) -> None:
+    assert HintInterest().wants(now) is wants
+
+
+def test_a_part_of_millions_of_partitions_is_not_expanded() -> None:
+    """The watcher's thread looks at it five times a second."""
+    value = hint_for({"m:me": {T_ID: PartitionSpans.parse("0-1999998")}})
+    now, interest = standing(0, hint=value), HintInterest()
+    tracemalloc.start()
+    try:
+        assert interest.wants(now)
+        assert not HintInterest().wants(standing(5, claimed=(0, 5), hint=value))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_a_refused_plan_stays_refused_and_another_is_wanted() -> None:
+    interest = HintInterest()
+    assert not interest.wants(standing(0, 2))
+    assert interest.refused_plan_id == "plan-1"
+    assert not interest.wants(standing(0, generation=8))
+    other = hint_for({"m:me": {T_ID: (0, 1, 2)}, "m:other": {T_ID: (3,)}}, sequence=2)
+    assert interest.wants(standing(0, hint=other, generation=9))
+    # Even the leader's own refusal is no memory: it judges again by its last decision.
+    assert interest.wants(standing(0, stance=Stance.CAN_FOLLOW, generation=10))
+
+
+def test_receiving_less_is_a_refusal_after_four_generations() -> None:
+    interest = HintInterest()
+    assert [interest.wants(standing(0, generation=7 + i)) for i in range(6)] == [True] * 4 + [False] * 2

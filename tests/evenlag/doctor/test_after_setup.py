@@ -9,19 +9,10 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sandbox.jars
 from evenlag.doctor.spark_checks import check_submit, judge_jars
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from evenlag.doctor.model import Finding
-
-
-def worst(findings: Sequence[Finding]) -> str:
-    return max((finding.verdict for finding in findings), key=lambda verdict: verdict.rank).value
+from tests.evenlag.doctor.verdicts import worst
 
 
 def test_delta_s_jars_are_known_by_either_name() -> None:

@@ -15,9 +15,10 @@ from evenlag.doctor.airflow_checks import (
     judge_health,
     judge_heartbeat,
     judge_imports,
+    judge_pools,
 )
 from evenlag.doctor.model import Verdict
-from tests.evenlag.doctor.test_checks import NOW, worst
+from tests.evenlag.doctor.verdicts import NOW, worst
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
         ('{"conn_type": "spark_connect", "host": "h", "extra": "{\\"use_ssl\\": true}"}', "ok"),
         ('{"conn_type": "spark_connect", "host": "h", "extra": {"use_ssl": "yes"}}', "failed"),
         ('{"conn_type": "spark_connect"}', "failed"),
-        ("spark-connect://:token@localhost:15002?use_ssl=true", "ok"),
+        ("spark-connect://:s3cret@localhost:15002?use_ssl=true", "ok"),
         ("spark-connect://", "failed"),
         ('{"conn_type": "http", "host": "localhost"}', "failed"),
         ("", "skipped"),
@@ -57,6 +58,33 @@ def test_dag_files_of_another_version_are_told(tmp_path: Path) -> None:
     assert found.todo == f"evenlag dags install {tmp_path}"
 
 
+def test_a_dag_file_of_one_s_own_needs_no_installed_files(tmp_path: Path) -> None:
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team" / "ours.py").write_text("from evenlag.airflow import make_dags\n", encoding="utf-8")
+    [found] = check_dag_files({"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path)})
+    assert (found.verdict, found.told) == (Verdict.OK, f"{tmp_path}/team/ours.py calls make_dags")
+
+
+@pytest.mark.parametrize(
+    ("slots", "verdict", "told"),
+    [
+        ({"default_pool": 128, "spark jobs": 2}, "ok", "the pools exist: default_pool, spark jobs"),
+        ({"default_pool": -1, "spark jobs": -1}, "ok", "the pools exist"),
+        ({"default_pool": 128, "spark jobs": None}, "failed", "the pool spark jobs does not exist"),
+        ({"default_pool": 128, "spark jobs": 0}, "failed", "the pool spark jobs has no slots"),
+    ],
+)
+def test_a_pool_that_starts_no_task_is_a_failure(
+    slots: dict[str, int | None], verdict: str, told: str
+) -> None:
+    [found] = judge_pools({"default_pool": ["a.publish"], "spark jobs": ["a.observe", "a.decide"]}, slots)
+    assert found.verdict.value == verdict
+    assert found.told.startswith(told)
+    if verdict == "failed":
+        assert found.todo == "airflow pools set 'spark jobs' 2 evenlag"
+        assert "a.observe and 1 more" in found.told
+
+
 def test_airflow_s_answers_are_judged() -> None:
     healthy = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
     assert worst(judge_health(healthy)) == "ok"
@@ -70,7 +98,9 @@ def test_airflow_s_answers_are_judged() -> None:
     assert worst(judge_dags({"a": None})) == "failed"
     assert worst(judge_heartbeat(300, ["*/5 * * * *"], NOW)) == "ok"
     assert worst(judge_heartbeat(300, ["*/5 * * * *", "* * * * *"], NOW)) == "warning"
-    assert worst(judge_heartbeat(300, ["0 0 L * *"], NOW)) == "skipped"
+    assert worst(judge_heartbeat(300, [], NOW)) == "skipped"
+    # A month is longer than any timeout.
+    assert worst(judge_heartbeat(300, ["0 0 L * *"], NOW)) == "ok"
 
 
 def test_an_airflow_that_is_not_there_fails_what_asks_it() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,45 +17,25 @@ from evenlag.doctor.group_checks import (
     check_unmatched,
     tell_modes,
 )
-from evenlag.doctor.lake_checks import (
-    check_tables,
-    check_unfinished,
-    check_writable,
-    judge_filesystem,
-    judge_space,
-    judge_table,
-    judge_unfinished,
-)
 from evenlag.doctor.model import Check, Finding, Lane, Verdict, ok
 from evenlag.doctor.network import judge_expiry, split_server
-from evenlag.doctor.permission_checks import Grants, missing_operations
+from evenlag.doctor.permission_checks import Grants, check_joins, missing_operations
 from evenlag.doctor.policy_checks import check_rules, check_secrets
 from evenlag.doctor.runner import run_lanes
-from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic
-from evenlag.lake.reader import LakeReader
-from evenlag.lake.schema_evolution import simple_type
-from evenlag.lake.tables import LAG, OFFSETS, SNAPSHOTS
+from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic, judge_records
 from evenlag.policy.loader import parse_policy
-from tests.support.lakes.command_lake import write_rows
+from evenlag.publishing.hint_topic import TopicState
+from tests.evenlag.doctor.verdicts import NOW, worst
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from evenlag.policy.loader import LoadedPolicy
-
-NOW = datetime(2026, 11, 22, 2, tzinfo=UTC)
 
 
 def policy(rules: str = "", kafka: str = "{}") -> LoadedPolicy:
     text = f'lake: /lake\nclusters:\n  orders:\n    bootstrap_servers: "a:1"\n    kafka: {kafka}\n'
     return parse_policy(text + (f"groups:\n{rules}" if rules else ""), environ={})
-
-
-def worst(found: Sequence[Finding]) -> str:
-    assert found
-    assert all(one.todo for one in found if one.verdict.rank >= Verdict.WARNING.rank), "it says what to do"
-    return max((one.verdict for one in found), key=lambda one: one.rank).value
 
 
 # Policy ---------------------------------------------------------------------------------------------------
@@ -149,7 +130,9 @@ def test_what_is_missing_is_granted_by_a_line_to_copy() -> None:
 @pytest.mark.parametrize(
     ("settings", "replicas", "plan_bytes", "told"),
     [
-        ({"cleanup.policy": "delete"}, 3, None, "not compacted"),
+        ({"cleanup.policy": "delete"}, 3, None, "cleanup.policy=delete, not compact"),
+        ({"cleanup.policy": "compact,delete"}, 3, None, "cleanup.policy=compact,delete, not compact"),
+        ({"compression.type": "producer"}, 3, None, "compression.type=producer, not uncompressed"),
         ({"cleanup.policy": "compact"}, 1, None, "one replica"),
         ({"cleanup.policy": "compact", "min.insync.replicas": "3"}, 3, None, "no broker may be missing"),
         ({"cleanup.policy": "compact", "max.message.bytes": "1000"}, 3, 900, "a record holds 1,000"),
@@ -171,6 +154,34 @@ def test_a_well_made_hint_topic_has_no_fault() -> None:
     assert worst(judge_auto_create("false", hint_topic="h")) == "ok"
     assert worst(judge_auto_create("true", hint_topic="h")) == "warning"
     assert worst(judge_auto_create(None, hint_topic="h")) == "skipped"
+
+
+def test_the_command_that_repairs_the_hint_topic_is_told() -> None:
+    [found] = judge_hint_topic(
+        {"cleanup.policy": "compact,delete"},
+        replication_factor=3,
+        num_brokers=3,
+        largest_plan_bytes=None,
+        name="hints",
+        servers=("a:1", "b:2"),
+    )
+    assert found.todo == (
+        "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type topics --entity-name hints "
+        "--add-config cleanup.policy=compact"
+    )
+
+
+def test_records_that_are_not_from_evenlag_are_told() -> None:
+    clean = TopicState(exists=True, hints={}, unreadable={}, num_partitions=3)
+    assert worst(judge_records(clean, 0)) == "ok"
+    for poisoned in (
+        replace(clean, unreadable={"g": "no line feed"}),
+        replace(clean, unreadable_loads={"g": "not signed"}),
+        replace(clean, strays={"g": (1,)}),
+        replace(clean, num_compressed=1),
+    ):
+        assert worst(judge_records(poisoned, 0)) == "warning"
+        assert all(finding.todo for finding in judge_records(poisoned, 0))
 
 
 RULES = """\
@@ -210,69 +221,40 @@ def test_the_extra_is_missed_where_hints_are_published_to_brokers() -> None:
         False,
     )
     assert worst(check_extra(loaded.policy, "orders", groups, is_installed=True)) == "ok"
+    never = policy(RULES, kafka="{}\n    temporary_member_after_s: null")
+    for is_installed in (False, True):
+        [chosen] = check_extra(never.policy, "orders", groups, is_installed=is_installed)
+        assert chosen.verdict is Verdict.OK
+        assert chosen.told.startswith("temporary_member_after_s is null: 1 groups of the consumer protocol")
     assert worst(check_extra(loaded.policy, "orders", {"auto-2": {}}, is_installed=False)) == "skipped"
 
 
-# Lake -----------------------------------------------------------------------------------------------------
+def test_groups_that_the_temporary_member_may_not_join_are_named() -> None:
+    loaded = policy(RULES)
+
+    def group(*operations: str, assignor: str = "evenlag") -> dict[str, Any]:
+        return {"protocol_data": assignor, "authorized_operations": list(operations)}
+
+    groups = {
+        "auto-1": group("DESCRIBE"),
+        "auto-2": group("DESCRIBE", "READ"),
+        "auto-3": group("DESCRIBE", assignor="range"),
+        "quiet": group("DESCRIBE"),
+    }
+    grants = Grants(("b:9092",), "User:evenlag")
+    [missing] = check_joins(loaded.policy, "orders", groups, grants)
+    assert missing.verdict is Verdict.WARNING
+    assert "1 groups" in missing.told
+    assert "auto-1" in missing.told
+    assert missing.todo == (
+        "kafka-acls.sh --bootstrap-server b:9092 --add --allow-principal 'User:evenlag' --operation Read "
+        "--group auto-1, or set temporary_member_after_s: null"
+    )
+    never = policy(RULES, kafka="{}\n    temporary_member_after_s: null")
+    assert check_joins(never.policy, "orders", groups, grants) == []
 
 
-@pytest.mark.parametrize(
-    ("free", "total", "verdict"), [(5e11, 1e12, "ok"), (5e10, 1e12, "warning"), (1e7, 1e12, "failed")]
-)
-def test_a_full_disk_is_told_in_time(free: float, total: float, verdict: str) -> None:
-    assert worst(judge_space(int(free), int(total))) == verdict
-
-
-def test_the_innermost_mount_decides() -> None:
-    mounts = "/dev/vda / ext4 rw 0 0\nsrv:/x /srv nfs4 rw 0 0\ntmpfs /srv/fast tmpfs rw 0 0\n"
-    assert worst(judge_filesystem("/srv/lake", mounts)) == "warning"
-    assert worst(judge_filesystem("/srv/fast/lake", mounts)) == "ok"
-    assert worst(judge_filesystem("/srvice", mounts)) == "ok"
-
-
-def test_a_table_is_held_against_its_contract() -> None:
-    wanted = {column.name: simple_type(column.type) for column in LAG.columns}
-    assert not judge_table(LAG, (1, 2), wanted)
-    assert worst(judge_table(LAG, (3, 7), wanted)) == "failed"
-    assert worst(judge_table(LAG, (1, 2), {**wanted, "lag_records": "string"})) == "failed"
-    assert worst(judge_table(LAG, (1, 2), {**wanted, "new": "bigint"})) == "warning"
-    older = {name: kind for name, kind in wanted.items() if name != "stalled"}
-    assert worst(judge_table(LAG, (1, 2), older)) == "warning"
-    without_a_key = {name: kind for name, kind in wanted.items() if name != "group_id"}
-    assert worst(judge_table(LAG, (1, 2), without_a_key)) == "failed"
-
-
-def test_a_real_lake_s_tables_are_those_of_the_contracts(command_lake: Path) -> None:
-    assert worst(check_tables(LakeReader(str(command_lake)))) == "ok"
-
-
-@pytest.mark.usefixtures("spark")
-def test_attempts_that_nobody_finished_are_counted_from_the_files_statistics(tmp_path: Path) -> None:
-    from datetime import date
-
-    lake = tmp_path / "lake"
-    for snapshot_id in ("20261122T000000000Z-aaaaaaaa", "20261122T000500000Z-bbbbbbbb"):
-        row = {"day": date(2026, 11, 22), "snapshot_id": snapshot_id, "topic": "t", "partition": 0}
-        write_rows(lake, OFFSETS, [row])
-    marker = {"snapshot_id": "20261122T000000000Z-aaaaaaaa", "day": date(2026, 11, 22)}
-    write_rows(lake, SNAPSHOTS, [marker])
-    [found] = check_unfinished(LakeReader(str(lake)), NOW)
-    assert found.verdict is Verdict.WARNING
-    assert found.told.startswith("1 attempts")
-    assert "bbbbbbbb" in found.told
-    assert worst(judge_unfinished(["20261122T015500000Z-cccccccc"], NOW)) == "ok"
-
-
-def test_trying_to_write_leaves_nothing_behind(tmp_path: Path) -> None:
-    reader = LakeReader(str(tmp_path))
-    assert worst(check_writable(reader, probe_writes=True)) == "ok"
-    assert list(tmp_path.iterdir()) == []
-
-
-# Spark and Airflow ----------------------------------------------------------------------------------------
-
-
-# Running --------------------------------------------------------------------------------------------------
+# All checks -----------------------------------------------------------------------------------------------
 
 
 def test_all_checks_are_done_whatever_one_of_them_does() -> None:

@@ -16,7 +16,7 @@ from evenlag.doctor.spark_checks import (
     judge_python,
     spark_checks,
 )
-from tests.evenlag.doctor.test_checks import worst
+from tests.evenlag.doctor.verdicts import worst
 
 
 @pytest.mark.parametrize(

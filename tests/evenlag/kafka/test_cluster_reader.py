@@ -11,11 +11,16 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.errors import KafkaAuthenticationError, KafkaUnreachableError
+from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot
 from evenlag.kafka.connection import admin_client
+from evenlag.kafka.log_offsets import read_ends, read_reset_offsets
+from evenlag.kafka.rate_limit import RequestLimits
+from evenlag.kafka.topic_metadata import partitions_of, read_topics
 from evenlag.policy.cluster_settings import ClusterSettings
-from evenlag.publishing.hint_topic import read_max_bytes
+from evenlag.publishing.writing.topic_settings import read_max_bytes
 from sandbox.workload.kafka_python_rejoin_fix import finish_joins
+from tests.support.brokers import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +34,7 @@ COMMITS_STEP = 3
 
 @pytest.fixture
 def cluster(broker: Broker) -> ClusterSettings:
-    return ClusterSettings(bootstrap_servers=(broker.bootstrap_servers,))
+    return settings_of(broker)
 
 
 @pytest.fixture
@@ -113,6 +118,44 @@ def test_offsets_commits_and_members_of_a_live_group(
     times = reading.read_times
     assert times["log_start_read_at"] <= times["commits_read_at"] <= times["end_read_at"]
     with_member.close()
+
+
+def test_reset_offsets_by_duration_are_those_of_the_records_times(
+    broker: Broker, admin: Any, unique: Callable[[str], str]
+) -> None:
+    """KIP-1106: records of two days ago, of two hours ago, and none; the group has no commits."""
+    topic, group = unique("orders"), unique("fresh")
+    make_topic(admin, topic, 3)
+    now_ms, hour_ms = time.time_ns() // 1_000_000, 3_600_000
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    for partition, ages in ((0, (48, 48, 2, 2, 2)), (1, (48, 48))):
+        for age in ages:
+            # One at a time: a batch that is not sent yet would be read by its own times alone.
+            producer.send(topic, b"x", partition=partition, timestamp_ms=now_ms - age * hour_ms).get(30)
+    producer.close()
+    member = consumer(broker, topic, group=group)
+    poll_until_assigned(member)
+    six_hours, three_days, no_time = (f"by_duration:{text}" for text in ("PT6H", "P3D", "PT0S"))
+    policies = {group: six_hours, "another": "earliest"}
+    reading = ClusterReader(admin, reset_policy_of=policies.get).read()
+    found = {n: row["reset_offsets"] for n, row in of_topic(reading.offsets, topic).items()}
+    member.close()
+    # From offset 2 on, the records are young enough; without such a record the consumer starts at the end.
+    assert found == {
+        0: [{"reset_policy": six_hours, "offset": 2}],
+        1: [{"reset_policy": six_hours, "offset": 2}],
+        2: [{"reset_policy": six_hours, "offset": 0}],
+    }
+    calls = BrokerCalls.within(admin, RequestLimits())
+    partitions = partitions_of(list(read_topics(calls, [topic])[0].values()))
+    _, ends = read_ends(calls, partitions)
+    both = read_reset_offsets(calls, partitions, {three_days, no_time, "latest"}, ends)
+    assert {policy: offsets.tolist() for policy, offsets in both.items()} == {
+        three_days: [0, 0, 0],
+        no_time: [5, 2, 0],
+    }
+    assert "reset_offsets" in reading.offsets.column_names
+    assert ClusterReader(admin).read().offsets["reset_offsets"].null_count == len(reading.offsets)
 
 
 def test_an_empty_group_and_one_without_commits_have_their_rows(
@@ -256,7 +299,7 @@ def test_wrong_credentials_and_an_unknown_authority_are_refused_clearly(
         admin_client(settings) as client,
     ):
         client.describe_cluster()
-    assert servers in str(caught.value)
+    assert servers.replace(",", ", ") in str(caught.value)
     assert "not-the-password" not in str(caught.value)
     assert broker.sasl_ssl.password not in str(caught.value)
 

@@ -13,7 +13,7 @@ from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing, describe_groups
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
-from evenlag.policy.cluster_settings import ClusterSettings
+from tests.support.brokers import settings_of
 from tests.support.kip848.members import NewerMember
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def admin(broker: Broker) -> Iterator[Any]:
-    with admin_client(ClusterSettings(bootstrap_servers=(broker.bootstrap_servers,))) as client:
+    with admin_client(settings_of(broker)) as client:
         yield client
 
 

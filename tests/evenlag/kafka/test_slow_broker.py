@@ -28,8 +28,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 TOPIC, NUM_PARTITIONS, NUM_GROUPS = "orders", 12, 8
 GROUPS = [f"group-{number}" for number in range(NUM_GROUPS)]
 PATIENT = RequestLimits(requests_per_s=1_000, request_timeout_s=60, max_broker_failures=3, deadline_s=240)
-# Long enough for a healthy broker on a busy machine, short enough to wait for three times.
-SHORT = RequestLimits(requests_per_s=1_000, request_timeout_s=3, max_broker_failures=3, deadline_s=240)
+# Long enough for a healthy broker on a busy machine, short enough to wait for three times. Nobody takes over
+# here: the wait for who does is tested in test_failover.
+SHORT = RequestLimits(
+    requests_per_s=1_000, request_timeout_s=3, max_broker_failures=3, deadline_s=240, failover_s=0
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Sta
         second = SecondBroker(folder / "second", first)
         with StallingProxy(second.bootstrap_servers) as proxy:
             try:
-                second.launch(proxy)
+                second.start_behind(proxy)
                 settings = ClusterSettings(bootstrap_servers=(first.bootstrap_servers,))
                 with admin_client(settings) as admin:
                     fill(admin)

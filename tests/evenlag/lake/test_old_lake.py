@@ -17,16 +17,14 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import (
     CONTROL_ACTIONS,
-    DECISIONS,
     LAG,
     MEMBERSHIPS,
-    REMOVED_TABLES,
     RUNS,
     SNAPSHOTS,
     TABLES,
     Table,
 )
-from evenlag.lake.writer import append_once, delta_rs_writer
+from evenlag.lake.writer import append_once
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import DAY, HEAD, NOW, frame
 from tests.support.spark_tables import write_foreign_table
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MISTAKE = 2
-REMOVED_COLUMNS = [(table, name) for table in TABLES.values() for name in table.removed_columns]
+BY_MONTH = [table for table in TABLES.values() if table.is_by_month]
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("lag",),
     ("plans",),
@@ -52,44 +50,22 @@ def write_table(root: Path, name: str, columns: tuple[str, ...] = ()) -> None:
     write_foreign_table(root / name, [{"cluster": "c", "day": DAY} | dict.fromkeys(columns, "old")])
 
 
-def with_removed_table(root: Path) -> None:
-    write_table(root, "scores", ("plan_id",))
-
-
-def with_two_tables_of_events(root: Path) -> None:
-    write_table(root, "control_events", ("plan_id", "event"))
-
-
-def with_removed_column(root: Path) -> None:
-    write_table(root, DECISIONS.name, ("breaches_in_row",))
-
-
-@pytest.fixture(
-    params=[with_removed_table, with_two_tables_of_events, with_removed_column],
-    ids=["table", "events", "column"],
-)
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A lake of a development version."""
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A lake of a development version, which partitioned every table by day."""
     root = tmp_path / "lake"
     write_table(root, SNAPSHOTS.name, ("snapshot_id",))
-    make: Callable[[Path], None] = request.param
-    make(root)
     return root
 
 
 def check_message(text: str) -> None:
     assert len(text.splitlines()) == 1, text
-    assert re.search(
-        "has the table (scores|control_events)|table decisions has the column breaches_in_row", text
-    )
+    assert re.search("table snapshots of the lake .* has no column month: a development version", text)
     assert "set `lake` in the policy to a new, empty location (docs/upgrade.md)" in text
 
 
-def test_removed_names_are_in_no_contract() -> None:
-    assert not set(REMOVED_TABLES) & set(TABLES)
-    assert REMOVED_COLUMNS
-    for table, name in REMOVED_COLUMNS:
-        assert name not in table.column_names
+def test_only_the_tables_that_grow_fastest_are_partitioned_by_day() -> None:
+    assert set(TABLES) - {table.name for table in BY_MONTH} == {"offsets", "commits", "members", "lag"}
 
 
 def test_readers_without_a_jvm_refuse_it(old: Path) -> None:
@@ -108,8 +84,8 @@ def test_readers_without_a_jvm_refuse_it(old: Path) -> None:
 
 def test_the_writer_without_a_jvm_writes_nothing(old: Path) -> None:
     row = {"cluster": "c", "day": DAY, "action_id": "a", "action": "RESUME", "at": datetime.now(UTC)}
-    with pytest.raises(OldLakeError) as error, delta_rs_writer(str(old), CONTROL_ACTIONS) as writer:
-        writer.append([row])
+    with pytest.raises(OldLakeError) as error:
+        append_once(str(old), CONTROL_ACTIONS, [row], None)
     check_message(str(error.value))
     assert not (old / CONTROL_ACTIONS.name).exists()
 
@@ -152,20 +128,18 @@ def run() -> dict[str, Any]:
     return {"run_id": "r", "step": "observe", "slot": NOW, "started_at": NOW, "finished_at": NOW}
 
 
-@pytest.mark.parametrize(
-    ("table", "column"), REMOVED_COLUMNS, ids=lambda value: str(getattr(value, "name", value))
-)
-def test_each_table_with_a_removed_column_is_refused(tmp_path: Path, table: Table, column: str) -> None:
-    write_table(tmp_path, table.name, (column,))
-    with pytest.raises(OldLakeError, match=f"table {table.name} has the column {column}"):
+@pytest.mark.parametrize("table", BY_MONTH, ids=lambda table: str(table.name))
+def test_each_table_without_a_month_is_refused(tmp_path: Path, table: Table) -> None:
+    write_table(tmp_path, table.name, ("group_id",))
+    with pytest.raises(OldLakeError, match=f"table {table.name} .*has no column month"):
         LakeReader(str(tmp_path)).read(table)
 
 
-def test_spark_refuses_a_removed_column_of_any_table(spark: SparkSession, tmp_path: Path) -> None:
-    write_table(tmp_path, MEMBERSHIPS.name, ("basis",))
-    with pytest.raises(OldLakeError, match="table memberships has the column basis"):
+def test_spark_refuses_any_table_without_a_month(spark: SparkSession, tmp_path: Path) -> None:
+    write_table(tmp_path, MEMBERSHIPS.name, ("group_id",))
+    with pytest.raises(OldLakeError, match="table memberships has no column month"):
         Lake(spark, str(tmp_path)).read(MEMBERSHIPS)
-    with pytest.raises(OldLakeError, match="table memberships has the column basis"):
+    with pytest.raises(OldLakeError, match="table memberships has no column month"):
         Lake(spark, str(tmp_path)).append(MEMBERSHIPS, spark.createDataFrame([], MEMBERSHIPS.ddl), None)
 
 
@@ -174,23 +148,23 @@ def empty(root: Path) -> None:
 
 
 def foreign_table_of_that_name(root: Path) -> None:
-    write_foreign_table(root / "scores", [{"team": "a", "goals": 3}], ())
+    write_foreign_table(root / SNAPSHOTS.name, [{"team": "a", "goals": 3}], ())
 
 
 def table_whose_creation_was_killed(root: Path) -> None:
-    write_table(root, "scores", ("plan_id",))
-    for file in (root / "scores" / "_delta_log").iterdir():
+    write_table(root, SNAPSHOTS.name, ("plan_id",))
+    for file in (root / SNAPSHOTS.name / "_delta_log").iterdir():
         file.unlink()
 
 
-def damaged_decisions(root: Path) -> None:
-    write_table(root, DECISIONS.name, ("group_id",))
-    (root / DECISIONS.name / "_delta_log" / f"{0:020d}.json").write_text("no JSON", encoding="utf-8")
+def damaged_snapshots(root: Path) -> None:
+    write_table(root, SNAPSHOTS.name, ("group_id",))
+    (root / SNAPSHOTS.name / "_delta_log" / f"{0:020d}.json").write_text("no JSON", encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     "make",
-    [empty, foreign_table_of_that_name, table_whose_creation_was_killed, damaged_decisions],
+    [empty, foreign_table_of_that_name, table_whose_creation_was_killed, damaged_snapshots],
     ids=lambda make: make.__name__,
 )
 def test_other_lakes_are_not_refused(

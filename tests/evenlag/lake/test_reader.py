@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evenlag.errors import SchemaError
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.delta_log import open_log, read_actions
 from evenlag.lake.file_pruning import may_match
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.tables import Column, Table
+from evenlag.lake.tables import Column
 from sandbox.truth.delta_files import read_rows
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.odd_table import (
@@ -26,6 +27,7 @@ from tests.support.lakes.odd_table import (
     NAMES,
     NOON,
     ODD,
+    ODD_BY_MONTH,
     SHARES,
     TOP,
     write_odd_table,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from evenlag.lake.tables import Table
 
 pytestmark = pytest.mark.jvm
 
@@ -66,8 +70,9 @@ VALUES: dict[str, list[Any]] = {
 class Written:
     """The table, to be read by both readers."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, table: Table) -> None:
         self.root = root
+        self.table = table
         self.reader = LakeReader(str(root))
         self.rows = read_rows(root, ODD.name)
 
@@ -77,7 +82,7 @@ class Written:
 
     def found(self, filters: list[tuple[str, str, Any]]) -> list[int]:
         """Filter by the product."""
-        return sorted(self.reader.read(ODD, columns=["number"], filters=filters)["number"].to_pylist())
+        return sorted(self.reader.read(self.table, columns=["number"], filters=filters)["number"].to_pylist())
 
 
 def fulfils(row: dict[str, Any], column: str, sign: str, value: Any) -> bool:
@@ -90,27 +95,35 @@ def fulfils(row: dict[str, Any], column: str, sign: str, value: Any) -> bool:
 def written_by_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
     root = tmp_path_factory.mktemp("odd") / "lake"
     write_odd_table(Lake(spark, str(root)))
-    return Written(root)
+    return Written(root, ODD)
 
 
 @pytest.fixture(scope="module")
-def written_directly(tmp_path_factory: pytest.TempPathFactory) -> Written:
+def months_by_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
     root = tmp_path_factory.mktemp("odd") / "lake"
-    write_odd_table_directly(str(root))
-    return Written(root)
+    write_odd_table(Lake(spark, str(root)), ODD_BY_MONTH)
+    return Written(root, ODD_BY_MONTH)
 
 
-@pytest.fixture(params=["written_by_spark", "written_directly"])
+@pytest.fixture(scope="module")
+def months_directly(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    root = tmp_path_factory.mktemp("odd") / "lake"
+    write_odd_table_directly(str(root), ODD_BY_MONTH)
+    return Written(root, ODD_BY_MONTH)
+
+
+@pytest.fixture(params=["written_by_spark", "months_by_spark", "months_directly"])
 def written(request: pytest.FixtureRequest) -> Written:
     found: Written = request.getfixturevalue(request.param)
     return found
 
 
-def test_both_writers_write_the_same_rows(written_by_spark: Written, written_directly: Written) -> None:
+def test_both_writers_write_the_same_rows(months_by_spark: Written, months_directly: Written) -> None:
     both = [
         sorted(str(sorted(plain(row).items())) for row in written.rows)
-        for written in (written_by_spark, written_directly)
+        for written in (months_by_spark, months_directly)
     ]
+    assert {row["month"] for row in months_by_spark.rows} == {date(2026, 3, 1)}
     assert both[0] == both[1]
 
 
@@ -163,8 +176,9 @@ def test_filters_together_find_what_plain_python_finds(
 
 
 def test_all_values_are_read_as_they_were_written(written: Written) -> None:
-    found = sorted(written.reader.read(ODD).to_pylist(), key=lambda row: row["number"])
-    expected = sorted(written.rows, key=lambda row: row["number"])
+    found = sorted(written.reader.read(written.table).to_pylist(), key=lambda row: row["number"])
+    rows = [{name: row[name] for name in ODD.column_names} for row in written.rows]
+    expected = sorted(rows, key=lambda row: row["number"])
     assert [plain(row) for row in found] == [plain(row) for row in expected]
 
 
@@ -182,7 +196,7 @@ def test_null_and_nothing_as_values_find_nothing(written: Written) -> None:
 
 
 def test_a_column_that_old_files_lack_fulfils_no_filter(written: Written) -> None:
-    newer = Table(ODD.name, ODD.doc, ODD.key, (*ODD.columns, Column("note", "STRING", "new")))
+    newer = replace(written.table, columns=(*ODD.columns, Column("note", "STRING", "new")))
     for sign, value in (("=", "x"), ("!=", "x"), ("in", ["x"])):
         assert written.reader.read(newer, filters=[("note", sign, value)]).num_rows == 0
 
@@ -193,7 +207,7 @@ def test_files_are_pruned_by_day_and_by_statistics_that_are_there(written_by_spa
     actions = read_actions(delta, written.reader.paths, ODD)
 
     def files(*filters: tuple[str, str, Any]) -> int:
-        kept: pa.Table = may_match(actions, arrow_schema(ODD), filters)
+        kept: pa.Table = may_match(actions, stored_schema(ODD), filters)
         return int(kept.num_rows)
 
     everything = files()
@@ -203,6 +217,30 @@ def test_files_are_pruned_by_day_and_by_statistics_that_are_there(written_by_spa
     assert files(("number", "=", max(row["number"] for row in written.rows))) == 1
     assert files(("at", ">", NOON + timedelta(days=3))) == 0
     assert files(("passed", "=", True)) == everything, "what has no statistics rules out nothing"
+
+
+def test_a_day_selects_files_within_a_month(
+    spark: SparkSession, months_by_spark: Written, months_directly: Written
+) -> None:
+    """By statistics, of files that Spark or deltalake wrote or compacted, for both readers."""
+    own = CLUSTERS[1]
+    for written in (months_by_spark, months_directly):
+        delta = open_log(written.reader.paths, ODD_BY_MONTH)
+        actions = read_actions(delta, written.reader.paths, ODD_BY_MONTH)
+        rows = Lake(spark, str(written.root)).read(ODD_BY_MONTH)
+
+        def files(cluster: str, day: date) -> tuple[int, int]:
+            filters = [("cluster", "=", cluster), ("day", "=", day)]
+            light = may_match(actions, stored_schema(ODD_BY_MONTH), filters).num_rows  # noqa: B023 - called here
+            found = rows.where((rows.cluster == cluster) & (rows.day == day))  # noqa: B023 - called here
+            return light, len(found.inputFiles())
+
+        assert actions.num_rows == 2 * len(NAMES) + 1, "the month of the other cluster is compacted"
+        assert files(own, DAYS[0]) == files(own, DAYS[1]) == (len(NAMES), len(NAMES))
+        assert files("c", DAYS[0]) == files("c", DAYS[1]) == (1, 1)
+        for cluster in CLUSTERS:
+            assert files(cluster, date(2026, 3, 3)) == (0, 0), "the same month, and no file has the day"
+        assert may_match(actions, stored_schema(ODD_BY_MONTH), [("day", ">", date(2026, 4, 1))]).num_rows == 0
 
 
 def test_a_table_without_rows_and_one_with_a_null_cluster_are_read(
@@ -219,7 +257,7 @@ def test_a_table_without_rows_and_one_with_a_null_cluster_are_read(
 
 
 def test_only_certain_bounds_name_a_files_snapshots(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table("odd", "", (), (*ODD.columns[:2], Column("snapshot_id", "STRING", "id")))
+    table = replace(ODD, columns=(*ODD.columns[:2], Column("snapshot_id", "STRING", "id")))
     lake = Lake(spark, str(tmp_path / "lake"))
     cases: dict[date, list[str | None]] = {
         date(2026, 3, 1): ["s-1", "s-1"],
@@ -231,7 +269,7 @@ def test_only_certain_bounds_name_a_files_snapshots(spark: SparkSession, tmp_pat
     lake.append(table, spark.createDataFrame(rows, table.ddl), None)
     files = read_table_files(LakeReader(lake.paths.root), table)
     assert files is not None
-    told = {day: file.only_snapshot for (_, day), [file] in files.by_day.items()}
+    told = {day: file.only_snapshot for (_, day), [file] in files.by_part.items()}
     assert told == dict.fromkeys(cases) | {date(2026, 3, 1): "s-1"}
 
 

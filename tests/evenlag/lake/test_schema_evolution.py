@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.errors import SchemaError
-from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, CONTROL_ACTIONS, SNAPSHOTS, Column, Table
-from evenlag.lake.writer import append_once, delta_rs_writer
+from evenlag.lake.writer import append_once
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import DAY, HEAD, NOW, frame, marker
 
@@ -56,11 +54,7 @@ def test_versions_write_one_table_in_any_order(lake: Lake) -> None:
     assert [row.note for row in Lake(spark, root).read(newer(AUDITED_SNAPSHOTS)).collect()] == [None]
 
 
-def test_two_new_versions_that_begin_a_table_at_once_both_write_it(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As on a lake that is no folder of this machine: nothing but Delta's log keeps them apart.
-    monkeypatch.setattr(LakePaths, "lock", lambda *_: nullcontext())
+def test_two_new_versions_that_begin_a_table_at_once_both_write_it(lake: Lake) -> None:
     root, spark, errors = lake.paths.root, lake.spark, list[Exception]()
     start = threading.Barrier(2)
 
@@ -118,8 +112,7 @@ def test_a_table_written_without_spark_gains_columns_too(tmp_path: Path) -> None
         ("new", newer(CONTROL_ACTIONS), more),
         ("old again", CONTROL_ACTIONS, {}),
     ):
-        with delta_rs_writer(root, table) as writer:
-            writer.append([row | {"action_id": name, "at": NOW} | added])
+        append_once(root, table, [row | {"action_id": name, "at": NOW} | added], None)
     rows = LakeReader(root).read(newer(CONTROL_ACTIONS)).to_pylist()
     assert {found["action_id"]: found["note"] for found in rows} == {
         "old": None,
@@ -128,8 +121,7 @@ def test_a_table_written_without_spark_gains_columns_too(tmp_path: Path) -> None
     }
     assert LakeReader(root).read(CONTROL_ACTIONS).num_rows == 3
     columns = tuple(replace(c, type="BIGINT") if c.name == "at" else c for c in CONTROL_ACTIONS.columns)
-    with (
-        pytest.raises(SchemaError, match="control_actions: column at is timestamp in the lake and bigint"),
-        delta_rs_writer(root, replace(CONTROL_ACTIONS, columns=columns)) as writer,
-    ):
-        writer.append([row | {"action_id": "bad", "at": 1}])
+    with pytest.raises(SchemaError, match="control_actions: column at is timestamp in the lake and bigint"):
+        append_once(
+            root, replace(CONTROL_ACTIONS, columns=columns), [row | {"action_id": "bad", "at": 1}], None
+        )

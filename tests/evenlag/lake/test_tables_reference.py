@@ -23,7 +23,8 @@ def test_every_table_and_column_is_told() -> None:
         section = page.partition(f"\n## {table.name}\n")[2].partition("\n## ")[0]
         assert f"One row is {table.doc}." in section
         told = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
-        assert told == list(table.column_names)
+        assert told == [column.name for column in table.stored_columns]
+        assert table.is_by_month == ("month" in told)
 
 
 def test_a_bar_in_a_text_does_not_split_its_cell() -> None:

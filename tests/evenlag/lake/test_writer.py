@@ -16,7 +16,8 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
-from evenlag.lake.writer import append_once, delta_rs_writer
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.writer import append_once
 from evenlag.monitoring.table_health import check_lake, check_table
 from evenlag.policy.settings import MaintenanceSettings
 from spark_jobs.runtime.delta_lake import Lake
@@ -84,8 +85,8 @@ def test_a_key_of_several_columns_is_compared_as_a_whole(tmp_path: Path) -> None
 
     root = str(tmp_path)
     append_once(root, GATE_RESULTS, [verdict("p", "gain"), verdict("q", "cooldown")], "validate/c/1")
-    with delta_rs_writer(root, GATE_RESULTS) as writer:
-        writer.set_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    short = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    DirectUpkeep(root, GATE_RESULTS).set_properties(short)
     time.sleep(0.01)
     again = [verdict("p", "gain"), verdict("p", "cooldown"), verdict("q", "gain")]
     assert append_once(root, GATE_RESULTS, again, "validate/c/1")
@@ -125,8 +126,7 @@ def test_maintenance_removes_the_log_before_its_checkpoint_and_keeps_ids(tmp_pat
         append_once(str(tmp_path), RUNS, [run(str(number))], f"run/c/{number}")
     set_property(tmp_path, "delta.logRetentionDuration", "interval 0 seconds")
     time.sleep(0.01)
-    with delta_rs_writer(str(tmp_path), RUNS) as writer:
-        writer.vacuum(7)
+    DirectUpkeep(str(tmp_path), RUNS).vacuum(7)
     assert len(actions(tmp_path)) == 1
     assert run_ids(tmp_path) == ["0", "1", "2"]
     assert not append_once(str(tmp_path), RUNS, [run("1")], "run/c/1")
@@ -141,10 +141,10 @@ def test_maintenance_deletes_the_snapshots_of_one_day_of_one_cluster(tmp_path: P
         for number, name in enumerate(ids)
     ]
     append_once(str(tmp_path), SNAPSHOTS, rows, None)
-    with delta_rs_writer(str(tmp_path), SNAPSHOTS) as writer:
-        writer.delete_snapshots(odd, OLD, ids[1:])
-        writer.delete_snapshots("c", TODAY, ())
-        writer.delete_snapshots("nobody", TODAY, ids)
+    upkeep = DirectUpkeep(str(tmp_path), SNAPSHOTS)
+    upkeep.delete_snapshots(odd, OLD, ids[1:])
+    upkeep.delete_snapshots("c", TODAY, ())
+    upkeep.delete_snapshots("nobody", TODAY, ids)
     left = [(row["cluster"], row["day"], row["snapshot_id"]) for row in rows]
     left = [row for row in left if row != (odd, OLD, "s-1") and row[:2] != ("c", TODAY)]
     found = LakeReader(str(tmp_path)).read(SNAPSHOTS).to_pylist()
@@ -161,7 +161,8 @@ def test_a_table_of_spark_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_with_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
-    write_foreign_table(tmp_path / RUNS.name, [run("r") | {"slot": "noon"}])
+    row = run("r") | {"slot": "noon", "month": TODAY.replace(day=1)}
+    write_foreign_table(tmp_path / RUNS.name, [row], RUNS.partition_by)
     before = actions(tmp_path)
     with pytest.raises(SchemaError, match="runs: column slot is string in the lake and timestamp"):
         append_once(str(tmp_path), RUNS, [run("s")], "run/c/1")
@@ -202,8 +203,7 @@ def test_spark_and_deltalake_read_each_other_s_tables(spark: SparkSession, tmp_p
     # A checkpoint of deltalake, without the log before it.
     set_property(tmp_path, "delta.logRetentionDuration", "interval 0 seconds")
     time.sleep(0.01)
-    with delta_rs_writer(root, RUNS) as writer:
-        writer.vacuum(7)
+    DirectUpkeep(root, RUNS).vacuum(7)
     assert len(actions(tmp_path)) == 1
     rows = lake.read(RUNS).orderBy("run_id").collect()
     assert [(row.run_id, row.day, row.slot.timestamp(), row.summary) for row in rows] == [
@@ -245,10 +245,8 @@ def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
         for check in check_lake(LakeReader(root), MaintenanceSettings(), "c", None, NOW)
         if check.table_name == RUNS.name
     }
-    assert [name for name, check in checks.items() if not check.is_ok] == ["PROPERTIES"]
-    assert "setTransactionRetentionDuration: not set" in checks["PROPERTIES"].observed
-    with delta_rs_writer(root, RUNS) as writer:
-        writer.set_properties(wanted_properties(RUNS, 7))
+    assert all(check.is_ok for check in checks.values())
+    DirectUpkeep(root, RUNS).set_properties(wanted_properties(7))
     files = read_table_files(LakeReader(root), RUNS)
     assert files is not None
     policy = MaintenanceSettings(vacuum_days=7)

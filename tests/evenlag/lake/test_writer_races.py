@@ -6,14 +6,12 @@ import multiprocessing
 import os
 import signal
 import time
-from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evenlag.errors import LakeConflictError
-from evenlag.lake.location import LakePaths
 from evenlag.lake.tables import RUNS
 from evenlag.lake.writer import append_once
 from tests.support.lakes.run_rows import actions, run, run_ids
@@ -28,12 +26,6 @@ NUM_RACES = 25
 NUM_WRITERS = 3
 # Child processes start with this module, not as a copy of a process that runs deltalake's threads.
 SPAWN = multiprocessing.get_context("spawn")
-
-
-@pytest.fixture
-def unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A local lake without evenlag's lock, as a lake in an object store is."""
-    monkeypatch.setattr(LakePaths, "lock", lambda *_: nullcontext())
 
 
 def append_in_child(root: str, run_id: str, app_id: str, answers: Any) -> None:
@@ -61,14 +53,13 @@ def test_a_repeat_is_skipped_also_from_another_process(tmp_path: Path) -> None:
 
 def race(roots: list[str], number: int, start: Barrier, answers: Any) -> None:
     """Write into each lake at the same time as the other writers: its first row, then a second one."""
-    LakePaths.lock = lambda *_: nullcontext()  # type: ignore[assignment, method-assign]
     for root in roots:
         for app_id in ("created", "there"):
             start.wait()
             answers.put((root, app_id, append_once(root, RUNS, [run(f"{app_id} by {number}")], app_id)))
 
 
-def test_of_three_writers_with_one_id_and_no_lock_one_wins(tmp_path: Path) -> None:
+def test_of_three_writers_with_one_id_one_wins(tmp_path: Path) -> None:
     roots = [str(tmp_path / str(number)) for number in range(NUM_RACES)]
     start, answers = SPAWN.Barrier(NUM_WRITERS), SPAWN.Queue()
     writers = [
@@ -94,7 +85,6 @@ def test_of_three_writers_with_one_id_and_no_lock_one_wins(tmp_path: Path) -> No
         assert all(str(tmp_path) not in file.read_text(encoding="utf-8") for file in log.glob("*.json"))
 
 
-@pytest.mark.usefixtures("unlocked")
 def test_a_writer_that_finds_the_table_just_created_by_another_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,8 +138,8 @@ def test_a_writer_that_always_conflicts_gives_up(tmp_path: Path, monkeypatch: py
         LakeConflictError, match=r"table runs of .* cannot be written: another writer: was fas"
     ):
         append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
-    assert len(pauses) == 5
-    assert 1.5 < sum(pauses) < 5
+    assert len(pauses) == 9
+    assert 4.5 < sum(pauses) < 14
     assert run_ids(tmp_path) == []
 
 
@@ -199,6 +189,6 @@ def test_the_repeat_of_a_killed_writer_adds_what_is_missing(
     assert child.exitcode == -signal.SIGKILL
     # A created table without rows is read as an empty one.
     assert run_ids(tmp_path) == [row for row in rows if row == "killed"]
-    # Its lock is free, and its id decides.
+    # Its id decides.
     assert append_once(str(tmp_path), RUNS, [run("repeat")], "run/c/1") == (rows == ["repeat"])
     assert run_ids(tmp_path) == rows

@@ -13,6 +13,7 @@ from evenlag.lake.tables import (
     MEMBERS,
     PLAN_EVENTS,
     PLANS,
+    QUALITY_RESULTS,
     RUNS,
     SNAPSHOTS,
     Table,
@@ -20,6 +21,7 @@ from evenlag.lake.tables import (
 from evenlag.monitoring.alerts import AlertChanges, find_changes, record_changes
 from evenlag.monitoring.table_health import FRESHNESS, Check, keep_checks
 from evenlag.policy.loader import LoadedPolicy, parse_policy
+from evenlag.quality.checks import CHECKS
 from tests.support.lakes.command_lake import DAY, write_rows
 from tests.support.spark_tables import together
 
@@ -48,7 +50,8 @@ class Story:
         self.loaded: LoadedPolicy = parse_policy(POLICY.format(lake=self.lake))
         self._rows: list[tuple[Table, list[dict[str, Any]]]] = []
 
-    def _write(self, table: Table, rows: list[dict[str, Any]]) -> None:
+    def add(self, table: Table, rows: list[dict[str, Any]]) -> None:
+        """Add rows; they are written by the next look."""
         # Spark needs a moment for each append: what comes between two looks is written together.
         self._rows.append((table, rows))
 
@@ -64,10 +67,10 @@ class Story:
         slot = SLOT + timedelta(minutes=5 * number)
         identity = f"{slot:%Y%m%dT%H%M%S}000Z-{number:08x}"
         marker = {"snapshot_id": identity, "slot": slot, "finished_at": slot, "completeness": completeness}
-        self._write(SNAPSHOTS, [marker | {"num_partitions": 1000, "num_unread_partitions": 10}])
+        self.add(SNAPSHOTS, [marker | {"num_partitions": 1000, "num_unread_partitions": 10}])
         if decided:
             run = {"run_id": "r", "step": "decide", "slot": slot, "snapshot_id": identity}
-            self._write(RUNS, [run])
+            self.add(RUNS, [run])
         return identity
 
     def plan(self, snapshot_id: str, group_id: str, failed: dict[str, str]) -> None:
@@ -76,31 +79,31 @@ class Story:
             "plan_id": f"plan of {group_id} {snapshot_id}",
             "group_id": group_id,
         }
-        self._write(PLANS, [head])
+        self.add(PLANS, [head])
         verdicts = [head | {"gate": gate, "passed": False, "message": text} for gate, text in failed.items()]
-        self._write(GATE_RESULTS, [head | {"gate": "complete", "passed": True}, *verdicts])
+        self.add(GATE_RESULTS, [head | {"gate": "complete", "passed": True}, *verdicts])
 
     def hint(self, sequence: int, ending: str | None, group_id: str = "auto-1") -> None:
         head = {"snapshot_id": "s", "plan_id": f"hint {sequence}", "group_id": group_id, "actor": "observer"}
         at = SLOT + timedelta(seconds=sequence)
-        self._write(PLAN_EVENTS, [head | {"event": "PUBLISHED", "sequence": sequence, "at": at}])
+        self.add(PLAN_EVENTS, [head | {"event": "PUBLISHED", "sequence": sequence, "at": at}])
         if ending:
-            self._write(PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": at}])
+            self.add(PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": at}])
 
     def end(self, sequence: int, ending: str) -> None:
         head = {"snapshot_id": "s", "plan_id": f"hint {sequence}", "group_id": "auto-1", "actor": "observer"}
-        self._write(PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": SLOT}])
+        self.add(PLAN_EVENTS, [head | {"event": ending, "reason": "why", "at": SLOT}])
 
     def lag(self, snapshot_id: str, group_id: str, lags: dict[str, list[int]]) -> None:
         """Lags by member; partitions are numbered as they come."""
         head: dict[str, Any] = {"snapshot_id": snapshot_id, "group_id": group_id}
-        self._write(MEMBERS, [head | {"member_id": member} for member in lags])
+        self.add(MEMBERS, [head | {"member_id": member} for member in lags])
         rows = [
             head | {"owner_member_id": member, "lag_records": lag, "topic": "t", "status": "OK"}
             for member, held in lags.items()
             for lag in held
         ]
-        self._write(LAG, [row | {"partition": number} for number, row in enumerate(rows)])
+        self.add(LAG, [row | {"partition": number} for number, row in enumerate(rows)])
 
     def look(self, now: datetime = NOW) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """What is new and what is over; then it counts as told."""
@@ -128,6 +131,42 @@ def test_a_standing_fault_is_told_once_and_once_when_it_is_over(story: Story) ->
     assert story.look(NOW + timedelta(minutes=10)) == ([], [("INCOMPLETE_SNAPSHOT", "orders")])
     story.snapshot(3, completeness=0.9)
     assert story.look(NOW + timedelta(minutes=15)) == ([("INCOMPLETE_SNAPSHOT", "orders")], [])
+
+
+def test_a_snapshot_that_fails_checks_is_told_by_table_until_one_passes(story: Story) -> None:
+    def check(snapshot_id: str, *failing: str) -> None:
+        story.add(
+            QUALITY_RESULTS,
+            [
+                {
+                    "snapshot_id": snapshot_id,
+                    "table_name": one.table,
+                    "check_name": one.name,
+                    "passed": one.name not in failing,
+                    "message": f"{one.name} is broken",
+                }
+                for one in CHECKS
+            ],
+        )
+
+    check(story.snapshot(0, completeness=0.9), "snapshot_complete", "one_owner", "offsets_not_backwards")
+    faults = {(fault.kind, fault.subject): fault.message for fault in story.find().raised}
+    assert set(faults) == {
+        ("INCOMPLETE_SNAPSHOT", "orders"),
+        ("INVALID_DATA", "members"),
+        ("INVALID_DATA", "offsets"),
+    }
+    assert faults["INVALID_DATA", "members"] == "one_owner: one_owner is broken"
+    assert story.look()[1] == []
+    # A snapshot that was not checked yet says nothing.
+    story.snapshot(1, completeness=0.9)
+    assert story.look(NOW + timedelta(minutes=5)) == ([], [])
+    check(story.snapshot(2))
+    assert story.look(NOW + timedelta(minutes=10))[1] == [
+        ("INCOMPLETE_SNAPSHOT", "orders"),
+        ("INVALID_DATA", "members"),
+        ("INVALID_DATA", "offsets"),
+    ]
 
 
 def test_what_was_not_recorded_is_told_again(story: Story) -> None:

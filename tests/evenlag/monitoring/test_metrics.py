@@ -95,10 +95,17 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
     assert settled == {"applied": 1, "ignored": 0, "expired": 1}
 
 
-def test_lag_that_is_not_known_is_counted_and_is_no_lag_of_zero(lake: Lake) -> None:
-    append_markers(lake)
+def test_a_snapshot_without_groups_has_no_lag(lake: Lake) -> None:
+    append_rows(lake.paths.root, SNAPSHOTS, [marker(num_groups=0)])
     figures = read_metrics(lake.paths.root, "c", NOW)
     assert (figures["lag.records"], figures["lag.unknown_partitions"]) == (0, 0)
+
+
+def test_lag_that_is_not_known_is_counted_and_is_no_lag_of_zero(lake: Lake) -> None:
+    append_markers(lake)
+    # The snapshot is finished, and its lag is not computed yet.
+    figures = read_metrics(lake.paths.root, "c", NOW)
+    assert not {"lag.records", "lag.unknown_partitions"} & set(figures)
     append_lag(lake, [None, None], "dark")
     figures = read_metrics(lake.paths.root, "c", NOW)
     assert "lag.records" not in figures

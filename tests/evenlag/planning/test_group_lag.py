@@ -169,13 +169,14 @@ def test_adherence_is_the_share_of_partitions_at_their_hinted_members() -> None:
     ]
     found = measure_adherence(arrow(PLAN_ASSIGNMENTS, plans), arrow(MEMBERS, people))
     assert found == {
-        "followed": Adherence(1.0, None, 10),
-        "half": Adherence(0.5, None, 6),
-        "a quarter": Adherence(0.25, 1.0, 0),
-        "by instance": Adherence(0.5, None, None),
-        "not all hinted": Adherence(0.5, None, 111),
-        "none hinted": Adherence(None, None, 11),
-        "no members": Adherence(0.0, None, 5),
+        "followed": Adherence(1.0, None, 10, num_left=0, num_members=2),
+        "half": Adherence(0.5, None, 6, num_left=0, num_members=2),
+        "a quarter": Adherence(0.25, 1.0, 0, num_left=0, num_members=2),
+        # Of the two names only the one by instance is the member's.
+        "by instance": Adherence(0.5, None, None, num_left=1, num_members=1),
+        "not all hinted": Adherence(0.5, None, 111, num_left=0, num_members=2),
+        "none hinted": Adherence(None, None, 11, num_left=0, num_members=1),
+        "no members": Adherence(0.0, None, 5, num_left=1, num_members=0),
     }
 
 
@@ -190,4 +191,4 @@ def test_rows_in_several_chunks_are_measured_as_in_one(num_chunks: int) -> None:
         for rows in (lag, people, plan)
     )
     assert measure_lag(lag, people) == {group: expected}
-    assert measure_adherence(plan, people) == {"p": Adherence(2 / 3, None, 3)}
+    assert measure_adherence(plan, people) == {"p": Adherence(2 / 3, None, 3, num_left=0, num_members=2)}

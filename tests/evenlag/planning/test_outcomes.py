@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from evenlag.enums import OutcomeReason
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS
 from evenlag.planning.outcomes import build_outcomes
 from evenlag.planning.published_plans import PublishedPlan
@@ -31,12 +33,16 @@ def published(name: str, *, expires_at: datetime) -> PublishedPlan:
 
 
 def settle(
-    pending: Sequence[PublishedPlan], assignments: Rows, members: Rows, lag: Rows
+    pending: Sequence[PublishedPlan],
+    assignments: Rows,
+    members: Rows,
+    lag: Rows,
+    heads: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Rows of ``outcomes`` by plan."""
     built = build_outcomes(
         pending,
-        {plan.plan_id: METRICS for plan in pending},
+        heads or {plan.plan_id: METRICS for plan in pending},
         assignments=arrow(PLAN_ASSIGNMENTS, assignments),
         members=arrow(MEMBERS, members),
         lag=arrow(LAG, lag),
@@ -60,6 +66,24 @@ def people(group: str, held: Mapping[str, Sequence[int]], target: Held | None) -
     return rows
 
 
+def planned_rows(name: str) -> list[dict[str, Any]]:
+    """The plan of a group with its own name: WANTED."""
+    return [
+        {
+            "plan_id": name,
+            "group_id": name,
+            "topic_id": TOPIC_IDS["t"],
+            "topic": "t",
+            "partition": number,
+            "owner_after": owner,
+            "owner_after_key": f"m:{owner}",
+            "moved": True,
+        }
+        for owner, numbers in WANTED.items()
+        for number in numbers
+    ]
+
+
 def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up() -> None:
     groups: dict[str, tuple[Held, Held | None, bool]] = {
         "done": (WANTED, WANTED, True),
@@ -74,21 +98,7 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up() -> None:
         published(name, expires_at=NOW - hour / 2 if over else NOW + hour)
         for name, (*_, over) in groups.items()
     ]
-    assignments = [
-        {
-            "plan_id": name,
-            "group_id": name,
-            "topic_id": TOPIC_IDS["t"],
-            "topic": "t",
-            "partition": number,
-            "owner_after": owner,
-            "owner_after_key": f"m:{owner}",
-            "moved": True,
-        }
-        for name in groups
-        for owner, numbers in WANTED.items()
-        for number in numbers
-    ]
+    assignments = [row for name in groups for row in planned_rows(name)]
     members = [row for name, (held, target, _) in groups.items() for row in people(name, held, target)]
     found = settle(pending, assignments, members, [])
     told = {
@@ -104,6 +114,67 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up() -> None:
     over = "the hint's time is over with 0 % of its partitions as hinted"
     assert found["classic"]["reason"] == over
     assert found["half"]["reason"] == f"{over}, and 50 % in the coordinator's target"
+
+
+def unread(group: str) -> dict[str, Any]:
+    """Return the row of a group that no broker lists, and whose coordinator does not answer."""
+    return member(None, group=group, group_state=None, assignor=None, error="NotCoordinatorError")
+
+
+def test_each_reason_has_a_code_and_the_code_has_the_outcome() -> None:
+    soon, past = NOW + timedelta(hours=1), NOW - timedelta(minutes=30)
+    # The newer plan, when the hint expires, members planned for, and the members of the snapshot.
+    cases: dict[str, tuple[str | None, datetime, int, Rows]] = {
+        "as hinted": (None, past, 2, people("as hinted", WANTED, None)),
+        "replaced": ("newer", soon, 2, people("replaced", OLD, None)),
+        "range": (None, soon, 2, [row | {"assignor": "range"} for row in people("range", OLD, None)]),
+        "empty": (None, soon, 2, [member(None, group="empty", group_state="Empty", assignor=None)]),
+        "gone": (None, soon, 2, []),
+        "not listed": (None, soon, 2, [unread("not listed")]),
+        "not listed, over": (None, past, 2, [unread("not listed, over")]),
+        "waits": (None, soon, 2, people("waits", OLD, None)),
+        "same": (None, past, 2, people("same", OLD, None)),
+        "restarted": (None, past, 2, people("restarted", {"m-1": [2, 3], "m-8": [0, 1]}, None)),
+        "joined": (None, past, 2, people("joined", OLD | {"m-3": []}, None)),
+        "unread": (None, past, 2, [member(None, group="unread", error="TimeoutError")]),
+        "nothing planned": (None, past, 2, people("nothing planned", OLD, None)),
+    }
+    pending = [
+        replace(published(name, expires_at=at), next_plan_id=newer) for name, (newer, at, *_) in cases.items()
+    ]
+    heads = {name: METRICS | {"num_members": planned} for name, (_, _, planned, _) in cases.items()}
+    assignments = [row for name in cases if name != "nothing planned" for row in planned_rows(name)]
+    members = [row for *_, rows in cases.values() for row in rows]
+    found = settle(pending, assignments, members, [], heads)
+    told = {name: (row["outcome"], row["reason_code"]) for name, row in found.items()}
+    assert told == {
+        "as hinted": ("APPLIED", "AS_HINTED"),
+        "replaced": ("IGNORED", "NEWER_HINT"),
+        "range": ("IGNORED", "OTHER_ASSIGNOR"),
+        "empty": ("IGNORED", "NO_MEMBERS"),
+        "gone": ("IGNORED", "NO_MEMBERS"),
+        "not listed, over": ("EXPIRED", "UNKNOWN"),
+        "same": ("EXPIRED", "NOT_FOLLOWED"),
+        "restarted": ("EXPIRED", "MEMBERS_CHANGED"),
+        "joined": ("EXPIRED", "MEMBERS_CHANGED"),
+        "unread": ("EXPIRED", "UNKNOWN"),
+        "nothing planned": ("EXPIRED", "UNKNOWN"),
+    }
+    assert {code for _, code in told.values()} == set(OutcomeReason)
+    over = "the hint's time is over with 0 % of its partitions as hinted"
+    assert {name: row["reason"] for name, row in found.items()} == {
+        "as hinted": "every hinted partition is with its hinted member",
+        "replaced": "a newer plan took its place: newer",
+        "range": "the group has selected range",
+        "empty": "the group has no members any more",
+        "gone": "the group has no members any more",
+        "not listed, over": over,
+        "same": over,
+        "restarted": f"{over}; the group's members have changed since",
+        "joined": f"{over}; the group's members have changed since",
+        "unread": over,
+        "nothing planned": None,
+    }
 
 
 # Lags by member, None where the lag is not known; then, computed manually: partitions, unknown ones, the

@@ -6,7 +6,7 @@ import pytest
 
 from evenlag.enums import Mode
 from evenlag.errors import PolicyError
-from evenlag.policy.loader import parse_policy
+from evenlag.policy.loader import parse_policy, parse_recorded
 from evenlag.policy.secrets import SecretRef
 from tests.evenlag.policy.test_loader import POLICY
 
@@ -45,6 +45,17 @@ def test_overrides_are_kept_with_the_text_and_change_its_hash_but_hold_no_secret
     assert (elsewhere.policy.lake, elsewhere.policy_hash) == ("/elsewhere", plain.policy_hash)
     # What is kept is a policy: read again, with the same environment or without it.
     assert parse_policy(loaded.text, environ=ENVIRON).policy == loaded.policy
+
+
+def test_a_kept_text_gives_the_policy_of_its_run_whatever_the_environment_is_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = {"EVENLAG_CLUSTER__ORDERS__BOOTSTRAP_SERVERS": "[p1:9092, p2:9092]"}
+    monkeypatch.setenv("EVENLAG_MAX_MODE", "observe")
+    for environ in ({}, ENVIRON, ENVIRON | listed):
+        loaded = parse_policy(POLICY, environ=environ)
+        assert parse_recorded(loaded.text) == loaded.policy
+    assert parse_recorded(loaded.text) != parse_policy(POLICY).policy
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,30 @@ def test_the_environment_and_the_defaults_are_named_as_sources() -> None:
     assert explain_group(in_file, "orders", "else").settings[0].source == "max_mode (line 1) allows no shadow"
 
 
+def test_approvers_are_explained_by_rule_cluster_and_variable() -> None:
+    text = (
+        POLICY.replace("bootstrap_servers:", "approvers: ada, grace\n    bootstrap_servers:", 1)
+        + """\
+  - match: billing
+    approvers: [linus]
+"""
+    )
+
+    def told(group: str, **environ: str) -> tuple[object, str]:
+        found = explain_group(parse_policy(text, environ=environ), "orders", group).settings[-1]
+        assert found.name == "approvers"
+        return found.value, found.source
+
+    line = text.splitlines().index("    approvers: [linus]") + 1
+    number = len(parse_policy(text, environ={}).policy.groups)
+    assert told("billing") == (["linus"], f"rule {number}, line {line}")
+    cluster_line = text.splitlines().index("    approvers: ada, grace") + 1
+    assert told("else") == (["ada", "grace"], f"cluster orders, line {cluster_line}")
+    variable = "EVENLAG_CLUSTER__ORDERS__APPROVERS"
+    assert told("else", **{variable: "eve"}) == (["eve"], f"cluster orders, {variable}")
+    assert explain_group(parse_policy(POLICY, environ={}), "orders", "else").settings[-1].value is None
+
+
 @pytest.mark.parametrize(
     ("instance", "capacity"),
     [("a-large-1", 4.0), ("pod-3", 2.0), ("pod-4", 1.0), ("pod-33", 1.0), (None, 1.0)],

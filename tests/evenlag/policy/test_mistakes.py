@@ -56,6 +56,35 @@ def told(text: str, **environ: str) -> list[str]:
             "line 5: clusters.c.hint_signing_key: has no key 'flie'; did you mean 'file'?",
         ),
         (
+            HEAD + "groups: [{match: g, reset_policy: none}]\n",
+            "line 5: groups.0.reset_policy: 'none' is not earliest, latest or by_duration:PnDTnHnMnS",
+        ),
+        (
+            HEAD + "groups: [{match: g, reset_policy: 'by_duration:6h'}]\n",
+            (
+                "line 5: groups.0.reset_policy: 'by_duration:6h' has no duration: write "
+                "by_duration:PnDTnHnMnS, as in by_duration:PT6H"
+            ),
+        ),
+        (
+            HEAD + "    approvers: [ada, 'account:']\n",
+            (
+                "line 5: clusters.c.approvers.1: 'account:' is no approver: write the id of a user of "
+                "Airflow, or account:NAME for an account that runs the command"
+            ),
+        ),
+        (
+            HEAD + "    approvers: [7]\n",
+            "line 5: clusters.c.approvers.0: must be text: put it in quotes, not a whole number",
+        ),
+        (
+            HEAD + "    command_approvals: refuse\ngroups:\n  - {match: g, approvers: 'account:ada'}\n",
+            (
+                "line 1: nobody could decide on plans of c: the approvers account:ada are accounts, and "
+                "command_approvals is refuse"
+            ),
+        ),
+        (
             HEAD + "groups:\n  - match: g\n    mode: auto\n    mode: shadow\n",
             "line 8: groups.0.mode: the key 'mode' stands twice, in lines 7 and 8: keep one",
         ),
@@ -83,11 +112,8 @@ def told(text: str, **environ: str) -> list[str]:
             ),
         ),
         (
-            HEAD + "groups:\n  - {match: '/a{99999999999}/'}\n",
-            (
-                "line 6: groups.0.match: /a{99999999999}/ is not a regular expression: the repetition number "
-                "is too large"
-            ),
+            HEAD + "groups:\n  - {match: '/a{1001}/'}\n",
+            "line 6: groups.0.match: /a{1001}/ is not a regular expression: invalid repetition size: {1001}",
         ),
         ("", " is empty: it needs at least 'lake' and 'clusters'"),
         ("# lake: x\n", " is empty: it needs at least 'lake' and 'clusters'"),
@@ -99,8 +125,8 @@ def told(text: str, **environ: str) -> list[str]:
         (
             HEAD + "    schedule: nonsense\n",
             (
-                "line 5: clusters.c.schedule: 'nonsense' is no cron expression: write five fields, e.g. "
-                "'*/5 * * * *', or null"
+                "line 5: clusters.c.schedule: 'nonsense' is no cron expression: it has 1 of 5 fields; write "
+                "five fields, e.g. '*/5 * * * *', or null"
             ),
         ),
         (

@@ -31,7 +31,7 @@ def test_by_default_all_is_kept_and_no_row_is_copied() -> None:
 
 
 def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEY", "first key")
+    monkeypatch.setenv("KEY", "first key, as long as it has to be")
     privacy = settings("{hosts: hash, client_ids: drop, key: {env: KEY}}")
     first, second, empty = Pseudonymizer.of(privacy).apply(ROWS)
     assert first["client_host"] == second["client_host"]
@@ -41,12 +41,12 @@ def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.Monk
     assert [row["member_id"] for row in (first, second)] == ["a-1", "b-1"]
     assert empty == ROWS[2]
     assert ROWS[0]["client_host"] == "/10.0.0.1", "what was read is not changed"
-    monkeypatch.setenv("KEY", "another key")
+    monkeypatch.setenv("KEY", "another key, as long as it has to be")
     assert Pseudonymizer.of(privacy).apply(ROWS)[0]["client_host"] != first["client_host"]
 
 
 def test_the_same_text_in_two_columns_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEY", "k")
+    monkeypatch.setenv("KEY", "k" * 32)
     privacy = settings("{hosts: hash, client_ids: hash, key: {env: KEY}}")
     [row] = Pseudonymizer.of(privacy).apply([{"client_id": "same", "client_host": "same"}])
     assert row["client_id"] != row["client_host"]
@@ -55,6 +55,9 @@ def test_the_same_text_in_two_columns_cannot_be_joined(monkeypatch: pytest.Monke
 def test_without_its_key_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PolicyError, match="hash needs a key"):
         settings("{hosts: hash}")
+    monkeypatch.setenv("KEY", "k" * 31)
+    with pytest.raises(SecretError, match="variable KEY has 31 bytes: give at least 32"):
+        Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}"))
     monkeypatch.delenv("KEY", raising=False)
     with pytest.raises(SecretError, match="KEY"):
         Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}")).apply(ROWS)
@@ -63,7 +66,7 @@ def test_without_its_key_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_travels_to_an_executor_hides_alike_and_does_not_show_its_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("KEY", "do not show")
+    monkeypatch.setenv("KEY", "do not show this, which is long enough")
     pseudonymizer = Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}"))
     assert "do not show" not in repr(pseudonymizer)
     travelled = pickle.loads(pickle.dumps(pseudonymizer))  # noqa: S301  # made right here

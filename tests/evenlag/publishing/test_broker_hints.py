@@ -11,21 +11,21 @@ import pytest
 from assignor_core.errors import HintSignatureError
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint
 from evenlag.enums import GroupType
-from evenlag.errors import JobError, KafkaUnreachableError
+from evenlag.errors import JobError, KafkaUnreachableError, SecretError
 from evenlag.kafka.connection import librdkafka_settings
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
 from evenlag.publishing import await_target
 from evenlag.publishing.await_target import await_target_assignment, is_taken_up
-from evenlag.publishing.hint_topic import decode_group_hint
+from evenlag.publishing.sealing.signed_records import decode_group_hint, group_signing_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MASTER = "a master key"
+MASTER = "a master key of as many bytes as it needs"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAQ"
-CLASSIC = HintPayload("c", "g", "s", "f", {"i:a": {TOPIC: [0, 1]}}, count_slack=0, max_moves=9)
+CLASSIC = HintPayload("c", "g", "s", "f" * 64, {"i:a": {TOPIC: [0, 1]}}, count_slack=0, max_moves=9)
 BROKERS = replace(CLASSIC, member_ids={"i:a": "id-of-a"})
 
 
@@ -61,6 +61,14 @@ def test_without_keys_either_is_read() -> None:
         assert decode_group_hint(value, "g", ClusterSettings(bootstrap_servers=("b:9092",))).payload
 
 
+def test_a_short_master_key_signs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ClusterSettings(bootstrap_servers=("b:9092",), hint_signing_key=SecretRef(env="TEST_KEY"))
+    monkeypatch.setenv("TEST_KEY", "hunter2")
+    with pytest.raises(SecretError, match="variable TEST_KEY has 7 bytes: give at least 32") as caught:
+        group_signing_key(cluster, "orders")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "p")
     given: dict[str, Any] = {
@@ -81,7 +89,9 @@ def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyP
         "ssl.ca.location": "/ca.pem",
         "ssl.endpoint.identification.algorithm": "none",
     }
-    tunnelled = ClusterSettings(bootstrap_servers=("a:1",), kafka={"socks5_proxy": "socks5://p:1"})
+    monkeypatch.setenv("EVENLAG_TEST_PROXY", "socks5://p:1")
+    proxy = SecretRef(env="EVENLAG_TEST_PROXY")
+    tunnelled = ClusterSettings(bootstrap_servers=("a:1",), kafka={"socks5_proxy": proxy})
     with pytest.raises(JobError, match=r"nothing like these settings: socks5_proxy"):
         librdkafka_settings(tunnelled)
 

@@ -10,9 +10,10 @@ import pytest
 from assignor_core.hint import HintPayload
 from evenlag.enums import IsolationLevel
 from evenlag.kafka.live_groups import LiveGroup
+from evenlag.kafka.live_offsets import LiveOffsets
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
-from evenlag.publishing.live_lag import LiveGain, LiveOffsets, group_lag, measure_gain
-from tests.support.lag_rules import LAG_RULES, GroupCase, LagRule
+from evenlag.publishing.live_lag import LiveGain, group_lag, measure_gain
+from tests.support.lag_rules import BY_DURATION, LAG_RULES, GroupCase, LagRule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 LIVE = LiveGroup(
     state="Stable",
     assignor="evenlag",
-    fingerprint="f",
+    fingerprint="f" * 64,
     topics=(("t", TOPIC_ID, 4),),
     held={"i:big": {TOPIC_ID: [0, 1]}, "m:b": {TOPIC_ID: [2, 3]}},
 )
@@ -42,6 +43,7 @@ def test_lag_is_counted_by_the_rules_of_the_table(rule: LagRule) -> None:
             IsolationLevel.READ_COMMITTED: {"t": array(rule.stable_end)},
             IsolationLevel.READ_UNCOMMITTED: {"t": array(rule.high_watermark)},
         },
+        reset={BY_DURATION: {"t": array(rule.reset_offset)}},
     )
     group = LiveGroup("Stable", "evenlag", "f", topics=(("t", TOPIC_ID, 1),))
     settings = GroupSettings(reset_policy=rule.reset, isolation_level=rule.isolation)

@@ -32,8 +32,16 @@ const seen = each => each.getBoundingClientRect().width > 0;
 const all = (what, name) => [...document.querySelectorAll(what)].filter(seen)
   .map(each => getComputedStyle(each)[name]);
 return [getComputedStyle(document.body).backgroundColor,
-        all('p, th, td, li, a, summary, figcaption, h1, h2, h3', 'color'),
+        all('p, strong, th, td, li, a, summary, figcaption, h1, h2, h3', 'color'),
         all('svg text[style*="--ink"]', 'fill')];
+"""
+
+TEXTS_OF_PICTURES = """
+return [...document.querySelectorAll('svg[role=img]')].filter(each => each.getBoundingClientRect().width > 0)
+  .map(each => [...each.querySelectorAll('text')].map(text => {
+    const {left, right, top, bottom} = text.getBoundingClientRect();
+    return {text: text.textContent.trim(), left, right, top, bottom};
+  }));
 """
 
 
@@ -70,6 +78,34 @@ def test_it_fits_asks_for_nothing_and_can_be_read(
     )
     assert len(shown) == 6
     assert all(is_shown == (is_narrow == (width == 360)) for is_narrow, is_shown in shown)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_marks_are_labelled_without_overlap_and_axes_have_a_scale(
+    browser: Browser, page_file: Path, width: int
+) -> None:
+    browser.open(page_file.as_uri(), width=width)
+    pictures = browser.run(TEXTS_OF_PICTURES)
+    assert len(pictures) == 3
+    _, timeline, lag = pictures
+    for texts in (timeline, lag):
+        labels = [each for each in texts if each["text"] in {"published", "followed"}]
+        assert sorted(each["text"] for each in labels) == ["followed", "published"]
+        one, other = labels
+        apart = one["right"] <= other["left"] or other["right"] <= one["left"]
+        assert apart or one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
+        # The period is two hours: round times from 12:00 to 13:55.
+        assert sum(bool(re.fullmatch(r"1\d:\d\d", each["text"])) for each in texts) >= 4
+    numbers = [each for each in lag if re.fullmatch(r"[\d,]+k?", each["text"])]
+    assert len(numbers) >= 4
+
+
+def test_the_first_line_is_the_verdict(browser: Browser, page_file: Path) -> None:
+    browser.open(page_file.as_uri(), width=360)
+    first = browser.run("return document.querySelector('h1').nextElementSibling.innerText")
+    assert first.startswith("Plan followed at 12:50: the most loaded member went from 24,000 to ")
+    # It is on the first screen of a phone.
+    assert browser.run("return document.querySelector('.verdict').getBoundingClientRect().bottom < 640")
 
 
 def test_names_from_the_lake_are_text(browser: Browser, page_file: Path) -> None:

@@ -94,7 +94,7 @@ def test_hints_are_marked_by_kind_when_it_was_seen_and_after_what_they_caused(ro
     assert "2 rebalances are marked, and hints: 2 published, 1 followed." in page
     for what in ("hint published", "hint followed"):
         assert page.count(what) > 1  # in the legend, and in the table
-    assert "ran out" not in page
+    assert "hint expired" not in page
 
 
 def test_lag_is_shown_at_the_time_at_which_it_was_read(root: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from html.parser import HTMLParser
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.airflow.report_view import answer
 from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
+from evenlag.overview.report_view import answer
+from evenlag.report.candidates import ModelError
 from evenlag.report.member_names import Names
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
@@ -24,6 +26,7 @@ from tests.support.lakes.report_lake import (
     FORMULA,
     GROUP,
     HOSTILE,
+    MEMBERS_BY_ID,
     NUM_READINGS,
     PLAN,
     PLANNED,
@@ -95,6 +98,50 @@ def test_the_timeline_has_every_stretch_and_mark(report: Report) -> None:
     assert [kind for kind, _ in marks].count("hint") == 2
 
 
+def test_the_first_line_is_what_happened_and_whether_it_was_worth_it(report: Report, page_file: Path) -> None:
+    # Computed here: 24,000 of 25,900 records were at the first member; the plan spreads its partitions.
+    before = {member: _held(member, PLANNED, PLANNED) for member in MEMBERS_BY_ID}
+    after = {member: _held(member, FOLLOWED, FOLLOWED) for member in MEMBERS_BY_ID}
+    shares = [f"{100 * max(lags.values()) / sum(lags.values()):.1f} %" for lags in (before, after)]
+    assert report.verdict.kind == "good"
+    assert report.verdict.happened == (
+        f"Plan followed at 12:50: the most loaded member went from 24,000 to {max(after.values()):,} records "
+        f"of lag; predicted {max(_held(member, FOLLOWED, PLANNED) for member in MEMBERS_BY_ID):,}."
+    )
+    assert f"share of the group's lag went from {shares[0]} to {shares[1]}." in report.verdict.worth
+    assert report.verdict.others == "The period has 2 plans: 1 followed, 1 rejected."
+    text = page_file.read_text(encoding="utf-8")
+    assert text.index("Plan followed at 12:50") < text.index("Slots <time") < text.index("<h2")
+
+
+def test_the_time_to_drain_is_shown_before_and_after(report: Report, page_file: Path) -> None:
+    # Before, the heavy partitions get 50 records/s and 30 are processed. After, 40 records/s are caught up.
+    assert report.change is not None
+    assert report.change.drain_before_ms == math.inf
+    slowest = max(lag(partition, FOLLOWED) for partition in range(8))
+    assert report.change.drain_after_ms == round(1000 * slowest / 40) == 300_000
+    text = page_file.read_text(encoding="utf-8")
+    assert "<b>never → 5 min</b>to drain, before and after the plan" in text
+    assert "before never, after 5 min." in text
+
+
+def test_no_large_number_is_of_something_that_never_ran(page_file: Path) -> None:
+    tiles = page_file.read_text(encoding="utf-8").split('<ul class="numbers">')[1].split("</ul>")[0]
+    assert "hints published / followed" in tiles
+    for candidate in ("lag-aware-sticky", "cooperative-sticky", "the best", "percentile"):
+        assert candidate not in tiles
+
+
+def test_gates_that_passed_every_plan_are_folded(page_file: Path) -> None:
+    text = page_file.read_text(encoding="utf-8")
+    gates = text[text.index("<h3>Gates</h3>") :]
+    shown, folded = gates.split("<details>", 1)
+    assert "cooldown" in shown
+    assert "max_moves" not in shown
+    assert folded.startswith("<summary>1 gate passed every plan</summary>")
+    assert "max_moves" in folded.split("</details>")[0]
+
+
 def test_policies_are_ordered_with_the_best_marked(report: Report) -> None:
     assert [(each.name, each.is_best) for each in report.policies] == [
         ("lag-aware-sticky", True),
@@ -104,8 +151,8 @@ def test_policies_are_ordered_with_the_best_marked(report: Report) -> None:
         ("range", False),
     ]
     assert report.policies[0].optimality_gap == pytest.approx(0.055)
-    assert report.model_error == pytest.approx(0.04)
-    assert report.replayed[0].name == "observed (replayed)"
+    assert report.model_error == ModelError(0.04, 0.1, 90.0)
+    assert report.replayed[0].name == "as it ran (replayed)"
     assert report.observed.lag_records[0] == sum(lag(p, 0) for p in range(8))
 
 
@@ -189,7 +236,7 @@ def test_a_group_that_is_not_there_is_said(report_lake: Path) -> None:
 
 def test_the_command_writes_the_page_and_says_what_is_missing(bare_lake: Path, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    call = ["report", "--lake", str(bare_lake), "--output", str(path)]
+    call = ["report", "--lake", str(bare_lake), "--file", str(path)]
     done = CliRunner().invoke(app, [*call, "--json"])
     assert done.exit_code == 0, done.output
     answered = json.loads(done.stdout)
@@ -219,7 +266,7 @@ def test_airflow_shows_a_cluster_to_its_readers_only(
     monkeypatch.setenv("EVENLAG_CONFIG", str(config))
 
     def reader_of_orders(name: str) -> bool:
-        return name == "orders"
+        return name == "lag_rebalance__orders"
 
     status, page = answer(reader_of_orders, None, None, 24)
     assert status == 200
@@ -233,6 +280,14 @@ def test_airflow_shows_a_cluster_to_its_readers_only(
     assert refused[1].replace("secret", "nowhere") == unknown[1]
     assert answer(lambda _name: False, None, None, 24)[0] == 403
     assert answer(reader_of_orders, "orders", HOSTILE * 2, 24)[0] == 404
+    config.write_text(
+        "lake: /x\nclusters: {orders: {kafka: {sasl_plain_pasword: hunter2}}\n", encoding="utf-8"
+    )
+    status, page = answer(lambda _name: False, None, None, 24)
+    assert status == 503
+    assert "The policy cannot be read" in page
+    assert "hunter2" not in page
+    assert "pasword" not in page
     monkeypatch.setenv("EVENLAG_CONFIG", str(tmp_path / "missing.yaml"))
     assert answer(reader_of_orders, None, None, 24)[0] == 503
 
@@ -242,6 +297,7 @@ def test_lag_that_is_not_known_is_no_zero(spark: SparkSession, tmp_path: Path) -
         write_seen(tmp_path, lag_of_last=None)
     told = read_report(LakeReader(str(tmp_path)), CLUSTER, GROUP)
     assert (told.now.lag_records, told.now.max_member_lag_records) == (None, None)
+    assert told.verdict.happened == "No plan was made in the period, the group was only observed."
     assert told.observed.lag_records[-1] is None
     assert told.change is not None
     assert {member.before for member in told.change.members} == {None}
@@ -259,4 +315,9 @@ def test_a_plan_without_an_outcome_has_nothing_after(
     assert told.change is not None
     assert told.change.plan_id == PLAN
     assert all(member.after is None for member in told.change.members)
-    assert "there is no lag after it" in report_page(told)
+    page = report_page(told)
+    assert "there is no lag after it" in page
+    assert (told.verdict.kind, told.verdict.worth) == ("plain", "")
+    assert told.verdict.happened.startswith(
+        "Hint published and not followed yet at 12:40: it would take the most"
+    )

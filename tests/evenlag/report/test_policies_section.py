@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evenlag.report.model import MeasuredResult, PolicyResult
+from evenlag.report.candidates import MeasuredResult, ModelError, PolicyResult
 from evenlag.report.policies_section import policies_section
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def cells(report: Report, *policies: PolicyResult) -> dict[str, list[str]]:
 
 def test_the_replay_of_what_ran_and_what_was_measured_are_two_rows(report: Report) -> None:
     rows = cells(report, RANGE, replace(RANGE, name="observed", measured=MEASURED))
-    assert rows["observed (replayed)"] == rows["range"]
+    assert rows["as it ran (replayed)"] == rows["range"]
     assert rows["range"] == ["30 s", "44 s", "15,573", "50,463", "39 s", "4", "2", "-"]
-    assert rows["measured"] == ["-", "41 s", "12,000", "≥ 58,743", "-", "-", "-", "-"]
+    assert rows["as it ran (measured)"] == ["-", "41 s", "12,000", "≥ 58,743", "-", "-", "-", "-"]
 
 
 def test_days_that_were_not_drained_are_counted(report: Report) -> None:
@@ -62,3 +62,18 @@ def test_days_that_were_not_drained_are_counted(report: Report) -> None:
     assert rows["range"][4] == "39 s, not on 1 of 3 days"
     assert rows["range"][:2] == ["≥ 30 s", "≥ 44 s"]
     assert rows["sticky"][4] == "not on 2 of 3 days"
+
+
+def test_a_model_that_is_far_off_is_warned_about_with_both_errors(report: Report) -> None:
+    rare = ModelError(median=0.02, p95=0.31, median_records=8.0)
+    page = policies_section(replace(report, policies=(RANGE,), reasons=(), model_error=rare))
+    assert "The model is rough here." in page
+    assert "by 2.0 % at the median and 31.0 % at the 95th percentile" in page
+    for error, is_large in (
+        (ModelError(0.1, 0.25, 1.0), False),
+        (ModelError(0.11, 0.12, 1.0), True),
+        (rare, True),
+    ):
+        assert error.is_large == is_large
+        shown = policies_section(replace(report, policies=(RANGE,), reasons=(), model_error=error))
+        assert ("The model is rough here." in shown) == is_large

@@ -19,7 +19,7 @@ from sandbox.airflow.rest import DagRun
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
 from sandbox.demo.result import DemoResult, MemberLag, Promise, PublishedPlan, check_promises
-from sandbox.demo.run import HEAVY_BACKLOG, LIGHT_BACKLOG, run_demo, skewed_backlog
+from sandbox.demo.run import HEAVY_BACKLOG, LIGHT_BACKLOG, main, run_demo, skewed_backlog
 from sandbox.demo.sampler import Samples
 from sandbox.workload.evidence import Evidence, Overlap
 from tests.support.processes import processes_with, wait_until_gone
@@ -66,6 +66,12 @@ def test_a_run_as_it_should_be_keeps_every_promise() -> None:
 )
 def test_each_promise_can_be_broken_and_only_that_one_is(broken: int, changes: dict[str, Any]) -> None:
     assert _kept(**changes) == [number != broken for number in range(7)]
+
+
+def test_a_client_in_java_is_for_the_classic_protocol(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--protocol", "consumer", "--client", "java"])
+    assert "leave --protocol consumer out" in capsys.readouterr().err
 
 
 def test_the_backlog_is_where_the_first_consumer_is() -> None:
@@ -118,6 +124,13 @@ def test_the_page_shows_the_numbers_and_describes_its_pictures(tmp_path: Path) -
     assert not re.search(r"#0([1-9])(?:0\1){2}\b", page)
 
 
+def test_the_page_says_whether_it_was_worth_it(tmp_path: Path) -> None:
+    # 50,000 of 50,800 records before, 23,000 of 45,000 after.
+    assert "the group&#x27;s lag went from 98.4 % to 51.1 %" in _page(tmp_path)
+    broken = (Promise("it <holds>", kept=False, seen="no"), Promise("fine", kept=True, seen="yes"))
+    assert "Not kept: it &lt;holds&gt;." in _page(tmp_path, promises=broken)
+
+
 def test_the_page_says_when_a_promise_is_broken(tmp_path: Path) -> None:
     page = _page(tmp_path, promises=(Promise("it holds", kept=False, seen="no"),))
     assert "<h1>Not every promise was kept</h1>" in page
@@ -142,7 +155,14 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, capsys: pytest
 
 @pytest.mark.airflow
 @pytest.mark.broker
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+# Both signals end the demo in the same way; each starts a broker and an Airflow.
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.soak),
+    ],
+)
 def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     demo = subprocess.Popen(

@@ -20,7 +20,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from evenlag.lake.writer import DeltaRsWriter
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.policy.loader import LoadedPolicy
 from spark_jobs.maintenance.downsampling import hourly
 from spark_jobs.runtime.delta_lake import Lake
@@ -67,16 +67,16 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if before is None or before[1] != str(rows_of(self, table)):
             raise KilledError
 
-    delete_once = DeltaRsWriter.delete_snapshots
+    delete_once = DirectUpkeep.delete_snapshots
 
-    def die_after_markers(self: DeltaRsWriter, cluster: str, day: date, except_ids: Sequence[str]) -> None:
+    def die_after_markers(self: DirectUpkeep, cluster: str, day: date, except_ids: Sequence[str]) -> None:
         before = ids_of(old, SNAPSHOTS)
         delete_once(self, cluster, day, except_ids)
         if ids_of(old, SNAPSHOTS) != before:
             raise KilledError
 
     monkeypatch.setattr(Lake, "write", die_after_one_that_changed)
-    monkeypatch.setattr(DeltaRsWriter, "delete_snapshots", die_after_markers)
+    monkeypatch.setattr(DirectUpkeep, "delete_snapshots", die_after_markers)
     # The record, markers, lag, offsets, commits, members: each run completes one more of them.
     for runs, table in enumerate((DOWNSAMPLED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
         with pytest.raises(KilledError):
@@ -88,8 +88,12 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if table is DOWNSAMPLED_DAYS:
             monkeypatch.setattr(Lake, "write", _skipping_markers(die_after_one_that_changed, write_once))
     monkeypatch.setattr(Lake, "write", write_once)
-    monkeypatch.setattr(DeltaRsWriter, "delete_snapshots", delete_once)
-    assert maintain(old, "downsample", raw_days=30).done == {"begun": 1, "downsampled": 1}
+    monkeypatch.setattr(DirectUpkeep, "delete_snapshots", delete_once)
+    assert maintain(old, "downsample", raw_days=30).done == {
+        "begun": 1,
+        "nameless": 1,
+        "downsampled": 1,
+    }
     assert (ids_of(old, SNAPSHOTS), ids_of(old, LAG)) == (kept, kept)
     assert [rows_of(old, table) for table in (OFFSETS, COMMITS, MEMBERS)] == [[], [], []]
     (day,) = rows_of(old, DOWNSAMPLED_DAYS)

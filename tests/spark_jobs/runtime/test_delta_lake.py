@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from evenlag.errors import LakeError
-from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_ms
-from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column, Table
+from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column
 from evenlag.lake.writer import append_once
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from spark_jobs.steps.snapshot_rows import find_marker
@@ -93,7 +91,7 @@ def test_columns_carry_their_meaning_into_the_table(lake: Lake) -> None:
 
 def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
     lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]), "a")
-    newer = Table(COMMITS.name, COMMITS.doc, COMMITS.key, (*COMMITS.columns, Column("note", "STRING", "new")))
+    newer = replace(COMMITS, columns=(*COMMITS.columns, Column("note", "STRING", "new")))
     assert [row.note for row in lake.read(newer).collect()] == [None]
     assert LakeReader(lake.paths.root).read(newer, columns=["note"]).to_pylist() == [{"note": None}]
 
@@ -123,23 +121,7 @@ def test_a_plan_s_event_is_recorded_once_and_spark_reads_it(lake: Lake) -> None:
 def test_a_lake_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     file = tmp_path / "a-file"
     file.write_text("in the way")
-    with pytest.raises(LakeError, match="cannot be written"), LakePaths(str(file)).lock(RUNS):
-        pass
-
-
-def _hold_lock(root: str, held: Any) -> None:
-    with LakePaths(root).lock(RUNS):
-        held.set()
-        time.sleep(60)
-
-
-def test_a_killed_writer_leaves_no_lock_behind(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    held = context.Event()
-    holder = context.Process(target=_hold_lock, args=(str(tmp_path), held))
-    holder.start()
-    assert held.wait(60)
-    holder.kill()
-    holder.join()
-    with LakePaths(str(tmp_path)).lock(RUNS):
-        assert holder.exitcode == -9
+    row = {"cluster": "c", "day": DAY, "run_id": "r", "step": "observe", "slot": datetime.now(UTC)}
+    times = {"started_at": datetime.now(UTC), "finished_at": datetime.now(UTC)}
+    with pytest.raises(LakeError, match="a-file cannot be written"):
+        append_once(str(file), RUNS, [row | times | {"snapshot_id": SNAPSHOT}], "x")

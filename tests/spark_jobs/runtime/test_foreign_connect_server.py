@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.spark_storage import lake_storage_conf
 from evenlag.lake.tables import OWNERSHIP
 from evenlag.spark_installation import delta_jars
 from sandbox.processes import free_ports, start_process, stop_process
@@ -39,7 +40,7 @@ def stock_server(folder: Path, *, has_delta: bool) -> Iterator[str]:
     (connect,) = jars.glob("spark-connect_*.jar")
     (port,) = free_ports(1)
     folder.mkdir()
-    conf = EMBEDDED_CONF | LOCAL_CONF | (SESSION_CONF if has_delta else {})
+    conf = EMBEDDED_CONF | LOCAL_CONF | (SESSION_CONF | lake_storage_conf() if has_delta else {})
     conf["spark.connect.grpc.binding.port"] = str(port)
     settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     delta = ["--jars", ",".join(delta_jars())] if has_delta else []

@@ -55,10 +55,11 @@ def test_what_the_jobs_do_with_a_lake_works_on_another_file_system(
         lake.replace_days(COMPARISONS, compared, "c", [date(2026, 3, 1)])
 
     assert [lake.read(table).count() for table in (OFFSETS, COMPARISONS)] == [1, 1]
-    # It lies where the mount says, and needs no lock of ours.
+    # It lies where the mount says, and nothing else does.
     beneath = LakeReader(str(tmp_path / "store" / "lake"))
     assert beneath.read(OFFSETS)["topic"].to_pylist() == ["orders"]
-    assert not (tmp_path / "store" / "lake" / ".locks").exists()
+    names = {folder.name for folder in (tmp_path / "store" / "lake").iterdir()}
+    assert names == {OFFSETS.name, COMPARISONS.name}
 
 
 def test_a_file_uri_is_the_folder_that_it_names(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def call(tmp_path: Path, *arguments: str, **environ: str) -> subprocess.Complete
     )
 
 
-def test_the_audit_says_one_line(policy: Path, tmp_path: Path) -> None:
+def test_the_audit_says_its_step_and_one_line(policy: Path, tmp_path: Path) -> None:
     done = call(tmp_path, "evenlag", "audit", "build", "--config", str(policy))
-    assert (done.returncode, done.stderr) == (0, "starting Spark\n")
+    assert (done.returncode, done.stderr) == (0, "starting Spark\naudit: days\n")
     assert done.stdout == "Audited c: 2026-03-01\n"
     assert not list((tmp_path / "scratch").glob("evenlag-*.log")), "Spark's own output is kept after an error"
 

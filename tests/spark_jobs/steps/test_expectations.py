@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pandas as pd  # noqa: TID253 - the frame that is judged is pandas'
@@ -63,6 +64,41 @@ def test_each_gate_is_failed_by_its_plan_alone_in_one_pass() -> None:
     for n, (gate, _, message) in enumerate(BREAKS):
         assert message in failed[f"bad-{n}", gate]
     assert {gate for gate, _, _ in BREAKS} == {gate.name for gate in GATES}
+
+
+def generated_plan(random: Random, number: int) -> dict[str, Any]:
+    """A plan with values within, at and beyond the limits, and unknown ones."""
+    pick = random.choice
+    settings = GroupSettings(max_moves=random.randrange(50), min_gain=pick((0.0, 0.05, 0.5)))
+    return {
+        **GOOD,
+        "plan_id": f"plan-{number}",
+        "settings": json.dumps(settings.model_dump(mode="json")),
+        **{name: pick((0, 0, 0, 1)) for name in ("num_duplicates", "num_missing", "num_invalid_owners")},
+        "num_violations": pick((0, 0, 2)),
+        "num_unknown_partitions": pick((0, 0, 4)),
+        "moves": random.randrange(60),
+        "count_gap": random.randrange(4),
+        "gain": pick((None, float("nan"), 0.0, 0.05, 0.5, random.random())),
+        "snapshot_age_s": pick((0.0, 900.0, 900.001, 2_000 * random.random())),
+        "group_state": pick(("Stable", "Empty", None)),
+        "group_type": pick(("classic", "consumer", "share", None)),
+        "group_assignor": pick(("evenlag", "range", None)),
+        "since_last_hint_s": pick((None, 599.9, 600.0, 2_000 * random.random())),
+        "payload_bytes": pick((10, 1_046_540, 1_046_541)),
+        "hint_topic_max_bytes": pick((None, 2_800.0, 1_048_588.0)),
+    }
+
+
+@pytest.mark.parametrize("num_plans", [1, 2, 2_000])
+def test_verdicts_are_those_of_plain_comparisons(num_plans: int) -> None:
+    """One plan is validated in another way than several: see ``run_suite``."""
+    random = Random(num_plans)  # noqa: S311  # repeatable on purpose
+    plans = [generated_plan(random, number) for number in range(num_plans)]
+    verdicts = judge_plans(pd.DataFrame.from_records(plans))
+    expected = [gate.passes(json.loads(plan["settings"]), plan) for plan in plans for gate in GATES]
+    assert [row["passed"] for row in verdicts] == expected
+    assert {True, False} == set(expected)
 
 
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.name)

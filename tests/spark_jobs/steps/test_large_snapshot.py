@@ -50,7 +50,7 @@ def run_cycles(spark: SparkSession, root: Path, *, is_kept: bool) -> dict[str, l
     rows = write_snapshot(lake, FIRST, {}, is_kept=is_kept)
     assert (rows.is_small, rows.is_kept(LAG)) == (is_kept, is_kept)
     planned = plan_groups.plan_groups(rows, context)
-    counts = validate_plans(reader, planned, context, rows.marker, NOW + timedelta(seconds=9))
+    counts = validate_plans(rows, planned, context, NOW + timedelta(seconds=9))
     assert counts == {"approved": 2, "rejected": 1, "waiting": 1}
     owners: Owners = {}
     for number, plan in enumerate(sorted(planned.heads, key=lambda head: str(head["group_id"]))):
@@ -69,12 +69,12 @@ def run_cycles(spark: SparkSession, root: Path, *, is_kept: bool) -> dict[str, l
     published = read_published(reader, "c")
     assert settle_outcomes(rows, published, "r") == {"APPLIED": 1, "EXPIRED": 3}
     assert score_plans(rows, published, "r") == 4
-    found = {}
-    for table in RESULTS:
-        # A run's own random or present values are none of a result's columns.
-        listed = reader.read(table).to_pylist()
-        found[table.name] = sorted(listed, key=lambda row: tuple(str(row[name]) for name in table.key))
-    return found
+    # A run's own random or present values are none of a result's columns.
+    return {table.name: sorted_rows(reader, table) for table in RESULTS}
+
+
+def sorted_rows(reader: LakeReader, table: Table) -> list[dict[str, Any]]:
+    return sorted(reader.read(table).to_pylist(), key=lambda row: tuple(str(row[name]) for name in table.key))
 
 
 def rows_of(reader: LakeReader, table: Table, plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -96,8 +96,18 @@ def test_a_snapshot_that_is_not_kept_gives_the_same_rows(
     for table in RESULTS:
         assert large[table.name] == kept[table.name], table.name
 
+    # A snapshot that is kept, and has more rows than the driver plans itself.
+    monkeypatch.setattr(snapshot_rows, "MAX_DRIVER_ROWS", 10_000)
+    monkeypatch.setattr(plan_groups, "_MAX_ROWS_HERE", 3)
+    lake = Lake(spark, str(tmp_path / "medium"))
+    plan_groups.plan_groups(write_snapshot(lake, FIRST, {}, is_kept=True), plan_context(POLICY))
+    for table in (DECISIONS, PLANS, PLAN_ASSIGNMENTS):
+        assert sorted_rows(LakeReader(lake.paths.root), table) == kept[table.name], table.name
+
     # Counted manually: six groups on four partitions, one of them also on an unread one, twice.
     assert len(kept["lag"]) == 2 * (6 * 4 + 1)
+    # The members are the same in both snapshots: three groups had the time to follow, and did not.
+    assert sorted(row["reason_code"] for row in kept["outcomes"]) == ["AS_HINTED", *3 * ["NOT_FOLLOWED"]]
     # A rate needs the history of the first snapshot: 400 records in 300 s.
     listed = [row["arrival_rate_records_per_s"] for row in kept["lag"] if row["snapshot_id"] == SECOND]
     rates = [rate for rate in listed if rate is not None]

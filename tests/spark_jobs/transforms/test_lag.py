@@ -10,7 +10,8 @@ import pytest
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
 from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
-from tests.support.lag_rules import LAG_RULES, GroupCase, LagRule
+from tests.support.lag_rules import LAG_RULES, GroupCase
+from tests.support.lakes.lag_rule_rows import REBALANCING, rule_rows
 from tests.support.lakes.snapshots import HEAD, NOW, commit, frame, marker, member, offset
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.jvm
-
-REBALANCING: dict[str, Any] = {"group_state": "PreparingRebalance", "assignor": None, "assignment": None}
 
 
 class Reading:
@@ -54,40 +53,6 @@ class Reading:
         )
         assert built.columns == list(LAG.column_names)
         return {(row.group_id, row.topic, row.partition): row for row in built.collect()}
-
-
-def rule_rows(rule: LagRule) -> dict[str, list[dict[str, Any]]]:
-    """Rows of ``offsets``, ``commits`` and ``members`` that make up one rule."""
-    place: dict[str, Any] = {"group": rule.name}
-    own: dict[str, Any] = {"topic": rule.name, "topic_id": f"id of {rule.name}"}
-    stable = rule.stable_end
-    offsets = (
-        offset(0, 0, start=0)
-        | own
-        | {
-            "log_start_offset": rule.start,
-            "high_watermark": rule.high_watermark,
-            "last_stable_offset": stable,
-            "error": rule.offset_error,
-        }
-    )
-    commits = [] if rule.committed is None else [commit(0, rule.committed, **place) | own]
-    if rule.group is GroupCase.COMMITS_UNREAD:
-        commits = [{"group_id": rule.name, "read_at": NOW, "error": "CoordinatorNotAvailableError"}]
-    taken = [rule.name]
-    people = {
-        GroupCase.NOT_SUBSCRIBED: member(**place, topics=["another"]),
-        GroupCase.EMPTY: member(None, **place, topics=None, group_state="Empty", assignor=None),
-        GroupCase.DEAD: member(None, **place, topics=None, group_state="Dead", assignor=None),
-        GroupCase.REBALANCING: member(**place, topics=None, **REBALANCING),
-        GroupCase.NOT_DESCRIBED: member(None, **place, topics=None, error="NotCoordinatorError"),
-        GroupCase.NO_MEMBERS_REPORTED: member(None, **place, topics=None, group_type="consumer"),
-    }
-    return {
-        "offsets": [offsets],
-        "commits": commits,
-        "members": [people.get(rule.group, member(**place, topics=taken))],
-    }
 
 
 def test_every_rule_of_the_table(spark: SparkSession) -> None:

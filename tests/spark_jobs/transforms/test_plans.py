@@ -15,8 +15,14 @@ from spark_jobs.runtime.session import sized_session
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plans import build_plans, select_assignments, shared_values
-from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, frame, member, plan_context
+from spark_jobs.transforms.plans import (
+    build_plans,
+    partitions_here,
+    plan_here,
+    select_assignments,
+    shared_values,
+)
+from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, arrow, frame, member, plan_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,6 +207,42 @@ def test_plans_are_the_same_in_bundles_and_in_any_number_of_partitions(spark: Sp
     assert [len(row.rows) for row in expected] == [4] * 6
     assert sorted(few.collect(), key=repr) == expected
     assert sorted(many.collect(), key=repr) == expected
+
+
+def test_plans_made_in_the_driver_are_those_of_spark(spark: SparkSession) -> None:
+    target = {0: "m-1", 1: "m-2", 2: "m-1", 3: "m-2"}
+    moving = lag_rows([900, 800, 10, 10], EVEN, group="moving")
+    lags = [
+        *lag_rows([900, 800, 10, 10], EVEN, group="a"),
+        *lag_rows([900, None, 10, 10], EVEN, group="unknown"),
+        *lag_rows([-5, 1, 1, 1], EVEN, group="bad"),
+        *lag_rows([5, 5, 5, 5], EVEN, group="even"),
+        *lag_rows([900, 800, 10, 10], EVEN, group="watched"),
+        *lag_rows([900, 800, 10, 10], {}, group="empty"),
+        *lag_rows([900, 800, 10, 10], EVEN, group="idle"),
+        *(row | {"target_member_id": target[row["partition"]]} for row in moving),
+    ]
+    members = [
+        *(row for name in ("a", "unknown", "bad", "even", "watched") for row in members_of(EVEN, group=name)),
+        *members_of(EVEN, group="moving", group_type="consumer"),
+        *members_of(EVEN, group="idle"),
+        member("m-3", group="idle", topics=()),
+        member(None, group="empty", topics=None, group_state="Empty"),
+    ]
+    by_spark = build_plans(frame(spark, LAG, lags), frame(spark, MEMBERS, members), context())
+    here = plan_here(arrow(LAG, lags), arrow(MEMBERS, members), context())
+    expected = to_contract(by_spark.toArrow(), PLANNED).sort_by("group_id")
+    assert here.schema == expected.schema
+    assert [name for name in here["group_id"].to_pylist() if name != "watched"] == here[
+        "group_id"
+    ].to_pylist()
+    assert here.to_pylist() == expected.to_pylist()
+    assert sum(value is not None for value in here["head"].to_pylist()) >= 3
+    rows = select_assignments(partitions_here(spark, here), context())
+    assert sorted(rows.collect(), key=repr) == sorted(
+        select_assignments(by_spark, context()).collect(), key=repr
+    )
+    assert rows.schema == select_assignments(by_spark, context()).schema
 
 
 def test_a_session_is_set_for_many_rows_and_set_back(spark: SparkSession) -> None:

@@ -1,6 +1,14 @@
 package evenlag.broker;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import evenlag.core.Audience;
+import evenlag.core.GroupView;
+import evenlag.core.HintException;
+import evenlag.core.HintTable;
+import evenlag.core.HintWatcher;
+import evenlag.core.Journal;
+import evenlag.core.Reason;
+import evenlag.core.SigningKeys;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -82,11 +90,11 @@ final class Bench {
                 return Set.of();
             }
         };
-        Journal journal = new Journal();
-        HintTable table = new HintTable(1, List.of(), null, Long.MAX_VALUE, journal);
-        byte[] record = record(GroupView.of(spec, describer, null), moves);
+        Journal journal = EvenlagAssignor.newJournal();
+        HintTable table = new HintTable(1, Audience.broker(), SigningKeys.NONE, null, Long.MAX_VALUE, journal);
+        byte[] record = record(BrokerGroup.of(spec, describer, null, false), moves);
         long started = System.nanoTime();
-        table.apply(0, GROUP.getBytes(StandardCharsets.UTF_8), record);
+        table.apply(0, GROUP.getBytes(StandardCharsets.UTF_8), record, System.currentTimeMillis());
         final long decodeNs = System.nanoTime() - started;
         table.finishReading(null);
         HintTable empty = table.forget();
@@ -98,8 +106,8 @@ final class Bench {
         Map<String, List<Long>> times = new LinkedHashMap<>();
         for (int run = 0; run < runs; run++) {
             long first = System.nanoTime();
-            GroupView group = GroupView.of(spec, describer, null);
-            Fingerprint.of(group.keys, group.subscriptions, group.topics, group.isHomogeneous);
+            GroupView group = BrokerGroup.of(spec, describer, null, false);
+            group.fingerprint();
             times.computeIfAbsent("fingerprint", n -> new ArrayList<>()).add(System.nanoTime() - first);
             rivals.forEach((name, rival) -> {
                 long start = System.nanoTime();
@@ -119,7 +127,7 @@ final class Bench {
     private static ConsumerGroupPartitionAssignor asAssignor(
             HintTable table, ConsumerGroupPartitionAssignor fallback, Journal journal) {
         Decider decider = new Decider(
-                () -> new Decider.Knowledge(table, null), fallback, journal, System::currentTimeMillis,
+                () -> new HintWatcher.Knowledge(table, null, true), fallback, journal, System::currentTimeMillis,
                 new AtomicLong());
         return new ConsumerGroupPartitionAssignor() {
             @Override
@@ -159,7 +167,7 @@ final class Bench {
             one.put(topic, with(one.get(topic), a, b));
             other.put(topic, with(other.get(topic), b, a));
         }
-        Map<String, Integer> order = new TreeMap<>(Text::compare);
+        Map<String, Integer> order = new TreeMap<>();
         for (int i = 0; i < numMembers; i++) {
             order.put("i:pod-" + i, i);
         }
@@ -176,7 +184,7 @@ final class Bench {
             ids.append(memberId(member)).append('"');
         });
         String fingerprint =
-                Fingerprint.of(group.keys, group.subscriptions, group.topics, group.isHomogeneous);
+                group.fingerprint();
         String head = "{\"expires_at_ms\":9000000000000,\"hmac\":null,\"issued_at_ms\":1,\"sequence\":1,"
                 + "\"version\":1}\n";
         String payload = "{\"assignment\":{" + assignment + "},\"cluster_id\":\"c\",\"count_slack\":0,"

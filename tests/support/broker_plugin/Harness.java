@@ -2,14 +2,32 @@ package evenlag.broker;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import evenlag.core.Audience;
+import evenlag.core.Fingerprint;
+import evenlag.core.GroupView;
+import evenlag.core.Hint;
+import evenlag.core.HintCodec;
+import evenlag.core.HintException;
+import evenlag.core.HintTable;
+import evenlag.core.HintWatcher;
+import evenlag.core.Journal;
+import evenlag.core.LoadPlacement;
+import evenlag.core.Loads;
+import evenlag.core.Reason;
+import evenlag.core.Settings;
+import evenlag.core.SigningKeys;
+import evenlag.core.place.LoadProblem;
+import evenlag.core.place.PlaceByLoad;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.BitSet;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -43,6 +61,9 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
 /** Answers questions about the plug-in: a JSON object a line on standard input, another one back. */
 public final class Harness {
     private static final ObjectMapper JSON = new ObjectMapper();
+
+    private static HintWatcher watched;
+    private static Journal watchedBy;
 
     private Harness() {}
 
@@ -124,8 +145,13 @@ public final class Harness {
         return switch (question.get("op").asText()) {
             case "fingerprint" -> fingerprint(question);
             case "decode" -> decode(question);
+            case "decode_loads" -> decodeLoads(question);
+            case "place" -> place(question);
+            case "place_group" -> placeGroup(question);
+            case "verdicts" -> verdicts(question);
             case "assign" -> assign(question);
             case "settings" -> settings(question);
+            case "watch" -> watch(question);
             case "jmx" -> jmx(question.get("port").asInt());
             case "bench" -> Bench.run(question);
             case "storm" -> storm(question);
@@ -159,27 +185,121 @@ public final class Harness {
             // Too long for a line: the rest of it is zeros.
             value = Arrays.copyOf(value, Math.max(value.length, question.get("length").asInt()));
             String clusterId = question.get("cluster_id").textValue();
-            Hint hint = HintCodec.decode(bytes(question.get("key")), value, keys(question), clusterId);
+            Hint hint = HintCodec.decode(question.get("group").asText(), value, keys(question), clusterId);
             Map<String, Object> answer = new HashMap<>();
             answer.put("plan_id", hint.planId());
             answer.put("sequence", hint.sequence());
             answer.put("member_ids", hint.memberIds());
-            answer.put("assignment", write(hint.shares()));
+            answer.put("assignment", writeShares(hint));
             return answer;
         } catch (HintException error) {
             return Map.of("reason", error.reason.name(), "message", error.getMessage());
         }
     }
 
+    private static Map<String, Object> decodeLoads(JsonNode question) {
+        try {
+            byte[] value = bytes(question.get("value"));
+            String clusterId = question.get("cluster_id").textValue();
+            Loads loads =
+                    HintCodec.decodeLoads(question.get("group").asText(), value, keys(question), clusterId);
+            Map<String, Object> answer = new HashMap<>();
+            answer.put("digest", loads.digest());
+            answer.put("measured_at_ms", loads.measuredAtMs());
+            answer.put("valid_until_ms", loads.validUntilMs());
+            answer.put("limits", List.of(loads.countSlack(), loads.maxMoves(), loads.defaultCapacity()));
+            answer.put("capacities", loads.capacities());
+            answer.put("member_ids", loads.memberIds());
+            Map<String, Object> written = new TreeMap<>();
+            loads.loads().forEach((topic, values) -> written.put(topic.toString(), values));
+            answer.put("loads", written);
+            return answer;
+        } catch (HintException error) {
+            return Map.of("reason", error.reason.name(), "message", error.getMessage());
+        }
+    }
+
+    /** Decodes many values: the identity of each that is accepted, the reason for each that is not. */
+    private static Map<String, Object> verdicts(JsonNode question) {
+        String group = question.get("group").asText();
+        String clusterId = question.get("cluster_id").textValue();
+        SigningKeys keys = keys(question);
+        List<String> answers = new ArrayList<>();
+        for (JsonNode item : question.get("values")) {
+            boolean isSigned = item.get(1).asBoolean();
+            byte[] value = bytes(item.get(2));
+            SigningKeys trusted = isSigned ? keys : SigningKeys.NONE;
+            try {
+                answers.add(item.get(0).asText().equals("loads")
+                        ? HintCodec.decodeLoads(group, value, trusted, clusterId).digest()
+                        : HintCodec.decode(group, value, trusted, clusterId).planId());
+            } catch (HintException error) {
+                answers.add(error.reason.name());
+            }
+        }
+        return Map.of("verdicts", answers);
+    }
+
+    /** Places a group as the coordinator hands it in, once, by a record of loads. */
+    private static Map<String, Object> placeGroup(JsonNode question) throws HintException {
+        Problem problem = Problem.of(question);
+        Loads loads = HintCodec.decodeLoads(
+                question.get("group").asText(), bytes(question.get("loads")), SigningKeys.NONE, null);
+        GroupView group = BrokerGroup.of(problem.spec, problem.describer, null, true);
+        LoadPlacement.Placed placed = LoadPlacement.place(group, loads, 0);
+        Map<String, Object> members = new TreeMap<>();
+        for (int i = 0; i < group.memberIds().size(); i++) {
+            Map<String, Object> topics = new TreeMap<>();
+            placed.members().get(i).forEach((id, held) -> topics.put(id.toString(), new TreeSet<>(held)));
+            members.put(group.memberIds().get(i), topics);
+        }
+        return Map.of("assignment", members, "is_uneven", placed.isUneven());
+    }
+
+    /** Places groups given in numbers: members are [capacity, [topics]], rows [topic, load, owner]. */
+    private static Map<String, Object> place(JsonNode question) {
+        List<Object> answers = new ArrayList<>();
+        for (JsonNode group : question.get("groups")) {
+            int size = group.get("members").size();
+            int[] capacities = new int[size];
+            int[] classOf = new int[size];
+            Map<BitSet, Integer> classes = new LinkedHashMap<>();
+            for (int i = 0; i < size; i++) {
+                capacities[i] = group.get("members").get(i).get(0).asInt();
+                BitSet topics = new BitSet();
+                group.get("members").get(i).get(1).forEach(topic -> topics.set(topic.asInt()));
+                classOf[i] = classes.computeIfAbsent(topics, set -> classes.size());
+            }
+            int[] topicOf = new int[group.get("rows").size()];
+            long[] loads = new long[topicOf.length];
+            int[] owners = new int[topicOf.length];
+            for (int row = 0; row < topicOf.length; row++) {
+                topicOf[row] = group.get("rows").get(row).get(0).asInt();
+                loads[row] = group.get("rows").get(row).get(1).asLong();
+                owners[row] = group.get("rows").get(row).get(2).asInt();
+            }
+            // Of this thread: other work on the machine does not count.
+            long started = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
+            PlaceByLoad.Placement placed = PlaceByLoad.place(new LoadProblem(
+                    capacities, classOf, classes.keySet().toArray(BitSet[]::new),
+                    group.get("num_topics").asInt(), topicOf, loads, owners, group.get("slack").asInt(),
+                    group.get("max_moves").asInt()));
+            long elapsed = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime() - started;
+            answers.add(Map.of("target", placed.target(), "is_uneven", placed.isUneven(), "ns", elapsed));
+        }
+        return Map.of("placed", answers);
+    }
+
     private static Map<String, Object> assign(JsonNode question) {
-        Journal journal = new Journal();
+        Journal journal = EvenlagAssignor.newJournal();
         Problem problem = Problem.of(question);
         HintTable table = table(question, journal);
         JsonNode topic = question.get("hint_topic");
         Uuid hintTopic = topic.isNull() ? null : Uuid.fromString(topic.asText());
+        boolean isCurrent = hintTopic != null && table != null && !question.get("is_lost").asBoolean();
         boolean isBroken = question.get("broken").asBoolean();
         Decider decider = new Decider(
-                () -> new Decider.Knowledge(table, hintTopic),
+                () -> new HintWatcher.Knowledge(table, hintTopic, isCurrent),
                 isBroken ? new Broken() : new UniformAssignor(),
                 journal,
                 () -> question.get("now_ms").asLong(),
@@ -190,16 +310,21 @@ public final class Harness {
             GroupAssignment plain = new UniformAssignor().assign(problem.spec, problem.describer);
             answer.put("uniform", write(plain.members()));
         }
+        answer.put("counts", counts(journal));
+        answer.put("held", table == null ? 0 : table.numHeld());
+        answer.put("loads", table == null ? 0 : table.numLoads());
+        answer.put("bytes", table == null ? 0 : table.bytes());
+        return answer;
+    }
+
+    private static Map<String, Long> counts(Journal journal) {
         Map<String, Long> counts = new TreeMap<>();
         for (Reason reason : Reason.values()) {
             if (journal.count(reason) > 0) {
                 counts.put(reason.name(), journal.count(reason));
             }
         }
-        answer.put("counts", counts);
-        answer.put("held", table == null ? 0 : table.numHeld());
-        answer.put("bytes", table == null ? 0 : table.bytes());
-        return answer;
+        return counts;
     }
 
     /** Plays what happened to the hint topic; without anything, nobody knows yet. */
@@ -211,14 +336,16 @@ public final class Harness {
                     HintTable before = table;
                     table = new HintTable(
                             question.get("num_partitions").asInt(),
+                            Audience.broker(),
                             keys(question),
                             question.get("cluster_id").textValue(),
                             question.get("max_bytes").asLong(),
                             journal);
-                    apply(table, step);
+                    apply(table, step, question.get("now_ms").asLong());
                     table.finishReading(before);
                 }
-                case "apply" -> apply(table, step);
+                case "apply" -> apply(table, step, question.get("now_ms").asLong());
+                case "promote" -> table.promote(question.get("now_ms").asLong());
                 case "forget" -> table = table.forget();
                 default -> throw new IllegalArgumentException("no such step");
             }
@@ -226,19 +353,20 @@ public final class Harness {
         return table;
     }
 
-    private static void apply(HintTable table, JsonNode step) {
+    private static void apply(HintTable table, JsonNode step, long nowMs) {
+        long now = step.has("now_ms") ? step.get("now_ms").asLong() : nowMs;
         for (JsonNode record : step.get("records")) {
-            table.apply(record.get(0).asInt(), bytes(record.get(1)), bytes(record.get(2)));
+            table.apply(record.get(0).asInt(), bytes(record.get(1)), bytes(record.get(2)), now);
         }
     }
 
     /** Many threads ask about one group while its hints come and go: the answers, each once. */
     private static Map<String, Object> storm(JsonNode question) throws InterruptedException {
-        Journal journal = new Journal();
+        Journal journal = EvenlagAssignor.newJournal();
         Problem problem = Problem.of(question);
         HintTable table = table(question, journal);
         Decider decider = new Decider(
-                () -> new Decider.Knowledge(table, null), new UniformAssignor(), journal,
+                () -> new HintWatcher.Knowledge(table, null, false), new UniformAssignor(), journal,
                 () -> question.get("now_ms").asLong(), new AtomicLong());
         Set<Map<String, Object>> answers = ConcurrentHashMap.newKeySet();
         int asks = question.get("asks").asInt();
@@ -253,7 +381,7 @@ public final class Harness {
         threads.forEach(Thread::start);
         long written = 0;
         while (threads.stream().anyMatch(Thread::isAlive)) {
-            apply(table, question.get("storm"));
+            apply(table, question.get("storm"), question.get("now_ms").asLong());
             written++;
         }
         for (Thread thread : threads) {
@@ -268,18 +396,41 @@ public final class Harness {
     private static Map<String, Object> settings(JsonNode question) {
         Map<String, Object> configs = new HashMap<>();
         question.get("configs").properties().forEach(e -> configs.put(e.getKey(), e.getValue().asText()));
-        Settings settings = Settings.of(configs);
+        Settings settings = BrokerSettings.of(configs);
         return Map.of(
                 "topic", settings.topic(), "client", settings.client(), "text", settings.toString(),
                 "key_files", settings.keyFiles().stream().map(Object::toString).toList(),
                 "max_bytes", settings.maxBytes());
     }
 
+    /** Reads a hint topic, and waits until so many events of a kind have happened. */
+    private static Map<String, Object> watch(JsonNode question) throws InterruptedException {
+        Map<String, Object> configs = new HashMap<>();
+        question.get("configs").properties().forEach(e -> configs.put(e.getKey(), e.getValue().asText()));
+        Journal journal = watched == null ? EvenlagAssignor.newJournal() : watchedBy;
+        if (watched == null) {
+            watchedBy = journal;
+            watched = new HintWatcher(BrokerSettings.of(configs), Audience::broker, journal);
+            watched.start();
+        }
+        Reason reason = Reason.valueOf(question.get("reason").asText());
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        while (journal.count(reason) < question.get("count").asLong() && System.nanoTime() - deadline < 0) {
+            Thread.sleep(20);
+        }
+        Thread.sleep(100); // an event is counted just before the table has changed
+        HintTable table = watched.knowledge().table();
+        Map<String, Object> answer = new TreeMap<>();
+        answer.put("held", table == null ? -1 : table.numHeld());
+        answer.put("counts", counts(journal));
+        return answer;
+    }
+
     private static Map<String, Object> jmx(int port) throws Exception {
         JMXServiceURL url = new JMXServiceURL("service:jmx:rmi:///jndi/rmi://127.0.0.1:" + port + "/jmxrmi");
         try (JMXConnector connector = JMXConnectorFactory.connect(url)) {
             MBeanServerConnection server = connector.getMBeanServerConnection();
-            ObjectName name = new ObjectName(Metrics.NAME);
+            ObjectName name = new ObjectName(EvenlagAssignor.METRICS);
             Map<String, Object> answer = new TreeMap<>();
             for (MBeanAttributeInfo attribute : server.getMBeanInfo(name).getAttributes()) {
                 answer.put(attribute.getName(), server.getAttribute(name, attribute.getName()));
@@ -288,20 +439,28 @@ public final class Harness {
         }
     }
 
-    private static Map<String, Object> write(Map<String, ? extends MemberAssignment> members) {
+    private static Map<String, Object> write(Map<String, MemberAssignment> members) {
         Map<String, Object> written = new TreeMap<>();
-        members.forEach((memberId, member) -> {
-            Map<String, Object> topics = new TreeMap<>();
-            member.partitions().forEach((id, held) -> topics.put(id.toString(), new TreeSet<>(held)));
-            written.put(memberId, topics);
-        });
+        members.forEach((memberId, member) -> written.put(memberId, write(member)));
         return written;
     }
 
-    private static List<byte[]> keys(JsonNode question) {
+    private static Map<String, Object> writeShares(Hint hint) {
+        Map<String, Object> written = new TreeMap<>();
+        hint.shares().forEach((key, share) -> written.put(key, write(share::partitions)));
+        return written;
+    }
+
+    private static Map<String, Object> write(MemberAssignment member) {
+        Map<String, Object> topics = new TreeMap<>();
+        member.partitions().forEach((id, held) -> topics.put(id.toString(), new TreeSet<>(held)));
+        return topics;
+    }
+
+    private static SigningKeys keys(JsonNode question) {
         List<byte[]> keys = new ArrayList<>();
         question.get("master_keys").forEach(key -> keys.add(key.asText().getBytes(StandardCharsets.UTF_8)));
-        return keys;
+        return SigningKeys.ofMasters(keys);
     }
 
     private static byte[] bytes(JsonNode node) {

@@ -57,6 +57,11 @@ class Fleet:
         stop_process(self._processes[instance], timeout_s=60)
         self._processes[instance] = self._start(instance)
 
+    def add(self, instance: str) -> None:
+        """Start one more member."""
+        self.instances = (*self.instances, instance)
+        self._processes[instance] = self._start(instance)
+
     def _start(self, instance: str) -> Any:
         log = self._stack.enter_context((self._folder / f"{instance}.log").open("ab"))
         process = start_process([*self._member, self.topic, instance], log=log)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.jars import broker_classpath
-from sandbox.kafka.broker_plugin import compile_java, find_tool
+from sandbox.java_tools import compile_java, find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +38,19 @@ class Harness:
         An empty folder for the program's own classes.
     options
         Of the JVM.
+    kafka
+        The version of Kafka, if not the sandbox's own.
     """
 
-    def __init__(self, jar: Path, classes: Path, *, options: Sequence[str] = _QUICK_START) -> None:
-        path = os.pathsep.join([str(jar), broker_classpath()])
+    def __init__(
+        self,
+        jar: Path,
+        classes: Path,
+        *,
+        options: Sequence[str] = _QUICK_START,
+        kafka: str | None = None,
+    ) -> None:
+        path = os.pathsep.join([str(jar), broker_classpath(kafka)])
         compile_java(_SOURCES, classes, path)
         log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
         self._command = [find_tool("java"), *options, log, "-cp", os.pathsep.join([str(classes), path])]

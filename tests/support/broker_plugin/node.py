@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.kafka.broker import Broker
-from sandbox.kafka.broker_plugin import ASSIGNOR_CLASS
+from sandbox.kafka.cluster import Cluster
+from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS
 from sandbox.processes import free_ports
+from tests.support.brokers import USER
 from tests.support.hints import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.support.broker_plugin.harness import Harness
 
-MASTER = b"the master key of these tests"
+MASTER = b"the master key of these tests, long enough"
 HINTS = "evenlag-hints"
 _VERDICTS = (
     "FollowedTotal", "NoHintTotal", "ColdTotal", "ExpiredTotal", "FingerprintTotal", "MismatchTotal",
@@ -23,16 +25,32 @@ _VERDICTS = (
 )  # fmt: skip
 
 
-class Node:
-    """A broker with the plug-in, and its figures."""
+# Of several nodes the one that is furthest behind counts; what coordinators answer adds up. All other figures
+# tell how far a node has read, so the least counts.
+_LARGEST = ("IsCold", "LagRecords", "InternalErrorTotal")
 
-    def __init__(self, broker: Broker, key_file: Path, jmx_port: int, harness: Harness) -> None:
+
+class Node:
+    """A broker with the plug-in, or a cluster whose nodes all have it, and the figures."""
+
+    def __init__(
+        self, broker: Broker | Cluster, key_file: Path, jmx_ports: Sequence[int], harness: Harness
+    ) -> None:
         self.broker, self.key_file = broker, key_file
-        self._jmx_port, self._harness = jmx_port, harness
+        self._jmx_ports, self._harness = jmx_ports, harness
 
     def figures(self) -> dict[str, float]:
-        """Return the plug-in's MBean."""
-        return self._harness.ask("jmx", port=self._jmx_port)
+        """Return the plug-in's MBean; of several nodes, as one that has what they have in common."""
+        found = [self._harness.ask("jmx", port=port) for port in self._jmx_ports]
+        return {name: _combine(name)([figures[name] for figures in found]) for name in found[0]}
+
+    def restart(self) -> None:
+        """Restart the nodes, one after the other."""
+        if isinstance(self.broker, Broker):
+            self.broker.restart()
+        else:
+            for node_id in self.broker.nodes:
+                self.broker.restart(node_id)
 
     def answers(self) -> dict[str, float]:
         """Return how often each verdict was given to the coordinator."""
@@ -44,11 +62,19 @@ class Node:
         wait_until(lambda: condition(self.figures()), timeout_s=90, what=what)
 
 
-def start_node(folder: Path, plugin_jar: Path, harness: Harness) -> Node:
-    """Start one; it is the caller's to stop."""
+def _combine(name: str) -> Callable[[list[float]], float]:
+    if name in _VERDICTS:
+        return sum
+    return max if name in _LARGEST else min
+
+
+def start_node(
+    folder: Path, plugin_jar: Path, harness: Harness, *, kafka: str | None = None, num_brokers: int = 1
+) -> Node:
+    """Start one, of another version of Kafka if asked for, or a cluster; it is the caller's to stop."""
     key_file = folder / "master.key"
     key_file.write_bytes(MASTER + b"\n")
-    (jmx_port,) = free_ports(1)
+    jmx_ports = free_ports(num_brokers)
     properties = {
         "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
         "group.consumer.min.heartbeat.interval.ms": "200",
@@ -58,14 +84,31 @@ def start_node(folder: Path, plugin_jar: Path, harness: Harness) -> Node:
         "evenlag.check.interval.ms": "500",
         **secured(folder),
     }
+    place = folder / "node"
+    broker: Broker | Cluster
+    if num_brokers == 1:
+        options = _jvm_options(jmx_ports[0])
+        jars = [plugin_jar]
+        broker = Broker.start(
+            place, sasl_ssl=True, properties=properties, class_path=jars, jvm_options=options, kafka=kafka
+        )
+    else:
+        broker = Cluster.start(
+            place,
+            num_nodes=num_brokers,
+            users=[USER],
+            properties=properties,
+            class_path=[plugin_jar],
+            jvm_options=lambda node_id: _jvm_options(jmx_ports[node_id - 1]),
+        )
+    return Node(broker, key_file, jmx_ports, harness)
+
+
+def _jvm_options(jmx_port: int) -> list[str]:
     jmx = [f"-Dcom.sun.management.jmxremote.{name}" for name in (
         f"port={jmx_port}", f"rmi.port={jmx_port}", "host=127.0.0.1", "authenticate=false", "ssl=false"
     )]  # fmt: skip
-    options = [*jmx, "-Djava.rmi.server.hostname=127.0.0.1", "-Dorg.slf4j.simpleLogger.log.evenlag=info"]
-    broker = Broker.start(
-        folder / "node", sasl_ssl=True, properties=properties, class_path=[plugin_jar], jvm_options=options
-    )
-    return Node(broker, key_file, jmx_port, harness)
+    return [*jmx, "-Djava.rmi.server.hostname=127.0.0.1", "-Dorg.slf4j.simpleLogger.log.evenlag=info"]
 
 
 def secured(folder: Path) -> dict[str, str]:

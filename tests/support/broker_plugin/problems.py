@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import derive_broker_key, encode_hint, fingerprint, hint_key, member_key
 from assignor_core.hint_payload import HintPayload, topic_id_text
+from assignor_core.loads import LoadsPayload, encode_loads, loads_key
 from tests.support.broker_plugin.harness import as_base64
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Scene:
     hint_topic: str | None = HINTS
     max_bytes: int = 64 * 1024 * 1024
     broken: bool = False
+    is_lost: bool = False
 
     def fingerprint(self) -> str:
         return fingerprint([(member.key, member.topics) for member in self.members], self.topics)
@@ -62,6 +64,23 @@ class Scene:
             count_slack=0,
             max_moves=100,
             member_ids={member.key: member.member_id for member in self.members if member.instance},
+        )
+        return replace(payload, **changes)
+
+    def loads(self, values: Mapping[str, Sequence[int | None]], **changes: Any) -> LoadsPayload:
+        """Return loads for this group as it is."""
+        payload = LoadsPayload(
+            cluster_id=CLUSTER_ID,
+            group_id=GROUP_ID,
+            snapshot_id="s-1",
+            measured_at_ms=NOW_MS - 60_000,
+            valid_until_ms=NOW_MS + 600_000,
+            loads=values,
+            capacities={},
+            default_capacity=100,
+            count_slack=0,
+            max_moves=100,
+            member_ids=[member.member_id for member in self.members],
         )
         return replace(payload, **changes)
 
@@ -101,17 +120,23 @@ class Scene:
             "hint_topic": self.hint_topic,
             "max_bytes": self.max_bytes,
             "broken": self.broken,
+            "is_lost": self.is_lost,
         }
 
 
 def hint_value(
-    payload: HintPayload, *, sequence: int = 1, expires_in_ms: int = 60_000, master_key: str | None = None
+    payload: HintPayload,
+    *,
+    sequence: int = 1,
+    issued_at_ms: int | None = None,
+    expires_in_ms: int = 60_000,
+    master_key: str | None = None,
 ) -> bytes:
-    """Return a hint's record's value, issued a minute ago for each sequence."""
+    """Return a hint's record's value; unless told otherwise, a later sequence is issued later."""
     return encode_hint(
         payload.encode(),
         sequence=sequence,
-        issued_at_ms=NOW_MS - 1_000_000 + sequence,
+        issued_at_ms=NOW_MS - 1_000_000 + sequence if issued_at_ms is None else issued_at_ms,
         expires_at_ms=NOW_MS + expires_in_ms,
         group_key=None if master_key is None else derive_broker_key(master_key.encode(), payload.group_id),
     )
@@ -125,6 +150,22 @@ def record(value: bytes | None, *, group_id: str = GROUP_ID, partition: int = 0)
 def hint(payload: HintPayload, **envelope: Any) -> list[Any]:
     """Return a record with a hint."""
     return record(hint_value(payload, **envelope), group_id=payload.group_id)
+
+
+def loads_value(payload: LoadsPayload, *, master_key: str | None = None) -> bytes:
+    """Return the value of a record of loads."""
+    key = None if master_key is None else derive_broker_key(master_key.encode(), payload.group_id)
+    return encode_loads(payload.encode(), group_key=key)
+
+
+def loads(payload: LoadsPayload, *, partition: int = 0, **envelope: Any) -> list[Any]:
+    """Return a record with loads."""
+    return [partition, as_base64(loads_key(payload.group_id)), as_base64(loads_value(payload, **envelope))]
+
+
+def no_loads(group_id: str = GROUP_ID) -> list[Any]:
+    """Return the tombstone of a record of loads."""
+    return [0, as_base64(loads_key(group_id)), None]
 
 
 def stop(value: bytes | None = b"stop") -> list[Any]:

@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE_FILE = ROOT / "docker" / "compose.yaml"
 SUBMIT_FILE = ROOT / "docker" / "compose.spark-submit.yaml"
+ENV_EXAMPLE = ROOT / "docker" / "env.example"
+"""What ``docker/.env`` is made from."""
+SECRETS = (
+    "POSTGRES_PASSWORD",
+    "AIRFLOW_FERNET_KEY",
+    "AIRFLOW_JWT_SECRET",
+    "AIRFLOW_SECRET_KEY",
+    "AIRFLOW_USERS",
+    "AIRFLOW_PASSWORDS",
+    "SPARK_CONNECT_TOKEN",
+    "SPARK_CLUSTER_SECRET",
+)
+"""The variables without which nothing starts."""
 DOCKERFILES = sorted((ROOT / "docker").glob("*/Dockerfile"))
 
 _REFERENCE = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>\w+)(?:(?P<kind>:[-?])(?P<rest>[^{}]*))?\})")
@@ -87,6 +100,11 @@ class Service:
     def is_job(self) -> bool:
         """Whether it ends by itself."""
         return self.raw.get("restart") == "no"
+
+
+def read_variables(text: str) -> dict[str, str]:
+    """Read the content of ``docker/.env``."""
+    return dict(line.split("=", 1) for line in text.splitlines() if re.match(r"[A-Z_]+=", line))
 
 
 def read_services(environment: Mapping[str, str], *more: Path) -> dict[str, Service]:

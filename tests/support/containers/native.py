@@ -120,14 +120,19 @@ class NativeStack:
         """
         self._prepare()
         well: set[str] = set()
+        rests_until: dict[str, float] = {}
         deadline = time.monotonic() + _DEADLINE_S
         while len(well) < len(self.services):
             for service in self.services.values():
                 if service.name not in self._processes and set(service.depends_on) <= well:
                     self._launch(service)
             for name in [name for name in self._processes if name not in well]:
+                if (began := time.monotonic()) < rests_until.get(name, 0.0):
+                    continue
                 if self._is_ready(self.services[name]):
                     well.add(name)
+                # Some checks take seconds of processor time, which the services need to start.
+                rests_until[name] = began + 5 * (time.monotonic() - began)
             if time.monotonic() > deadline:
                 missing = sorted(set(self.services) - well)
                 raise StackError(f"not well after {_DEADLINE_S:.0f} s: {missing}\n{self.tail(missing[0])}")
@@ -147,14 +152,12 @@ class NativeStack:
         return done.returncode == 0
 
     def environment(self, service: Service) -> dict[str, str]:
-        """Return the variables that a service's process has here.
-
-        Parameters
-        ----------
-        service
-            One of the services, or as a further compose file changes it.
-        """
+        """Return the variables that a process has here, of a service also as a further file changes it."""
         return self._environment(service)
+
+    def command(self, service: Service) -> list[str]:
+        """Return the command that a service's process runs here; the service is as for `environment`."""
+        return self._command(service, service.command)
 
     def tail(self, name: str, lines: int = 30) -> str:
         """Return the end of a service's log."""
@@ -173,8 +176,7 @@ class NativeStack:
         self._stack.close()
 
     def _is_ready(self, service: Service) -> bool:
-        status = self._processes[service.name].poll()
-        if service.is_job and status == 0:
+        if (status := self._processes[service.name].poll()) == 0 and service.is_job:
             return True
         if status is not None:
             raise StackError(f"{service.name} ended with status {status}:\n{self.tail(service.name)}")
@@ -209,6 +211,7 @@ class NativeStack:
             "/var/lib/kafka/data": str(volumes / "kafka"),
             "/var/lib/spark": str(volumes / "spark"),
             "/lake": str(volumes / "lake"),
+            "/tmp/spark-conf": str(volumes / "spark-conf"),
             "/tmp/workload": str(volumes / "workload"),
         }
 
@@ -216,6 +219,8 @@ class NativeStack:
         spark_jars()  # all jars are there from now on
         for path in ("airflow", "dags", "etc", "kafka", "lake", "spark"):
             (self.folder / "volumes" / path).mkdir(parents=True)
+        # As the Dockerfiles make it: shared with the lake's group.
+        (self.folder / "volumes" / "lake").chmod(0o2770)
         policy = (ROOT / "docker" / "evenlag.yaml").read_text(encoding="utf-8")
         mapped = Path(self._paths["/etc/evenlag"]) / "evenlag.yaml"
         mapped.write_text(self._translate(self.services["airflow-scheduler"], policy), encoding="utf-8")
@@ -223,14 +228,15 @@ class NativeStack:
         with ThreadPoolExecutor(4) as pool:
             steps = [
                 pool.submit(self._run, install),
-                pool.submit(self._build_wheel, Path(self._paths["/opt/evenlag/evenlag.whl"])),
                 pool.submit(self._prepare_kafka, self.services["kafka"]),
                 pool.submit(self._prepare_postgres, self.services["postgres"]),
             ]
         for step in steps:
             step.result()
 
-    def _build_wheel(self, target: Path) -> None:
+    def build_wheel(self) -> None:
+        """Make what only a submitted driver needs: the wheel that it sends, and the Python of executors."""
+        target = Path(self._paths["/opt/evenlag/evenlag.whl"])
         make_executor_python(self._executors)
         build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target.parent)]
         self._run([*build, str(ROOT)])
@@ -277,12 +283,10 @@ class NativeStack:
         return [java_command(), *heap, "-XX:TieredStopAtLevel=1", "-cp", broker_classpath()]
 
     def _run(self, command: list[str], service: Service | None = None, text: bytes | None = None) -> None:
-        environment = (
-            os.environ | {"PYTHONPATH": str(ROOT)} if service is None else self._environment(service)
-        )
+        plain = os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             command,
-            env=environment,
+            env=self._environment(service) if service else plain,
             cwd="/",
             input=text,
             stdout=subprocess.PIPE,

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MS_PER_DAY: Final = 86_400_000
-_MOMENTS: Final = frozenset({"timestamp", "deletionTimestamp", "modificationTime", "createdTime"})
+_MOMENTS: Final = frozenset(
+    {"timestamp", "deletionTimestamp", "modificationTime", "createdTime", "lastUpdated"}
+)
 
 
 def copy_aged(lake: Path, folder: Path, days: int) -> Path:

@@ -6,9 +6,12 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lake.tables import Column, Table
+from evenlag.lake.tables import CLUSTER_AND_DAY, CLUSTER_AND_MONTH, Column, Table
 from evenlag.lake.tables.contract import partition_columns
-from evenlag.lake.writer import append_once, delta_rs_writer
+from evenlag.lake.tables.month_partitions import partition_of
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.writer import append_once
+from spark_jobs.runtime.sql_text import part_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +31,9 @@ ODD: Final = Table(
         Column("share", "DOUBLE", "may be NaN"),
         Column("small", "INT", "few values"),
     ),
+    partition_by=CLUSTER_AND_DAY,
 )
+ODD_BY_MONTH: Final = replace(ODD, partition_by=CLUSTER_AND_MONTH)
 DAYS: Final = (date(2026, 3, 1), date(2026, 3, 2))
 CLUSTERS: Final = ("c", "o/d d=%25\n'\U0001f600")
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -67,23 +72,24 @@ def rows_by_file() -> Iterator[list[tuple[Any, ...]]]:
                 number += len(rows)
 
 
-def write_odd_table_directly(root: str) -> None:
+def write_odd_table_directly(root: str, table: Table) -> None:
     """Write it by deltalake as below."""
-    table = replace(ODD, writer="direct")
+    table = replace(table, writer="direct")
     for rows in rows_by_file():
         append_once(root, table, [dict(zip(ODD.column_names, row, strict=True)) for row in rows], None)
-    with delta_rs_writer(root, table) as writer:
-        writer.compact("c", DAYS[0], 1024**2)
-        writer.vacuum(7)
+    upkeep = DirectUpkeep(root, table)
+    upkeep.compact("c", DAYS, 1024**2)
+    upkeep.vacuum(7)
 
 
-def write_odd_table(lake: Lake) -> None:
-    """Write it in many commits, so that the log has a checkpoint, and compact one day of one cluster."""
+def write_odd_table(lake: Lake, table: Table = ODD) -> None:
+    """Write it in many commits, so that the log has a checkpoint, and compact a partition of one cluster."""
     from pyspark.sql import functions as sf
 
     for rows in rows_by_file():
         # A moment goes to Spark as microseconds: a datetime would go by this machine's time zone.
         plain = [(*row[:5], round(row[5].timestamp() * 1_000_000), *row[6:]) for row in rows]
         frame = lake.spark.createDataFrame(plain, ODD.ddl.replace("TIMESTAMP", "BIGINT"))
-        lake.append(ODD, frame.withColumn("at", sf.timestamp_micros("at")), None)
-    lake.spark.sql(f"OPTIMIZE {lake.sql_name(ODD)} WHERE cluster = 'c' AND day = DATE '2026-03-01'")
+        lake.append(table, frame.withColumn("at", sf.timestamp_micros("at")), None)
+    part = part_condition(table, "c", partition_of(table, DAYS[0]))
+    lake.spark.sql(f"OPTIMIZE {lake.sql_name(table)} WHERE {part}")

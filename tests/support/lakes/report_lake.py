@@ -65,6 +65,17 @@ def lag(partition: int, reading: int) -> int:
     return max(0, heavy * (1 + partition) - (reading - FOLLOWED) * 700 * (reading >= FOLLOWED))
 
 
+def rates(partition: int, reading: int) -> dict[str, float | int | None]:
+    """Rates of a partition: the heavy ones fall behind until the plan is followed, then all catch up."""
+    arrival, consume = 50.0, 30.0 if partition < 3 and reading < FOLLOWED else 90.0
+    drains = 1000 * lag(partition, reading) / (consume - arrival)
+    return {
+        "arrival_rate_records_per_s": arrival,
+        "consume_rate_records_per_s": consume,
+        "drain_time_ms": round(drains) if drains >= 0 else None,
+    }
+
+
 def write(root: Path, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """Write rows into a table of a lake; what a row lacks is null."""
     head = {"cluster": CLUSTER, "day": FIRST.date(), "group_id": GROUP}
@@ -104,6 +115,7 @@ def write_seen(root: Path, *, lag_of_last: int | None = 5) -> None:
             "lag_records": None if lag_of_last is None and n == NUM_READINGS - 1 else lag(partition, n),
             "status": "OK",
         }
+        | rates(partition, n)
         for n in readings
         for partition in range(NUM_PARTITIONS)
     ]

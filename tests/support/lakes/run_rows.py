@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_properties import TRANSACTION_DAYS
 from evenlag.lake.tables import RUNS
-from evenlag.lake.writer import delta_rs_writer
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +43,7 @@ def actions(root: Path) -> list[list[str]]:
 
 def set_property(root: Path, name: str, value: str) -> None:
     """Set a property of ``runs``."""
-    with delta_rs_writer(str(root), RUNS) as writer:
-        writer.set_properties({name: value})
+    DirectUpkeep(str(root), RUNS).set_properties({name: value})
 
 
 def expire_ids(root: Path) -> None:

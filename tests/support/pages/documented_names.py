@@ -8,6 +8,7 @@ import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import OutcomeReason
 from evenlag.lake.tables import TABLES
 from evenlag.policy.gates import GATES
 from tests.support.pages.markdown import ROOT
@@ -23,9 +24,10 @@ _NAMING_FOLDERS: Final = (
     "evenlag",
     "dags",
     "sandbox",
+    "release",
     "docker",
 )
-CODE_FOLDERS: Final = (*_NAMING_FOLDERS, "broker_plugin", "tests")
+CODE_FOLDERS: Final = (*_NAMING_FOLDERS, "jvm", "tests")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 _COMMAND: Final = re.compile(
     r"^(?:\$ |.* \| |docker compose exec \S+ )?(?:\w+=\S+ +)*(?:\S*/|python -m )?evenlag(?: +(?![→ ])(.*))?$"
@@ -52,6 +54,8 @@ def named_after(page: Page, words: str) -> set[str]:
 def code_names() -> frozenset[str]:
     """Names of gates, tables and columns, and every name and whole string of the Python code."""
     found = {gate.name for gate in GATES} | set(TABLES)
+    # Labels of metrics.
+    found |= {reason.value.lower() for reason in OutcomeReason}
     for table in TABLES.values():
         found |= set(table.column_names)
         found |= {name for column in table.columns for name in re.findall(r"(\w+):", column.type)}

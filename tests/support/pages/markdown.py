@@ -134,7 +134,7 @@ def cells(row: str) -> list[str]:
 
 def all_pages() -> list[Page]:
     """Every page of the repository, changes and history included."""
-    folders = ("", "docs", "docs/adr", "docker")
+    folders = ("", "docs", "docs/how-to", "docs/reference", "docs/explanation", "docs/adr", "docker")
     return [Page(path) for folder in folders for path in sorted((ROOT / folder).glob("*.md"))]
 
 

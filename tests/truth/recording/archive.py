@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tests.truth.recording.stage import Stage
 
-# Locks are of the machine that wrote.
-_LEFT_OUT: Final = frozenset({".locks"})
 _PACKAGES: Final = ("pyspark", "delta-spark", "deltalake")
 
 
@@ -48,7 +46,7 @@ def pack(folder: Path, stage: Stage, target: Path, kafka_version: str) -> None:
     files = {
         f"{LAKE}/{path.relative_to(folder / LAKE)}": path.read_bytes()
         for path in (folder / LAKE).rglob("*")
-        if path.is_file() and not _LEFT_OUT & set(path.parts)
+        if path.is_file()
     }
     for key, group in stage.workloads.items():
         files[f"journals/{key}.jsonl"] = _journal(group.journals)

@@ -28,6 +28,7 @@ lake: lake
 clusters:
   two-brokers:
     bootstrap_servers: "{servers}"
+    temporary_member_after_s: null
     schedule: null
     request_timeout_ms: 4000
     rate_window_s: 30
@@ -60,7 +61,7 @@ def record(spark: SparkSession, broker: Broker, folder: Path) -> Stage:
     second = SecondBroker(folder / "second", broker)
     with StallingProxy(second.bootstrap_servers) as proxy:
         try:
-            second.launch(proxy)
+            second.start_behind(proxy)
             stage = Stage(spark, folder, broker.bootstrap_servers, POLICY, CLUSTER)
             with stage:
                 _set_up(stage)
@@ -81,7 +82,7 @@ def _set_up(stage: Stage) -> None:
         "edge": {"assignments": {number: [2] for number in range(4)}},
         "evenlag-hints": {
             "assignments": {number: [1] for number in range(3)},
-            "configs": {"cleanup.policy": "compact"},
+            "configs": {"cleanup.policy": "compact", "compression.type": "uncompressed"},
         },
     }
     admin.create_topics(topics, wait_for_metadata=True)

@@ -25,11 +25,13 @@ lake: lake
 clusters:
   north:
     bootstrap_servers: "{servers}"
+    temporary_member_after_s: null
     schedule: null
     rate_window_s: 20
     history_window_s: 600
   Mirror.2_b:
     bootstrap_servers: "{servers}"
+    temporary_member_after_s: null
     schedule: null
     rate_window_s: 60
 groups:

@@ -26,6 +26,7 @@ lake: lake
 clusters:
   names:
     bootstrap_servers: "{servers}"
+    temporary_member_after_s: null
     schedule: null
     rate_window_s: 30
 groups:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from evenlag.monitoring import alerts
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing import approval_requests, approvals, waiting_plans
+from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.revocation import withdraw_hint
 from sandbox.workload.workload import Workload
@@ -199,7 +200,7 @@ class Stage:
     def answer(self, plan_id: str, *, approve: bool, reason: str) -> None:
         """Answer as a person."""
         approvals.decide(
-            self.loaded, self.cluster, plan_id, approve=approve, actor=_PERSON, reason=reason,
+            self.loaded, self.cluster, plan_id, approve=approve, actor=Actor(_PERSON), reason=reason,
             run_id=self._run_id(), now=datetime.now(UTC),
         )  # fmt: skip
         self.note("answered", plan_id=plan_id, approve=approve)

@@ -1,0 +1,300 @@
+"""The loads of a group's partitions as a record of the hint topic: what a leader places by (ADR 63).
+
+A hint is a plan for one membership. Loads outlive it: whoever joins or leaves, the leader places the
+partitions by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from assignor_core.errors import HintFormatError
+from assignor_core.record import (
+    MAX_PARTITIONS_IN_ALL,
+    MAX_SEQUENCE,
+    MAX_VALUE_BYTES,
+    canonical_json,
+    check_common_fields,
+    check_number,
+    check_payload_is_for,
+    check_signature,
+    check_text,
+    join_value,
+    parse_json,
+    read_fields,
+    record_key,
+    split_value,
+    topic_id_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "LOADS_KEY_PREFIX",
+    "MAX_CAPACITY",
+    "MAX_CLOCK_AHEAD_MS",
+    "MAX_LOAD_SUM",
+    "Loads",
+    "LoadsPayload",
+    "decode_loads",
+    "encode_loads",
+    "loads_key",
+]
+
+LOADS_KEY_PREFIX = "loads/"
+LOADS_VERSION = 1
+MAX_CAPACITY = 1000
+MAX_LOAD_SUM = 2**52
+"""All loads together; times 1000 they still fit into 63 bits."""
+MAX_CLOCK_AHEAD_MS = 300_000
+"""A time further in the future is not believed."""
+_KIND = "loads"
+_ENVELOPE_FIELDS = frozenset({"version", "kind", "hmac"})
+_HEAD = {"kind": _KIND, "version": LOADS_VERSION}
+
+
+def loads_key(group_id: str) -> bytes:
+    """Return the record key of a group's loads; the record is in the partition of the group's hint.
+
+    Raises
+    ------
+    HintFormatError
+        If the group id holds a lone surrogate.
+    """
+    return record_key(LOADS_KEY_PREFIX, group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadsPayload:
+    """What a group's partitions weigh, and what its members can take.
+
+    Attributes
+    ----------
+    cluster_id, group_id
+        Where it holds.
+    snapshot_id
+        The snapshot that it was measured in.
+    measured_at_ms, valid_until_ms
+        Milliseconds since the epoch: from when on and until when it is used.
+    loads
+        Topic id (in Kafka's text form) → relative load by partition number, None if unknown. Together at
+        most 2⁵².
+    capacities
+        Member key → 1 to 1000, of members whose capacity is not the default. The encoding leaves out the
+        others.
+    default_capacity
+        1 to 1000.
+    count_slack, max_moves
+        The limits of placing by load.
+    member_ids
+        For a group of the consumer protocol (KIP-848) only: the member ids of the snapshot, by which a
+        broker knows the group. None for a group of the classic protocol.
+    """
+
+    cluster_id: str
+    group_id: str
+    snapshot_id: str
+    measured_at_ms: int
+    valid_until_ms: int
+    loads: Mapping[str, Sequence[int | None]]
+    capacities: Mapping[str, int]
+    default_capacity: int
+    count_slack: int
+    max_moves: int
+    member_ids: Sequence[str] | None = None
+
+    def encode(self) -> bytes:
+        """Return the payload as canonical JSON.
+
+        Raises
+        ------
+        HintFormatError
+            If a value is out of its bounds, or the record would be too large.
+        """
+        content: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
+        content["loads"] = _encode_topics(self.loads)
+        content["capacities"] = {k: c for k, c in self.capacities.items() if c != self.default_capacity}
+        if self.member_ids is not None:
+            content[_MEMBER_IDS] = sorted(self.member_ids)
+        _check_content(content)
+        data = canonical_json(content)
+        if len(data) > MAX_VALUE_BYTES:
+            raise HintFormatError(f"loads of {len(data)} bytes are more than a record may have")
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes) -> LoadsPayload:
+        """Read a payload; only the exact bytes that `encode` would write are taken.
+
+        Raises
+        ------
+        HintFormatError
+            If the bytes are anything else.
+        """
+        content = read_fields(data, _FIELDS, _MEMBER_IDS)
+        _check_content(content)
+        is_canonical = (
+            all(topic_id_text(topic) == topic and values for topic, values in content["loads"].items())
+            and content["default_capacity"] not in content["capacities"].values()
+            and canonical_json(content) == data
+        )
+        if not is_canonical:
+            raise HintFormatError("the payload is not in its canonical form")
+        return cls(**content)
+
+
+_MEMBER_IDS = "member_ids"
+_FIELDS = tuple(field.name for field in fields(LoadsPayload) if field.name != _MEMBER_IDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """A record of loads as read from the hint topic.
+
+    Attributes
+    ----------
+    payload, payload_bytes
+        What it says, as values and as bytes.
+    signed
+        Whether its signature was checked and holds. Without a key nothing is checked.
+    """
+
+    payload: LoadsPayload
+    payload_bytes: bytes
+    signed: bool
+
+    def is_fresh(self, now_ms: int) -> bool:
+        """Return whether it may be used at `now_ms`: measured by now, and still valid.
+
+        A measurement up to five minutes ahead counts as one of now: clocks differ.
+        """
+        payload = self.payload
+        return payload.measured_at_ms <= now_ms + MAX_CLOCK_AHEAD_MS and now_ms < payload.valid_until_ms
+
+
+def encode_loads(payload_bytes: bytes, *, group_key: bytes | None = None) -> bytes:
+    """Return the value of a record of loads: the envelope, a line feed, the payload's bytes.
+
+    Parameters
+    ----------
+    payload_bytes
+        What `LoadsPayload.encode` returned.
+    group_key
+        From `derive_group_key`, or `derive_broker_key` for a group of the consumer protocol. Without it
+        the record is unsigned.
+
+    Raises
+    ------
+    HintFormatError
+        If the payload holds a line feed (then it is not from `encode`), or the value is too large.
+    """
+    return join_value(_HEAD, payload_bytes, group_key)
+
+
+def decode_loads(
+    value: bytes,
+    *,
+    group_id: str,
+    group_key: bytes | None = None,
+    cluster_id: str | None = None,
+) -> Loads:
+    """Read a record of loads, and make sure that it is whole, signed by who may sign, and for this group.
+
+    The signature is checked before the payload is looked into. Whether it is fresh is the caller's to
+    check at each use (`Loads.is_fresh`).
+
+    Parameters
+    ----------
+    value
+        A record's value. A tombstone is no record of loads: the caller tells it by its None.
+    group_id
+        The group that the reader belongs to.
+    group_key
+        The group's key. With it, an unsigned record is an error; without it, nothing is verified.
+    cluster_id
+        The cluster that the reader is connected to, if it knows.
+
+    Raises
+    ------
+    HintFormatError
+        If the bytes are no record of loads of this version.
+    HintSignatureError
+        If a key is given and the signature is missing or does not hold.
+    HintForeignError
+        If it is for another group or cluster.
+    """
+    first, payload_bytes = split_value(value)
+    signature = _read_envelope(first)
+    if group_key is not None:
+        check_signature(group_key, _HEAD, payload_bytes, signature)
+    payload = LoadsPayload.decode(payload_bytes)
+    check_payload_is_for(payload, group_id, cluster_id)
+    return Loads(payload, payload_bytes, signed=group_key is not None)
+
+
+def _read_envelope(line: bytes) -> str | None:
+    content = parse_json(line, "envelope")
+    if not isinstance(content, dict) or set(content) != _ENVELOPE_FIELDS:
+        raise HintFormatError("the envelope is none of loads")
+    if content["kind"] != _KIND:
+        raise HintFormatError("the envelope's kind is not loads")
+    check_number(content["version"], "envelope's version", low=LOADS_VERSION, high=LOADS_VERSION)
+    signature = content["hmac"]
+    if not (signature is None or isinstance(signature, str)):
+        raise HintFormatError("the envelope's hmac is no text")
+    return signature
+
+
+def _encode_topics(loads: Mapping[str, Sequence[int | None]]) -> dict[str, list[int | None]]:
+    encoded = {topic_id_text(topic): list(values) for topic, values in loads.items() if len(values)}
+    if len(encoded) != sum(len(values) > 0 for values in loads.values()):
+        raise HintFormatError("a topic is repeated in the loads")
+    return encoded
+
+
+def _check_content(content: Mapping[str, Any]) -> None:
+    check_common_fields(content)
+    for name in ("measured_at_ms", "valid_until_ms"):
+        check_number(content[name], name, high=MAX_SEQUENCE)
+    check_number(content["default_capacity"], "default_capacity", low=1, high=MAX_CAPACITY)
+    if not isinstance(content["capacities"], dict) or not isinstance(content["loads"], dict):
+        raise HintFormatError("the payload's capacities or loads are no JSON object")
+    for key, capacity in content["capacities"].items():
+        if not check_text(key, "member key").startswith(("i:", "m:")):
+            raise HintFormatError(f"{key!r:.80} is no member key")
+        check_number(capacity, "capacity of a member", low=1, high=MAX_CAPACITY)
+    _check_loads(content["loads"])
+    if _MEMBER_IDS in content:
+        _check_member_ids(content[_MEMBER_IDS])
+
+
+def _check_loads(loads: Mapping[str, Any]) -> None:
+    room, total = MAX_PARTITIONS_IN_ALL, 0
+    for values in loads.values():
+        if not isinstance(values, list):
+            raise HintFormatError("the loads of a topic are no JSON array")
+        room -= len(values)
+        if room < 0:
+            raise HintFormatError(f"more than {MAX_PARTITIONS_IN_ALL} partitions in one record")
+        if not {type(load) for load in values} <= {int, type(None)}:
+            raise HintFormatError("a load of a partition is no whole number")
+        known = [load for load in values if load is not None]
+        if known:
+            check_number(min(known), "load of a partition")
+            check_number(max(known), "load of a partition")
+            total += sum(known)
+    if total > MAX_LOAD_SUM:
+        raise HintFormatError(f"all loads together are {total}, more than {MAX_LOAD_SUM}")
+
+
+def _check_member_ids(content: object) -> None:
+    if not isinstance(content, list):
+        raise HintFormatError(f"the payload's {_MEMBER_IDS} are no JSON array")
+    for member_id in content:
+        if not check_text(member_id, "member id"):
+            raise HintFormatError(f"the payload's {_MEMBER_IDS} hold an empty one")
+    if any(a >= b for a, b in pairwise(content)):
+        raise HintFormatError(f"the payload's {_MEMBER_IDS} do not ascend")

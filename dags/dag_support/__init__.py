@@ -1,1 +1,0 @@
-"""Modules that the DAG files share; cheap to import, because DAG files are parsed continuously."""

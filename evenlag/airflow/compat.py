@@ -1,0 +1,127 @@
+"""What moved between Airflow 3.1 and newer versions, by one name."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Param, TaskInstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+try:
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+except ImportError:  # Airflow 3.1
+    from airflow.exceptions import (  # type: ignore[no-redef,attr-defined]  # the same names, elsewhere
+        AirflowException,
+        AirflowFailException,
+        AirflowSkipException,
+    )
+
+try:
+    from airflow.sdk import CronDataIntervalTimetable, CronTriggerTimetable
+except ImportError:  # Airflow 3.1
+    from airflow.timetables.interval import CronDataIntervalTimetable  # type: ignore[assignment]  # as above
+    from airflow.timetables.trigger import CronTriggerTimetable  # type: ignore[assignment]  # as above
+
+__all__ = [
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowSkipException",
+    "CronDataIntervalTimetable",
+    "CronTriggerTimetable",
+    "answer_within",
+    "defers_questions",
+    "fixed_value",
+    "run_types",
+    "send_gauge",
+]
+
+
+def answer_within(limit: timedelta) -> dict[str, timedelta]:
+    """Return the argument of an operator for manual decisions that limits the time for an answer.
+
+    Parameters
+    ----------
+    limit
+        The time limit.
+
+    Returns
+    -------
+    dict
+        ``response_timeout``; with the standard provider before 1.13 ``execution_timeout``, which it uses.
+    """
+    from airflow.providers.standard.operators.hitl import HITLOperator
+
+    has_its_own = "response_timeout" in signature(HITLOperator.__init__).parameters
+    return {"response_timeout" if has_its_own else "execution_timeout": limit}
+
+
+def defers_questions() -> bool:
+    """Return whether a task that waits for a person's answer is deferred, as in Airflow 3.1.
+
+    Returns
+    -------
+    bool
+        True: the triggerer takes the answer. False: such a task has a state of its own, and needs none.
+    """
+    return "awaiting_input" not in {state.value for state in TaskInstanceState}
+
+
+def fixed_value(value: str, *, note: str) -> Param:
+    """Return a parameter that the form of a request sends as it is, and that other senders may change.
+
+    Parameters
+    ----------
+    value
+        The form's value.
+    note
+        What a person reads beside the field, where the form shows it.
+
+    Returns
+    -------
+    Param
+        With one possible value, so that the form hides the field. A triggerer holds every sender's value to
+        the schema, so the form shows a field for any text where :func:`defers_questions`.
+    """
+    if defers_questions():
+        return Param(value, type="string", description=note)
+    return Param(value, type="string", const=value, description=note)
+
+
+def run_types(*names: str) -> dict[str, Any]:
+    """Return the argument of a DAG that allows runs of these types only.
+
+    Parameters
+    ----------
+    *names
+        Types of runs.
+
+    Returns
+    -------
+    dict
+        Empty before Airflow 3.2, where a DAG has no such setting.
+    """
+    return {"allowed_run_types": list(names)} if "allowed_run_types" in signature(DAG).parameters else {}
+
+
+def send_gauge(name: str, value: float, tags: Mapping[str, str]) -> None:
+    """Send a gauge to Airflow's metrics backend, if one is configured.
+
+    Parameters
+    ----------
+    name
+        Name of the metric.
+    value
+        Its value.
+    tags
+        Its tags; parts of the name for StatsD.
+    """
+    backend: Any
+    try:
+        from airflow.sdk.observability import stats as backend
+    except ImportError:  # Airflow 3.1
+        from airflow.stats import Stats as backend  # noqa: N813  # an object there, a module here
+    backend.gauge(name, value, tags=dict(tags))

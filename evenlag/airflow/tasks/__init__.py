@@ -1,0 +1,1 @@
+"""The operators and tasks of the DAGs, and what they share."""

@@ -1,0 +1,198 @@
+"""Operator for manual approval of a plan; it records the answer before any later task runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+from evenlag.airflow.compat import AirflowSkipException, answer_within, fixed_value
+from evenlag.airflow.tasks.job_errors import fail_or_try_again
+from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY
+from evenlag.safe_text import printable, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from evenlag.publishing.answers.actors import Actor
+    from evenlag.publishing.waiting_plans import AlreadyDecidedError
+
+# Airflow requires a timeout; execute replaces it by the limit of the plan.
+_ANY_TIMEOUT: Final = timedelta(hours=1)
+_NO_TIME_LEFT: Final = timedelta(seconds=1)
+
+
+class PlanApprovalOperator(ApprovalOperator):
+    """Airflow's approval operator with a recorded answer. The first recorded answer is final.
+
+    It waits until the time limit of the plan, however often it is retried. It writes the answer to the lake
+    before later tasks run. If the plan was already answered with the command, it follows that answer and
+    reports it. No answer within the limit rejects the plan.
+
+    Parameters
+    ----------
+    config
+        Path of the policy file.
+    answer_by
+        Time limit, ISO 8601. Templated, like subject and body.
+    approvers
+        Ids of the users who may answer for groups for which the policy names nobody; None: whoever Airflow
+        lets answer. An answer of somebody else is refused, and the request is opened again.
+    **kwargs
+        Arguments of Airflow's operator; its parameter ``reason`` is recorded.
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (*ApprovalOperator.template_fields, "answer_by")  # type: ignore[misc]  # the base class declares it without ClassVar
+
+    def __init__(
+        self, *, config: str, answer_by: str, approvers: Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**{**kwargs, "defaults": self.REJECT, **answer_within(_ANY_TIMEOUT)})
+        self.params[SENT_BY] = fixed_value(PAGE, note="How the answer is sent. Leave it as it is.")
+        self.config = config
+        self.answer_by = answer_by
+        self.approvers = approvers
+
+    def validate_params(self) -> None:
+        """Leave the parameters of the DAG out of the form: they say which plan is asked about.
+
+        The provider before 1.13 has them in the form, and refuses those that have no value.
+        """
+        for name in self.params.keys() - {REASON, SENT_BY}:
+            del self.params[name]
+        super().validate_params()
+
+    def execute(self, context: Context) -> Any:
+        """Open the request, or follow an answer that an earlier, killed attempt has recorded.
+
+        Parameters
+        ----------
+        context
+            Context of the task.
+
+        Returns
+        -------
+        object
+            The recorded answer, if there is one.
+
+        Raises
+        ------
+        AirflowSkipException
+            If the plan does not wait for approval.
+        """
+        from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError, check_waiting
+
+        cluster, plan_id = _plan_of(context)
+        with fail_or_try_again(cluster=cluster, step="ask", plan_id=plan_id):
+            loaded = self._policy()
+            try:
+                head = check_waiting(loaded, cluster, plan_id)
+            except AlreadyDecidedError as error:
+                return self._go_by(error)
+            except NotWaitingError as error:
+                raise AirflowSkipException(printable_lines(str(error))) from error
+        # Airflow has no template for them.
+        named = loaded.policy.approvers_of(cluster, head["group_id"]) or self.approvers
+        self.assigned_users = [{"id": one, "name": one} for one in named] if named else None
+        left = datetime.fromisoformat(self.answer_by) - datetime.now(UTC)
+        for name, limit in answer_within(max(left, _NO_TIME_LEFT)).items():
+            setattr(self, name, limit)
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Record the answer; continue if the recorded answer is an approval, else skip later tasks.
+
+        Airflow itself refuses the answers of others than the approvers, except in the simple auth manager's
+        mode in which all users are admins, and with the approvers of the time of the request. evenlag checks
+        them, too: if the answer is refused, the request is opened again.
+
+        Parameters
+        ----------
+        context
+            Context of the task.
+        event
+            The answer, as Airflow reports it.
+
+        Returns
+        -------
+        object
+            The answer.
+
+        Raises
+        ------
+        AirflowSkipException
+            If the plan was rejected elsewhere, or does not wait any more.
+        """
+        from evenlag.publishing.answers.actors import NotAnApproverError
+        from evenlag.publishing.approvals import decide
+        from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
+
+        if "error" in event:
+            return super().execute_complete(context, event)
+        self.validate_chosen_options(event["chosen_options"])
+        given = {name: str((event["params_input"] or {}).get(name) or "") for name in (REASON, SENT_BY)}
+        cluster, plan_id = _plan_of(context)
+        is_yes = event["chosen_options"] == [self.APPROVE]
+        actor, reason = self._who_and_why(event, **given)
+        refusal = None
+        with fail_or_try_again(cluster=cluster, step="answer", plan_id=plan_id):
+            try:
+                decide(
+                    self._policy(),
+                    cluster,
+                    plan_id,
+                    approve=is_yes,
+                    actor=actor,
+                    reason=reason,
+                    run_id=context["run_id"],
+                    now=event["responded_at"],
+                    approvers=self.approvers,
+                )
+            except AlreadyDecidedError as error:
+                self.log.warning("This answer changes nothing: %s", printable(str(error)))
+                if is_yes:
+                    self._go_by(error)
+            except NotAnApproverError as error:
+                refusal = str(error)
+            except NotWaitingError as error:
+                raise AirflowSkipException(printable_lines(str(error))) from error
+        if refusal is not None:
+            self.log.warning("The answer is refused, and the request is opened again: %s", printable(refusal))
+            return self.execute(context)
+        # The API checks no field, and a wrong one must not lose an answer that is on record.
+        return super().execute_complete(context, event | {"params_input": {}}) | {"params_input": given}
+
+    def _go_by(self, error: AlreadyDecidedError) -> dict[str, Any]:
+        """Continue if the recorded answer is an approval: publishing is idempotent."""
+        from evenlag.enums import PlanEvent
+
+        if error.event["event"] != PlanEvent.APPROVED:
+            raise AirflowSkipException(printable_lines(str(error))) from error
+        self.log.info("It has its answer: %s", printable(str(error)))
+        return {"chosen_options": [self.APPROVE], "responded_by": error.event["actor"]}
+
+    def _who_and_why(self, event: dict[str, Any], *, reason: str, sent_by: str) -> tuple[Actor, str]:
+        from evenlag.publishing.answers.actors import TIME_LIMIT, Actor
+
+        user = event.get("responded_by_user")
+        if event.get("timedout") or user is None:
+            return TIME_LIMIT, f"nobody answered until {self.answer_by}"
+        return Actor.of_airflow(user, sent_by), reason.strip() or "answered in Airflow"
+
+    def _policy(self) -> Any:
+        from evenlag.policy.loader import load_policy
+
+        return load_policy(self.config)
+
+
+def _plan_of(context: Context) -> tuple[str, str]:
+    params = context["params"]
+    return str(params["cluster"]), str(params["plan_id"])
+
+
+def approval_run_id(plan_id: str) -> str:
+    """Return the id of the run for a plan: one run per plan, however often it is triggered."""
+    return f"approval__{plan_id}"

@@ -1,0 +1,220 @@
+"""Lineage of each step for Airflow's OpenLineage provider.
+
+OpenLineage is imported only when the provider requests lineage. The lineage contains names only: of tables,
+topics and the columns of the table contracts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import ParseResult, urlparse
+
+from evenlag.lake.tables import TABLES
+from evenlag.policy.loader import read_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from evenlag.lake.tables import Table
+    from evenlag.policy.cluster_settings import ClusterSettings
+
+# Kafka stores the committed offsets in this topic.
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+# Names between slashes are placeholders of topics, all others are tables of the lake.
+_COMMITS: Final = "/commits/"
+_HINTS: Final = "/hints/"
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Inputs and outputs of a step: names of tables, and placeholders of topics."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+_BRONZE: Final = ("snapshots", "offsets", "commits", "members")
+_EVENTS: Final = "plan_events"
+_MAINTAINED: Final = tuple(name for name in TABLES if name != "table_health")
+
+STEPS: Final = {
+    "observe": Reads(
+        (_COMMITS, "snapshots", "offsets", "lag", "plans", "plan_assignments", _EVENTS, "outcomes"),
+        (*_BRONZE, "lag", "outcomes", "plan_evaluations", _EVENTS, "quality_results", "runs"),
+    ),
+    "decide": Reads(
+        ("snapshots", "members", "lag", "decisions", "plan_evaluations", "quality_results", _EVENTS),
+        ("plan_assignments", "plans", "decisions", "gate_results", _EVENTS, "policies", "runs"),
+    ),
+    "publish": Reads((_HINTS, "plans", "plan_assignments", _EVENTS, "gate_results"), (_HINTS, _EVENTS)),
+    "ask": Reads(
+        ("plans", "plan_assignments", "gate_results", _EVENTS, "approval_requests"), ("approval_requests",)
+    ),
+    "answer": Reads(("plans", "gate_results", _EVENTS, "approval_requests"), (_EVENTS,)),
+    "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
+    "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
+    "data_docs": Reads(("gate_results", "quality_results", "runs"), ()),
+    # For all clusters together, whichever program writes a table.
+    "maintain": Reads(_MAINTAINED, (*_MAINTAINED, "table_health")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset, named by OpenLineage's conventions: https://openlineage.io/docs/spec/naming."""
+
+    namespace: str
+    name: str
+    table: Table | None = None
+
+
+def table_dataset(lake: str, table: Table) -> Dataset:
+    """Return the dataset of a table.
+
+    Parameters
+    ----------
+    lake
+        Root of the lake.
+    table
+        The table.
+
+    Examples
+    --------
+    >>> found = table_dataset("s3a://bucket/lake/", TABLES["lag"])
+    >>> found.namespace, found.name
+    ('s3://bucket', 'lake/lag')
+    >>> found = table_dataset("/srv/lake", TABLES["lag"])
+    >>> found.namespace, found.name
+    ('file', '/srv/lake/lag')
+    >>> table_dataset("gs://user:secret@bucket/lake", TABLES["lag"]).namespace
+    'gs://bucket'
+    """
+    parsed = urlparse(lake)
+    path = f"{parsed.path.rstrip('/')}/{table.name}"
+    if parsed.scheme in {"", "file"}:
+        return Dataset("file", path, table)
+    if parsed.scheme in {"s3", "s3a", "s3n"}:
+        return Dataset(f"s3://{_authority(parsed)}", path.lstrip("/"), table)
+    if parsed.scheme == "hdfs":
+        return Dataset(f"hdfs://{_authority(parsed)}", path, table)
+    return Dataset(f"{parsed.scheme}://{_authority(parsed)}", path.lstrip("/"), table)
+
+
+def _authority(parsed: ParseResult) -> str:
+    """Return bucket or host and port without user and password, which a lineage backend must not get."""
+    user, _, host = parsed.netloc.rpartition("@")
+    # Azure writes the container where others write the user.
+    container = user.partition(":")[0] if parsed.scheme in {"abfs", "abfss", "wasb", "wasbs"} else ""
+    return f"{container}@{host}" if container else host
+
+
+def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
+    """Return the dataset of a topic; its namespace is the first bootstrap server of the cluster.
+
+    Parameters
+    ----------
+    cluster
+        Settings of the cluster.
+    topic
+        Name of the topic.
+    """
+    server = cluster.bootstrap_servers[0].rpartition("://")[2]
+    return Dataset(f"kafka://{server}", topic)
+
+
+def step_datasets(
+    step: str | Sequence[str], config: str, cluster: str | None
+) -> tuple[list[Dataset], list[Dataset]]:
+    """Return the inputs and outputs of a step, or of the steps of one task.
+
+    Parameters
+    ----------
+    step
+        One or several keys of :data:`STEPS`.
+    config
+        Path of the policy file. The result contains its lake, brokers and hint topic only.
+    cluster
+        Name of the cluster in the policy; None for a step of the whole lake, which has no topics.
+
+    Returns
+    -------
+    tuple of list
+        Input and output datasets.
+    """
+    policy = read_policy(config).policy
+
+    def named(name: str) -> Dataset:
+        if cluster is None or name in TABLES:
+            return table_dataset(policy.lake, TABLES[name])
+        settings = policy.clusters[cluster]
+        return topic_dataset(settings, {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}[name])
+
+    all_reads = [STEPS[name] for name in ([step] if isinstance(step, str) else step)]
+    inputs = dict.fromkeys(name for reads in all_reads for name in reads.inputs)
+    outputs = dict.fromkeys(name for reads in all_reads for name in reads.outputs)
+    return [named(name) for name in inputs], [named(name) for name in outputs]
+
+
+def operator_lineage(step: str | Sequence[str], config: str, cluster: str | None) -> Any:
+    """Return the inputs and outputs of a step as the provider's ``OperatorLineage``, with the columns.
+
+    Parameters
+    ----------
+    step, config, cluster
+        As in :func:`step_datasets`.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    inputs, outputs = step_datasets(step, config, cluster)
+    return OperatorLineage(inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs)))
+
+
+def with_lineage(task: Any, step: str | Sequence[str], config: str, cluster: str | None) -> None:
+    """Add lineage to a task.
+
+    Parameters
+    ----------
+    task
+        An operator, or the result of a decorated function.
+    step, config, cluster
+        As in :func:`step_datasets`.
+    """
+    _answer_by(task, lambda _task_instance: operator_lineage(step, config, cluster))
+
+
+def with_lineage_of_run(task: Any, step: str, config: str) -> None:
+    """Add lineage to a task of a DAG whose runs have the parameter ``cluster``.
+
+    Parameters
+    ----------
+    task
+        An operator, or the result of a decorated function.
+    step, config
+        As in :func:`step_datasets`.
+    """
+
+    def of_run(task_instance: Any) -> Any:
+        return operator_lineage(step, config, task_instance.get_template_context()["params"]["cluster"])
+
+    _answer_by(task, of_run)
+
+
+def _answer_by(task: Any, answer: Callable[[Any], Any]) -> None:
+    # Calling a decorated function returns its future result; the operator is an attribute of it.
+    operator = getattr(task, "operator", task)
+    vars(operator)["get_openlineage_facets_on_complete"] = answer
+
+
+def _openlineage(dataset: Dataset) -> Any:
+    from openlineage.client.event_v2 import Dataset as OpenLineageDataset
+    from openlineage.client.facet_v2 import schema_dataset
+
+    facets: dict[str, Any] = {}
+    if dataset.table is not None:
+        columns = [
+            schema_dataset.SchemaDatasetFacetFields(name=one.name, type=one.type, description=one.doc)
+            for one in dataset.table.columns
+        ]
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=columns)
+    return OpenLineageDataset(namespace=dataset.namespace, name=dataset.name, facets=facets)

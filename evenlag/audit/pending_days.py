@@ -1,0 +1,242 @@
+"""Days to audit: those whose finished snapshots differ from the ones that their audit was built from.
+
+An audited day is a UTC day; its snapshots are those that started on it, whatever their slots. Nothing here
+reads more than a month of snapshots at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, SNAPSHOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
+
+_COLUMNS: Final = ("day", "slot", "snapshot_id", "started_at", "finished_at")
+_ONE_DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditDay:
+    """A day with finished snapshots, and how it differs from its audit.
+
+    Attributes
+    ----------
+    day
+        UTC day on which the snapshots started.
+    snapshots
+        Their ``slot, snapshot_id, started_at, finished_at``, one per slot, oldest first.
+    slot_days
+        Days that their rows are stored under.
+    input_hash
+        Hash of their ids and of the audit's version.
+    is_audited
+        Whether its audit was built from them, by this version.
+    has_same_snapshots
+        Whether its audit was built from them, by any version.
+    is_trimmed
+        Whether snapshots that its audit was built from are gone.
+    is_downsampled
+        Whether maintenance has downsampled all days of the slots.
+    """
+
+    day: date
+    snapshots: tuple[dict[str, Any], ...]
+    slot_days: frozenset[date]
+    input_hash: str
+    is_audited: bool
+    has_same_snapshots: bool
+    is_trimmed: bool
+    is_downsampled: bool
+
+
+def read_changed_days(reader: LakeReader, cluster: str, since: datetime) -> set[date]:
+    """Read the days of all snapshots in files that were written since a moment.
+
+    A late snapshot of any day is among them: its marker was written since. So are the days that maintenance
+    has compacted since.
+
+    Parameters
+    ----------
+    reader, cluster
+        The lake, and the cluster's name.
+    since
+        The moment, by the clocks of the writers.
+
+    Returns
+    -------
+    set of datetime.date
+        Days on which the snapshots started.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
+    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    rows = reader.read(SNAPSHOTS, columns=["started_at"], filters=of_cluster, written_since=since)
+    return _days(rows["started_at"].to_pylist())
+
+
+def read_days_of_slots(reader: LakeReader, cluster: str, slot_days: Collection[date]) -> set[date]:
+    """Read the days on which the snapshots of some slots started.
+
+    Parameters
+    ----------
+    reader, cluster
+        The lake, and the cluster's name.
+    slot_days
+        Days of slots.
+
+    Returns
+    -------
+    set of datetime.date
+        Days on which the snapshots started.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
+    filters: list[Filter] = [("cluster", "=", cluster), ("day", "in", list(slot_days))]
+    return _days(reader.read(SNAPSHOTS, columns=["started_at"], filters=filters)["started_at"].to_pylist())
+
+
+def read_edge_day(reader: LakeReader, cluster: str, *, is_first: bool = False) -> date | None:
+    """Read the last day on which a snapshot of a cluster started, or the first one; None without snapshots.
+
+    Parameters
+    ----------
+    reader, cluster
+        The lake, and the cluster's name.
+    is_first
+        Whether to read the first day.
+
+    Returns
+    -------
+    datetime.date or None
+        The day.
+
+    Raises
+    ------
+    LakeError
+        When the table cannot be read.
+    """
+    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    found = reader.read_newest(
+        SNAPSHOTS, "started_at", columns=["started_at"], filters=of_cluster, is_oldest=is_first
+    )
+    return next(iter(sorted(_days(found["started_at"].to_pylist()))), None)
+
+
+def read_audit_days(
+    reader: LakeReader, cluster: str, days: Iterable[date], *, version: int
+) -> Iterator[AuditDay]:
+    """Read days and compare them to their audit.
+
+    Parameters
+    ----------
+    reader, cluster
+        The lake, and the cluster's name.
+    days
+        Days; those without a snapshot are left out.
+    version
+        Version of the audit.
+
+    Yields
+    ------
+    AuditDay
+        The days, oldest first; read a month at a time, when it is needed.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    """
+    for _, of_month in groupby(sorted(set(days)), key=lambda day: (day.year, day.month)):
+        yield from _read_month(reader, cluster, list(of_month), version)
+
+
+def _read_month(reader: LakeReader, cluster: str, days: list[date], version: int) -> Iterator[AuditDay]:
+    markers = _read_snapshots(reader, cluster, days)
+    if not markers:
+        return
+    audited: list[Filter] = [("cluster", "=", cluster), ("day", "in", sorted(markers))]
+    old_ids: dict[date, set[str]] = defaultdict(set)
+    old_hashes: dict[date, set[str]] = defaultdict(set)
+    columns = ["day", "snapshot_id", "input_hash"]
+    for row in reader.read(AUDITED_SNAPSHOTS, columns=columns, filters=audited).to_pylist():
+        old_ids[row["day"]].add(row["snapshot_id"])
+        old_hashes[row["day"]].add(row["input_hash"])
+    slot_days = {row["day"] for rows in markers.values() for row in rows}
+    filters: list[Filter] = [("cluster", "=", cluster), ("day", "in", sorted(slot_days))]
+    downsampled = set(reader.read(DOWNSAMPLED_DAYS, columns=["day"], filters=filters)["day"].to_pylist())
+    for day, rows in sorted(markers.items()):
+        ids = {row["snapshot_id"] for row in rows}
+        input_hash = hash_snapshots(ids, version)
+        own_days = frozenset(row["day"] for row in rows)
+        yield AuditDay(
+            day=day,
+            snapshots=tuple({name: row[name] for name in _COLUMNS[1:]} for row in rows),
+            slot_days=own_days,
+            input_hash=input_hash,
+            is_audited=old_hashes[day] == {input_hash},
+            has_same_snapshots=ids == old_ids[day],
+            is_trimmed=bool(old_ids[day] - ids),
+            is_downsampled=own_days <= downsampled,
+        )
+
+
+def _read_snapshots(reader: LakeReader, cluster: str, days: list[date]) -> dict[date, list[dict[str, Any]]]:
+    """Snapshots by the day on which they started, one per slot: the one that started first."""
+    wanted = set(days)
+    since, until = (datetime.combine(day, time(), UTC) for day in (days[0], days[-1] + _ONE_DAY))
+    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    started: list[Filter] = [("started_at", ">=", since), ("started_at", "<", until)]
+    # A slot's snapshot may be taken late: its slot is of an earlier day, and a second snapshot of the slot is
+    # stored under that day, whenever it started.
+    slot_days = reader.read(SNAPSHOTS, columns=["day"], filters=[*of_cluster, *started])["day"].unique()
+    if not len(slot_days):
+        return {}
+    same_slots: list[Filter] = [*of_cluster, ("day", "in", slot_days.to_pylist())]
+    rows = reader.read(SNAPSHOTS, columns=list(_COLUMNS), filters=same_slots).to_pylist()
+    first: dict[datetime, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: (row["started_at"], row["snapshot_id"])):
+        first.setdefault(row["slot"], row)
+    found: dict[date, list[dict[str, Any]]] = defaultdict(list)
+    for row in first.values():
+        day = row["started_at"].astimezone(UTC).date()
+        if day in wanted:
+            found[day].append(row)
+    return dict(found)
+
+
+def hash_snapshots(snapshot_ids: Collection[str], version: int) -> str:
+    """Return the ``input_hash`` of a day.
+
+    Parameters
+    ----------
+    snapshot_ids
+        Ids of its snapshots.
+    version
+        Version of the audit.
+
+    Returns
+    -------
+    str
+        SHA-256 in hexadecimal digits.
+    """
+    return hashlib.sha256("\n".join([f"audit {version}", *sorted(snapshot_ids)]).encode()).hexdigest()
+
+
+def _days(moments: Iterable[datetime]) -> set[date]:
+    return {moment.astimezone(UTC).date() for moment in moments}

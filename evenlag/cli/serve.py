@@ -1,0 +1,172 @@
+"""`evenlag serve`: overview, reports and metrics by HTTP; `evenlag metrics`: the metrics once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from evenlag.cli import option_types
+from evenlag.cli.console import console
+from evenlag.cli.export import write_atomically
+from evenlag.cli.options import ConfigOption, LakeOption
+from evenlag.context import find_policy, lake_root
+from evenlag.errors import NothingThereError, UsageError
+
+if TYPE_CHECKING:
+    from evenlag.overview.sources import ReportSource
+
+TOKEN_VARIABLE: Final = "EVENLAG_SERVE_TOKEN"  # noqa: S105  # the variable's name
+TOKEN_FILE_VARIABLE: Final = "EVENLAG_SERVE_TOKEN_FILE"  # noqa: S105  # as above
+_MIN_TOKEN: Final = 16
+_MAX_PORT: Final = 65_535
+_MOST_GROUPS: Final = 1_000_000
+_FOR_EVERYBODY: Final = 0o644
+
+MaxGroupsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-groups",
+        parser=option_types.whole(0, _MOST_GROUPS),
+        metavar="COUNT",
+        help="Groups of a cluster that have metrics of their own, the largest lag first.  [default: 1000]",
+    ),
+]
+
+
+def serve(
+    *,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            parser=option_types.name,
+            metavar="HOST",
+            help=f"Address to listen on; one of another machine's needs a token in ${TOKEN_VARIABLE}, or in "
+            f"the file that ${TOKEN_FILE_VARIABLE} names.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port",
+            parser=option_types.whole(0, _MAX_PORT),
+            metavar="PORT",
+            help="Port to listen on; 0: any free one.",
+        ),
+    ] = 8760,
+    max_groups: MaxGroupsOption = None,
+    config: ConfigOption = None,
+    lake: LakeOption = None,
+) -> None:
+    """Show all groups of the lake in a browser, with their reports; read-only, until Ctrl-C."""
+    from evenlag.overview.server import LOOPBACK, listen, make_app
+    from evenlag.overview.server import serve as run_server
+
+    token = _token()
+    if token is None and host not in LOOPBACK:
+        raise UsageError(
+            f"{host} can be reached from other machines: put a token of {_MIN_TOKEN} or more characters into "
+            f"{TOKEN_VARIABLE}, or into a file that {TOKEN_FILE_VARIABLE} names, or leave --host out"
+        )
+
+    def sources() -> dict[str, ReportSource]:
+        return _sources(lake, config)
+
+    # A mistake in the policy is reported now, not to the first reader.
+    found = _known_sources(lake, config)
+    opened = listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{opened.getsockname()[1]}/"
+    out = console()
+    noun = "cluster" if len(found) == 1 else "clusters"
+    out.print(f"{address}  ({len(found)} {noun}; Ctrl-C ends it)", soft_wrap=True, markup=False)
+    app = make_app(sources, token=token, hosts=[host], max_groups=_limit(max_groups))
+    run_server(app, opened)
+
+
+def metrics(
+    *,
+    textfile: Annotated[
+        Path | None,
+        typer.Option(
+            "--textfile",
+            metavar="FILE",
+            help="Write a file for node_exporter's textfile collector; its name ends in .prom.",
+        ),
+    ] = None,
+    max_groups: MaxGroupsOption = None,
+    config: ConfigOption = None,
+    lake: LakeOption = None,
+) -> None:
+    """Print the metrics of the lake's last snapshots for Prometheus, or write them to a file."""
+    from evenlag.overview.metrics import render_metrics
+    from evenlag.overview.overview_view import OverviewView
+
+    if textfile is not None and textfile.suffix != ".prom":
+        raise UsageError(f"{textfile}: the collector reads only files whose name ends in .prom")
+    found = _known_sources(lake, config)
+    known = list(found.values())
+    view = OverviewView(lambda: found)
+    text = render_metrics(view.read(known), view.count(known), _limit(max_groups))
+    if textfile is None:
+        sys.stdout.write(text.decode())
+        return
+
+    def write(path: Path) -> None:
+        path.write_bytes(text)
+        # node_exporter runs as another user.
+        path.chmod(_FOR_EVERYBODY)
+
+    write_atomically(textfile, write)
+
+
+def _limit(max_groups: int | None) -> int:
+    from evenlag.overview.metrics import MAX_GROUPS
+
+    return MAX_GROUPS if max_groups is None else max_groups
+
+
+def _known_sources(lake: str | None, config: Path | None) -> dict[str, ReportSource]:
+    """As :func:`_sources`, for a command that has nothing to show without a cluster."""
+    found = _sources(lake, config)
+    if not found:
+        root = lake_root(lake, config)
+        raise NothingThereError(f"the lake {root} has no snapshot yet: run a cycle first (evenlag run)")
+    return found
+
+
+def _sources(lake: str | None, config: Path | None) -> dict[str, ReportSource]:
+    """The clusters of the policy; without one, those that the lake has snapshots of."""
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import SNAPSHOTS
+    from evenlag.overview.sources import ReportSource
+
+    loaded = find_policy(config) if lake is None else None
+    if loaded is not None:
+        root, names = loaded.policy.lake, sorted(loaded.policy.clusters)
+    else:
+        root = lake_root(lake, config)
+        names = LakeReader(root).clusters(SNAPSHOTS)
+    return {name: ReportSource("", name, root) for name in names}
+
+
+def _token() -> str | None:
+    """The token that requests need; None if none is set."""
+    from evenlag.policy.secrets import SecretRef
+
+    file = os.environ.get(TOKEN_FILE_VARIABLE)
+    if os.environ.get(TOKEN_VARIABLE):
+        name, token = TOKEN_VARIABLE, SecretRef(env=TOKEN_VARIABLE).resolve().strip()
+    elif file:
+        name, token = TOKEN_FILE_VARIABLE, SecretRef(file=Path(file)).resolve().strip()
+    else:
+        return None
+    if len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"{name} holds no token: it has at least {_MIN_TOKEN} letters, digits and signs in one word"
+        )
+    return token

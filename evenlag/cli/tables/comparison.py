@@ -1,0 +1,152 @@
+"""Terminal table of simulated policies: one row per policy, and one of the measured values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.cli.console import table
+from evenlag.formatting import NOTHING, duration, number, percent
+from evenlag.queries.comparisons import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, shown_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evenlag.cli.tables.layout import Table
+
+_NUMBERS: Final = (
+    "time lag 95 %",
+    "worst",
+    "mean lag",
+    "largest",
+    "to drain",
+    "not drained",
+    "moves",
+    "rebalances",
+    "above bound",
+    "best in",
+)
+# The first ones are left out first on a narrow terminal.
+_OPTIONAL: Final = (
+    "rebalances",
+    "largest",
+    "above bound",
+    "best in",
+    "not drained",
+    "to drain",
+    "moves",
+    "worst",
+)
+
+
+def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:
+    """Build the table of policies, with the measured values last.
+
+    Parameters
+    ----------
+    title
+        Title of the table.
+    rows
+        Rows of :func:`evenlag.queries.comparisons.sum_up`, best first.
+    by
+        The metric that they are ranked by.
+
+    Returns
+    -------
+    evenlag.cli.tables.layout.Table
+        One row per policy. The last row has what Kafka reported, if any of it was measured.
+    """
+    caption = (
+        f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
+        f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound."
+    )
+    shown = table(
+        title,
+        ("policy", "rank", *_NUMBERS),
+        right=_NUMBERS,
+        keys=("policy",),
+        optional=(
+            "rebalances",
+            "largest",
+            "above bound",
+            "best in",
+            "not drained",
+            "to drain",
+            "moves",
+            "worst",
+        ),
+        caption=caption,
+    )
+    for row in rows:
+        style = "bold" if row["is_best"] else "dim" if row["policy"] == OBSERVED else None
+        shown.add_row(
+            shown_policy(row["policy"]), "best" if row["is_best"] else "", *_cells(row), style=style
+        )
+    measured = next((row for row in rows if row["policy"] == OBSERVED), None)
+    if measured is not None and measured["measured_max_lag_records"] is not None:
+        shown.add_row(MEASURED_SHOWN, "", *_measured_cells(measured), style="dim")
+    return shown
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    days = row["group_days"]
+    at_least = "≥ " if row["unknown_ages"] else ""
+    return [
+        f"{at_least}{duration(row['p95_time_lag_ms'])}",
+        f"{at_least}{duration(row['max_time_lag_ms'])}",
+        number(row["mean_lag_records"]),
+        number(row["max_lag_records"]),
+        "not drained" if row["drain_time_ms"] is None else duration(row["drain_time_ms"]),
+        f"{row['not_drained']} of {days}",
+        number(row["moves"]),
+        number(row["rebalances"]),
+        percent(row["optimality_gap"]),
+        f"{row['best_in']} of {days}",
+    ]
+
+
+def _measured_cells(row: dict[str, Any]) -> list[str]:
+    lag = "≥ " if row["unknown_lags"] else ""
+    mean = "≥ " if row["measured_unknown_share"] else ""
+    time = "≥ " if row["unknown_time_lags"] else ""
+    worst, average = row["measured_max_time_lag_ms"], row["measured_mean_lag_records"]
+    return [
+        NOTHING,
+        NOTHING if worst is None else f"{time}{duration(worst)}",
+        NOTHING if average is None else f"{mean}{number(average)}",
+        f"{lag}{number(row['measured_max_lag_records'])}",
+        *[NOTHING] * 6,
+    ]
+
+
+def notes(rows: Sequence[dict[str, Any]], num_left_out: int) -> list[str]:
+    """Return notes on data that the numbers do not include, and on lower bounds.
+
+    Parameters
+    ----------
+    rows
+        Rows of :func:`evenlag.queries.comparisons.sum_up`, at least one.
+    num_left_out
+        Group-days that are left out, because not every policy has a replay of them.
+
+    Returns
+    -------
+    list of str
+        The notes; empty when everything is known and counted.
+    """
+    first, told = rows[0], []
+    if num_left_out:
+        told.append(
+            f"Counted: {first['group_days']:,} group-days. Left out: {num_left_out:,}, of which not every "
+            "policy has a replay."
+        )
+    if first["unknown_share"]:
+        told.append(
+            f"For {percent(first['unknown_share'])} of the partitions' time no snapshot had known their lag "
+            "yet: that time is in no figure of a policy."
+        )
+    if first["unknown_ages"]:
+        told.append(
+            f"The records that {first['unknown_ages']:,} partitions were behind at first have no known age: "
+            "their time lag counts from the first snapshot on."
+        )
+    return told

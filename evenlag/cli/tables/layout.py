@@ -1,0 +1,226 @@
+"""Layout of tables: what identifies a row is always complete, whatever the width of the terminal."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from evenlag.safe_text import printable, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+    from rich.segment import Segment
+
+# Headings of columns that identify a row in any table.
+KEYS: Final = frozenset({"group", "plan", "member", "topic", "topic id", "partition", "cluster", "table"})
+# A longer word of a text may be broken.
+_MOST_WORD: Final = 24
+# A longer identity is folded: one hostile name must not make the table of all groups unreadable.
+_MOST_KEY: Final = 64
+# Cells of a column in addition to its text: padding on both sides, and a line.
+_AROUND: Final = 3
+_BETWEEN: Final = "   "
+
+_is_wide: ContextVar[bool] = ContextVar("_is_wide", default=False)
+
+
+@contextmanager
+def wide_tables() -> Iterator[None]:
+    """Show all columns of tables and wrap no cell, whatever the width of the terminal.
+
+    Yields
+    ------
+    None
+        It applies within the context.
+    """
+    token = _is_wide.set(True)
+    try:
+        yield
+    finally:
+        _is_wide.reset(token)
+
+
+class Table:
+    """A table that fits a terminal of any width.
+
+    If it does not fit, headings and texts wrap first, then optional columns are left out. Columns that
+    identify a row and columns of numbers keep their width. If these do not fit either, a terminal shows each
+    row on several lines, with the headings; without a terminal, lines are longer than the given width.
+
+    Parameters
+    ----------
+    title
+        Title above the table; none if empty.
+    columns
+        Headings of the columns, in order.
+    right
+        Headings of columns of numbers: they are aligned right.
+    keys
+        Headings of columns that identify a row, in addition to :data:`KEYS`.
+    optional
+        Headings of columns that may be left out, in the order in which they are left out.
+    caption
+        Text below the table; none if empty.
+
+    Attributes
+    ----------
+    title, caption, optional
+        As given.
+    columns
+        The headings.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        columns: Sequence[str],
+        *,
+        right: Iterable[str] = (),
+        keys: Iterable[str] = (),
+        optional: Sequence[str] = (),
+        caption: str = "",
+    ) -> None:
+        self.title = title
+        self.columns = tuple(columns)
+        self.caption = caption
+        self.optional = tuple(optional)
+        self._right = frozenset(right)
+        self._keys = KEYS | frozenset(keys)
+        self._rows: list[tuple[list[Text], str | None]] = []
+
+    def add_row(self, *cells: str | Text, style: str | None = None) -> None:
+        """Add a row.
+
+        Parameters
+        ----------
+        *cells
+            Texts, one per column; names in them are shown literally.
+        style
+            Style of the row.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many cells as columns.
+        """
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self._rows.append(([_text(cell) for cell in cells], style))
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows."""
+        return len(self._rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the table for a console, as rich calls it."""
+        full = [self._full_width(place) for place in range(len(self.columns))]
+        if _is_wide.get() or _total(full) <= options.max_width:
+            yield from _as_wide(console, options, self._made(range(len(self.columns)), {}), _total(full))
+            return
+        least = {place: self._least_width(place) for place in range(len(self.columns))}
+        left_out = []
+        for name in self.optional:
+            if _total(least.values()) <= options.max_width:
+                break
+            if name in self.columns and self.columns.index(name) in least:
+                del least[self.columns.index(name)]
+                left_out.append(name)
+        if _total(least.values()) <= options.max_width or not console.is_terminal:
+            widths = self._widen(least, full, options.max_width)
+            made = self._made(list(widths), widths, left_out)
+            yield from _as_wide(console, options, made, _total(widths.values()))
+        else:
+            yield from self._expanded(options.max_width)
+
+    def _widen(self, least: dict[int, int], full: Sequence[int], width: int) -> dict[int, int]:
+        """Give columns of texts the cells that are left, one by one to the one that lacks most."""
+        widths = dict(least)
+        for _ in range(width - _total(widths.values())):
+            lacking = max(widths, key=lambda place: full[place] - widths[place])
+            if widths[lacking] >= full[lacking]:
+                break
+            widths[lacking] += 1
+        return widths
+
+    def _made(
+        self, places: Iterable[int], widths: Mapping[int, int], left_out: Sequence[str] = ()
+    ) -> RichTable:
+        told = f"Left out: {', '.join(left_out)} (-o wide shows all)" if left_out else ""
+        caption = ". ".join(filter(None, (self.caption.rstrip("."), told))) if told else self.caption
+        made = RichTable(
+            title=_text(self.title) if self.title else None,
+            title_justify="left",
+            caption=Text(printable_lines(caption)) if caption else None,
+            caption_justify="left",
+        )
+        chosen = list(places)
+        for place in chosen:
+            name, width = self.columns[place], widths.get(place)
+            heading = name if width is None else "\n".join(wrap(name, width))
+            justify: JustifyMethod = "right" if name in self._right else "left"
+            made.add_column(Text(heading), justify=justify, overflow="fold", width=width)
+        for cells, style in self._rows:
+            made.add_row(*(cells[place] for place in chosen), style=style)
+        return made
+
+    def _expanded(self, width: int) -> RenderResult:
+        """Yield each row as pairs of a heading and a cell, with line ends between pairs; all columns."""
+        if self.title:
+            yield Text(printable(self.title), style="table.title")
+        for cells, style in self._rows:
+            line = Text()
+            for name, cell in zip(self.columns, cells, strict=True):
+                if not cell.plain:
+                    continue
+                pair = Text.assemble((f"{name} ", "bold"), cell, style=style or "", overflow="fold")
+                if line and line.cell_len + len(_BETWEEN) + pair.cell_len > width:
+                    yield line
+                    line = Text(overflow="fold")
+                line.append_text(Text.assemble(_BETWEEN, pair) if line else pair)
+            yield line
+            yield Text()
+        if self.caption:
+            yield Text(printable_lines(self.caption), style="table.caption")
+
+    def _is_key(self, place: int) -> bool:
+        return self.columns[place] in self._keys
+
+    def _widest(self, place: int) -> int:
+        return max((cell_len(cells[place].plain) for cells, _ in self._rows), default=0)
+
+    def _full_width(self, place: int) -> int:
+        return max(cell_len(self.columns[place]), self._widest(place))
+
+    def _least_width(self, place: int) -> int:
+        heading = max((cell_len(word) for word in self.columns[place].split()), default=0)
+        if self.columns[place] in self._right:
+            return max(heading, self._widest(place))
+        if self._is_key(place):
+            return max(heading, min(_MOST_KEY, self._widest(place)))
+        words = [word for cells, _ in self._rows for word in cells[place].plain.split()]
+        return max(heading, min(_MOST_WORD, max(map(cell_len, words), default=0)))
+
+
+def _text(cell: str | Text) -> Text:
+    """Make a cell one line: a line feed in a name would look like another row."""
+    if isinstance(cell, str):
+        return Text(printable(cell))
+    return Text(printable(cell.plain), style=cell.style)
+
+
+def _as_wide(console: Console, options: ConsoleOptions, made: RichTable, width: int) -> Iterator[Segment]:
+    """Render a table in a width of its own."""
+    return iter(console.render(made, options.update(width=width, max_width=width)))
+
+
+def _total(widths: Iterable[int]) -> int:
+    return sum(width + _AROUND for width in widths) + 1

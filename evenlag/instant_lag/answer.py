@@ -1,0 +1,129 @@
+"""What a snapshot says about groups, members and partitions, as rows for JSON, files and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.queries.lag import group_rows, member_rows, sum_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from evenlag.instant_lag.outlook import Outlook
+    from evenlag.instant_lag.snapshot import InstantSnapshot
+
+_RATES: Final = ("arrival_rate_records_per_s", "consume_rate_records_per_s")
+_PARTITION_COLUMNS: Final = (
+    "topic",
+    "partition",
+    "owner_member_id",
+    "status",
+    "lag_records",
+    "committed_offset",
+    "end_offset",
+    *_RATES,
+    "time_lag_ms",
+    "drain_time_ms",
+    "stalled",
+)
+_MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "client_host")
+
+
+def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
+    """Return a row for each group of a snapshot.
+
+    Parameters
+    ----------
+    snapshot
+        The snapshot.
+
+    Returns
+    -------
+    list of dict
+        As :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``, ``assignor``
+        (selected by the group), ``max_member_id`` (the most loaded member) and the sums of the partitions'
+        rates. A group without any partition comes last.
+    """
+    found = group_rows(snapshot.lag, snapshot.members)
+    present = {row["group_id"] for row in found}
+    states = _states(snapshot.members)
+    for group_id in sorted(states.keys() - present):
+        nothing = sum_up(member_rows(snapshot.lag.slice(0, 0), _only(snapshot.members, group_id)))
+        times: dict[str, Any] = {"time_lag_ms": None, "num_unknown_time_lags": 0, "statuses": {}}
+        found.append({"group_id": group_id, **nothing, **times})
+    largest, rates = _most_loaded(snapshot.lag), _rates(snapshot.lag)
+    for row in found:
+        group_id = row["group_id"]
+        row["group_state"], row["assignor"] = states.get(group_id, (None, None))
+        row["max_member_id"] = largest.get(group_id) if row["max_member_lag_records"] else None
+        row.update(rates.get(group_id, dict.fromkeys(_RATES)))
+    return found
+
+
+def describe_group(snapshot: InstantSnapshot, group_id: str, outlook: Outlook) -> dict[str, Any]:
+    """Return a group with its members and partitions.
+
+    Parameters
+    ----------
+    snapshot
+        The snapshot.
+    group_id
+        The group.
+    outlook
+        What a plan would bring to it.
+
+    Returns
+    -------
+    dict
+        The row of :func:`list_groups`, with ``plan``; ``members`` and ``partitions``, the most loaded first.
+        Both contain what the plan would change. A partition that keeps its owner has no
+        ``planned_owner_member_id``.
+    """
+    only = snapshot.of_group(group_id)
+    described = {row["member_id"]: row for row in only.members.to_pylist()}
+    after = outlook.members or {}
+    members = []
+    for row in member_rows(only.lag, only.members):
+        told = described.get(row["member_id"], {}) if row["member_id"] is not None else {}
+        planned = after.get(row["member_id"], (None, None))
+        members.append(
+            row
+            | {name: told.get(name) for name in _MEMBER_COLUMNS}
+            | {"planned_partitions": planned[0], "planned_lag_records": planned[1]}
+        )
+    order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
+    partitions = only.lag.sort_by(order).select(_PARTITION_COLUMNS).to_pylist()
+    for row in partitions:
+        row["planned_owner_member_id"] = (outlook.owners or {}).get((row["topic"], row["partition"]))
+    (head,) = list_groups(only)
+    return head | {"plan": outlook.as_dict(), "members": members, "partitions": partitions}
+
+
+def _only(members: pa.Table, group_id: str) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return members.filter(pc.equal(members["group_id"], group_id))
+
+
+def _states(members: pa.Table) -> dict[str, tuple[str | None, str | None]]:
+    columns = (members[name].to_pylist() for name in ("group_id", "group_state", "assignor"))
+    return {group_id: (state, assignor) for group_id, state, assignor in zip(*columns, strict=True)}
+
+
+def _most_loaded(lag: pa.Table) -> Mapping[str, str]:
+    """The member with the largest known lag of each group; of several the one with the smallest id."""
+    import pyarrow.compute as pc
+
+    owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
+    sums = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
+    order = [("lag_records_sum", "ascending"), ("owner_member_id", "descending")]
+    known = sums.filter(pc.is_valid(sums["lag_records_sum"])).sort_by(order)
+    return dict(zip(known["group_id"].to_pylist(), known["owner_member_id"].to_pylist(), strict=True))
+
+
+def _rates(lag: pa.Table) -> dict[str, dict[str, float | None]]:
+    """Sum of the known rates by group; None where none is known."""
+    sums = lag.group_by("group_id").aggregate([(name, "sum") for name in _RATES])
+    return {row["group_id"]: {name: row[f"{name}_sum"] for name in _RATES} for row in sums.to_pylist()}

@@ -1,0 +1,261 @@
+"""For how long groups are behind, without earlier snapshots: asked of the brokers by record timestamp.
+
+Kafka's ListOffsets returns the first offset of a partition whose record is not older than a moment. So a few
+such requests bracket the time of the record that a group processes next. A request contains many partitions,
+each with its own moment. The number of moments is bounded: brokers look each of them up in an index on disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from evenlag.kafka.broker_requests import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from evenlag.kafka.broker_requests import BrokerCalls
+    from evenlag.kafka.topic_metadata import Partitions
+
+MAX_LOOKUPS: Final = 10_000
+"""How many moments one snapshot looks up; the groups with the largest lag come first."""
+_MAX_ROUNDS: Final = 11
+_PARTITIONS_A_REQUEST: Final = 2_000
+# Ages to try until one is older than the record, each twenty times the last one: half a minute to 56 days.
+_FIRST_AGE_MS: Final = 30_000
+_AGE_FACTOR: Final = 20
+_MAX_AGE_MS: Final = 4_838_400_000
+# A bracket is narrow enough when its ends differ by a twentieth, or by the interval of a watch.
+_NARROW: Final = 1.05
+_SHORT_MS: Final = 2_500
+# Own snapshots are points too. Beyond this number, every second of the older half goes.
+_MAX_POINTS: Final = 64
+_UNKNOWN: Final = -1
+_NEVER: Final = np.iinfo(np.int64).max
+
+
+class TimePoints:
+    """What is known of when offsets were reached: points (moment, offset) of each partition.
+
+    At a point's moment, the next record of the partition got the point's offset. Points of one cluster are
+    kept from snapshot to snapshot.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[tuple[str, int]] = []
+        self._at = np.zeros((0, 0), dtype=np.int64)
+        self._offset = np.zeros((0, 0), dtype=np.int64)
+
+    def add_ends(self, partitions: Partitions, at_ms: int, ends: NDArray[np.int64]) -> None:
+        """Add the ends of logs that were just read.
+
+        Parameters
+        ----------
+        partitions
+            The partitions of the snapshot. Points of other partitions are forgotten.
+        at_ms
+            When the ends were read, in ms since the epoch.
+        ends
+            int64 [N]; -1: not read.
+        """
+        names = [
+            (partitions.ids[topic], number)
+            for topic, number in zip(partitions.topic.tolist(), partitions.number.tolist(), strict=True)
+        ]
+        if names != self._names:
+            self._keep(names)
+        if self._at.shape[1] >= _MAX_POINTS:
+            old = np.arange(1, self._at.shape[1] // 2, 2)
+            self._at, self._offset = np.delete(self._at, old, axis=1), np.delete(self._offset, old, axis=1)
+        self._add(np.where(ends < 0, _UNKNOWN, at_ms), ends)
+
+    def search(
+        self,
+        calls: BrokerCalls,
+        partitions: Partitions,
+        row: NDArray[np.int64],
+        position: NDArray[np.int64],
+        now_ms: int,
+        *,
+        max_lookups: int = MAX_LOOKUPS,
+    ) -> None:
+        """Ask the brokers until each position is bracketed narrowly enough, or enough was asked.
+
+        Parameters
+        ----------
+        calls
+            Requests to the cluster's brokers. What they do not answer stays unknown.
+        partitions
+            Those of the last :meth:`add_ends`.
+        row
+            int64 [K]: the partition of each position, the important ones first. A partition may occur several
+            times.
+        position
+            int64 [K]: offsets before the end.
+        now_ms
+            The moment of the snapshot, in ms since the epoch.
+        max_lookups
+            Number of moments to look up at most.
+        """
+        places, first = np.unique(row, return_index=True)
+        chosen = places[np.argsort(first, kind="stable")][: max_lookups // _MAX_ROUNDS]
+        is_chosen = np.isin(row, chosen)
+        row, position = row[is_chosen], position[is_chosen]
+        for _ in range(_MAX_ROUNDS):
+            asked, at = self._next_moments(row, position, now_ms)
+            if not len(asked):
+                return
+            offset, written_at = _look_up(calls, partitions, asked, at)
+            # Without a record as young as the moment, the next record is the one after the end.
+            offset = np.where(offset == _NEVER, self._offset[asked, -1], offset)
+            if not (offset >= 0).any():
+                return
+            # The record itself is a point too, closer to the positions after it.
+            for moments in (at, written_at):
+                self._add_found(asked, np.where(offset < 0, _UNKNOWN, moments), offset)
+
+    def ages_ms(self, row: NDArray[np.int64], position: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
+        """Return for how long positions have been behind the end of their log.
+
+        Parameters
+        ----------
+        row, position, now_ms
+            As for :meth:`search`.
+
+        Returns
+        -------
+        numpy.ndarray
+            int64 [K] in ms, interpolated between the nearest points; -1 where no point is old enough.
+        """
+        below_at, below, above_at, above = self._bracket(row, position)
+        is_known = (below_at >= 0) & (above_at < _NEVER)
+        share = (position - below) / np.maximum(above - below, 1)
+        passed_at = below_at + share * (above_at - below_at)
+        age = np.where(is_known, np.maximum(now_ms - passed_at, 0), _UNKNOWN)
+        return np.round(age).astype(np.int64)
+
+    def _keep(self, names: list[tuple[str, int]]) -> None:
+        before = {name: number for number, name in enumerate(self._names)}
+        old = np.array([before.get(name, _UNKNOWN) for name in names], dtype=np.int64)
+        kept = np.full((2, len(names), self._at.shape[1]), _UNKNOWN, dtype=np.int64)
+        for which, values in enumerate((self._at, self._offset)):
+            kept[which, old >= 0] = values[old[old >= 0]]
+        self._names, self._at, self._offset = names, kept[0], kept[1]
+
+    def _add(self, at: NDArray[np.int64], offset: NDArray[np.int64]) -> None:
+        self._at = np.column_stack([self._at, at])
+        self._offset = np.column_stack([self._offset, offset])
+
+    def _add_found(self, rows: NDArray[np.int64], at: NDArray[np.int64], offset: NDArray[np.int64]) -> None:
+        """Add a point for some partitions, before the ends of the newest snapshot in the last column."""
+        for name, values in (("_at", at), ("_offset", offset)):
+            column = np.full(len(self._names), _UNKNOWN, dtype=np.int64)
+            column[rows] = values
+            points = getattr(self, name)
+            setattr(self, name, np.column_stack([points[:, :-1], column, points[:, -1]]))
+
+    def _bracket(
+        self, row: NDArray[np.int64], position: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Moment and offset of the last point at or below each position, and of the first point above it."""
+        at, offset = self._at[row], self._offset[row]
+        if not at.shape[1]:
+            none = np.full(len(row), _UNKNOWN, dtype=np.int64)
+            return none, none, np.full(len(row), _NEVER, dtype=np.int64), none
+        is_below = (at >= 0) & (offset <= position[:, None])
+        is_above = (at >= 0) & (offset > position[:, None])
+        below = np.where(is_below, at, _UNKNOWN).argmax(axis=1)
+        above = np.where(is_above, at, _NEVER).argmin(axis=1)
+        each = np.arange(len(row))
+        return (
+            np.where(is_below[each, below], at[each, below], _UNKNOWN),
+            offset[each, below],
+            np.where(is_above[each, above], at[each, above], _NEVER),
+            offset[each, above],
+        )
+
+    def _next_moments(
+        self, row: NDArray[np.int64], position: NDArray[np.int64], now_ms: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Partitions to ask about, and the moment for each: that of its position with the widest bracket."""
+        below_at, below, above_at, _ = self._bracket(row, position)
+        young = np.where(above_at == _NEVER, 0, now_ms - above_at).clip(min=0).astype(np.float64)
+        old = np.where(below_at < 0, np.inf, now_ms - below_at).astype(np.float64)
+        grown = np.maximum(_FIRST_AGE_MS, young * _AGE_FACTOR)
+        between = np.sqrt(
+            np.maximum(young, _SHORT_MS) * np.where(np.isinf(old), 1.0, np.maximum(old, _SHORT_MS))
+        )
+        age = np.where(np.isinf(old), np.minimum(grown, _MAX_AGE_MS), between)
+        width = np.where(np.isinf(old), np.inf, old / np.maximum(young, _SHORT_MS))
+        is_exact = (below == position) & (below_at >= 0)
+        is_narrow = is_exact | (old - young <= _SHORT_MS) | (width <= _NARROW)
+        is_too_old = np.isinf(old) & (young >= _MAX_AGE_MS)
+        open_rows = np.flatnonzero(~is_narrow & ~is_too_old)
+        order = open_rows[np.lexsort((-width[open_rows], row[open_rows]))]
+        asked, first = np.unique(row[order], return_index=True)
+        return asked, np.maximum(now_ms - age[order[first]], 0).astype(np.int64)
+
+
+def _look_up(
+    calls: BrokerCalls, partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First record of each partition that is no older: its offset, and when it was written.
+
+    The offset is -1 without an answer, and the largest integer if no record is as young; the time is then -1.
+    """
+    found, written_at = (np.full(len(rows), _UNKNOWN, dtype=np.int64) for _ in range(2))
+    planned: list[Call] = []
+    for node in np.unique(partitions.leader[rows]).tolist():
+        if node < 0:
+            continue
+        mine = np.flatnonzero(partitions.leader[rows] == node)
+        for first in range(0, len(mine), _PARTITIONS_A_REQUEST):
+            part = mine[first : first + _PARTITIONS_A_REQUEST]
+            planned.append(Call(node, _request(partitions, rows[part], at_ms[part])))
+    key = (partitions.topic[rows].astype(np.int64) << 32) + partitions.number[rows]
+    topics = {name: number for number, name in enumerate(partitions.names)}
+    for answer in calls.run(planned):
+        if answer.response is None:
+            continue
+        good = [
+            ((topics[topic.name] << 32) + part.partition_index, part.offset, part.timestamp)
+            for topic in answer.response.topics
+            for part in topic.partitions
+            if not part.error_code
+        ]
+        if good:
+            wanted, offset, at = np.array(good, dtype=np.int64).T
+            places = np.searchsorted(key, wanted)
+            found[places] = np.where(offset < 0, _NEVER, offset)
+            written_at[places] = np.where(offset < 0, _UNKNOWN, at)
+    return found, written_at
+
+
+def _request(partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.int64]) -> Callable[[], Any]:
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    partition = topic.ListOffsetsPartition
+
+    def make() -> Any:
+        moments = iter(at_ms.tolist())
+        return ListOffsetsRequest(
+            isolation_level=0,
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        partition(partition_index=number, timestamp=next(moments))
+                        for number in numbers.tolist()
+                    ],
+                )
+                for name, numbers in partitions.rows_by_topic(rows)
+            ],
+            min_version=1,
+        )
+
+    return make

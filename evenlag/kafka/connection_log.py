@@ -1,0 +1,164 @@
+"""Expected connection errors of kafka-python's clients as one log line for each broker.
+
+While a broker is down, kafka-python logs each attempt to connect to it in up to four lines at level
+``ERROR``, also when all goes well in the end because others take over. Here the first error of a broker
+becomes a warning of evenlag, and further ones are counted in one more line a minute. kafka-python's own lines
+remain at level ``DEBUG``. Errors of any other kind (TLS, SASL, DNS, the protocol) stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import weakref
+from dataclasses import dataclass
+from typing import Any, Final
+
+from evenlag.kafka.request_errors import in_one_line
+from evenlag.logging_setup import named_logger
+
+__all__ = ["INTERVAL_S", "summarize_connection_errors"]
+
+INTERVAL_S: Final = 60.0
+"""A broker whose errors go on has one line in so many seconds."""
+
+_log = named_logger(__name__)
+
+# A list of what is expected: an error with another text is shown.
+_EXPECTED: Final = re.compile(
+    r"socket disconnected|[Tt]imed out|Unable to bootstrap"
+    r"|\bE(CONNREFUSED|CONNRESET|CONNABORTED|HOSTUNREACH|HOSTDOWN|NETUNREACH|NETDOWN|PIPE|TIMEDOUT)\b"
+    r"|\[Errno (32|103|104|110|111|112|113)\]"
+)
+_ADDRESS: Final = re.compile(r"\[(.+)<-")
+
+
+_RAISED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Where a line of kafka-python has its parts, as positions in the arguments of the record.
+
+    Attributes
+    ----------
+    error
+        The exception, :data:`_RAISED` for the one whose traceback is logged; None: the line itself means an
+        expected error.
+    connection
+        The connection whose loss it reports; None: another line reports the same.
+    transport
+        The transport of the connection, which knows the address.
+    """
+
+    error: int | None = None
+    connection: int | None = None
+    transport: int | None = None
+
+
+# By logger and format. What a later version of kafka-python words in another way is shown.
+_LINES: Final[dict[str, dict[str, _Line]]] = {
+    "kafka.net.transport": {
+        "%s: socket disconnected": _Line(transport=0),
+        "%s: Abort (%s)": _Line(error=1, transport=0),
+        "%s: Error sending request data: %s": _Line(error=1, transport=0),
+        "%s: Error receiving network data closing socket": _Line(error=_RAISED, transport=0),
+    },
+    "kafka.net.connection": {
+        "%s: Connection lost: %s": _Line(error=1, connection=0),
+        "%s: Request timed out after %d ms. Closing connection.": _Line(),
+    },
+    "kafka.net.manager": {
+        "Connection failed: %s": _Line(error=0),
+        "Bootstrap connection to %s failed: %s (backoff %.2f secs)": _Line(error=1),
+        "Bootstrap %s not ready; waiting %.2f secs": _Line(),
+        # The caller gets it as an exception.
+        "Bootstrap failed: %s": _Line(error=0),
+    },
+    "kafka.cluster": {
+        "Metadata refresh: failed %s": _Line(error=0),
+        "No node available for metadata refresh - backoff/retry": _Line(),
+    },
+    "kafka.producer.sender": {
+        "%s: Error sending produce request to node %d: %s": _Line(error=2),
+    },
+}
+
+
+@dataclass(slots=True)
+class _Broker:
+    """What was reported of a broker."""
+
+    address: str | None = None
+    told_at: float | None = None
+    untold: int = 0
+
+
+class _Summary(logging.Filter):
+    """Moves expected errors to level ``DEBUG``, and reports each broker's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By the client's event loop, so that the brokers of two clusters are not taken for one another.
+        # Clients that have been connected to the same address share what was reported.
+        self._brokers: weakref.WeakKeyDictionary[Any, dict[Any, _Broker]] = weakref.WeakKeyDictionary()
+        self._by_address: dict[str, _Broker] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        # kafka-python also logs exceptions, which have no hash.
+        line = _LINES.get(record.name, {}).get(str(record.msg))
+        arguments: tuple[Any, ...] = record.args if isinstance(record.args, tuple) else ()
+        try:
+            if line is None or not _is_expected(line, arguments, record.exc_info):
+                return True
+            if line.transport is not None:
+                self._note_address(arguments[line.transport])
+            if line.connection is not None and line.error is not None:
+                self._note_error(arguments[line.connection], arguments[line.error], record.created)
+        except (AttributeError, IndexError):
+            # Another version of kafka-python, whose objects are not known: an error in a filter would end its
+            # I/O loop.
+            return True
+        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+    def _note_address(self, transport: Any) -> None:
+        """Remember the address: when the connection reports its loss, it has no transport any more."""
+        connection = transport.get_protocol()
+        address = _ADDRESS.search(str(transport))
+        if address is not None and connection is not None:
+            broker = self._by_address.setdefault(address[1], _Broker(address[1]))
+            self._brokers.setdefault(connection.net, {})[connection.node_id] = broker
+
+    def _note_error(self, connection: Any, error: Exception, at_s: float) -> None:
+        if isinstance(connection.node_id, str):
+            # A bootstrap server, of which kafka-python tells a number only. Without any, the caller gets an
+            # exception with the addresses.
+            return
+        broker = self._brokers.setdefault(connection.net, {}).setdefault(connection.node_id, _Broker())
+        name = f"broker {connection.node_id}" + ("" if broker.address is None else f" ({broker.address})")
+        if broker.told_at is not None and at_s - broker.told_at < INTERVAL_S:
+            broker.untold += 1
+            return
+        more = f", {broker.untold} more errors since the last report" if broker.untold else ""
+        _log.warning("no connection to %s (%s%s); the client tries again", name, in_one_line(error), more)
+        broker.told_at, broker.untold = at_s, 0
+
+
+_SUMMARY: Final = _Summary()
+
+
+def summarize_connection_errors() -> None:
+    """Report expected connection errors of this process's kafka-python clients once for each broker.
+
+    May be called again; it then changes nothing.
+    """
+    for name in _LINES:
+        logging.getLogger(name).addFilter(_SUMMARY)
+
+
+def _is_expected(line: _Line, arguments: tuple[Any, ...], raised: Any) -> bool:
+    if line.error is None:
+        return True
+    error = raised[1] if line.error == _RAISED and raised else arguments[line.error]
+    return _EXPECTED.search(str(error)) is not None

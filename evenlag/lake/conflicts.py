@@ -1,0 +1,111 @@
+"""Errors of writes without a JVM, and repeats of those that conflict: a bounded number, with random waits."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from evenlag.errors import LakeConflictError, LakeError
+from evenlag.lake.delta_log import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from evenlag.lake.location import LakePaths
+    from evenlag.lake.tables import Table
+
+_Result = TypeVar("_Result")
+
+# With the waits, about ten seconds: more than the commits of all clusters take that meet at a full hour.
+ATTEMPTS: Final = 10
+_FIRST_WAIT_S: Final = 0.05
+_LONGEST_WAIT_S: Final = 2.0
+# Messages of the operating system, which are deep in the messages of deltalake and in Spark's stack traces.
+SYSTEM_CAUSES: Final = re.compile(
+    r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded|File too large"
+    r"|Operation not permitted|Input/output error"
+)
+
+
+def retry_on_conflict(write: Callable[[], _Result]) -> _Result:
+    """Write, and repeat the write while it conflicts with another writer's.
+
+    Parameters
+    ----------
+    write
+        Writes everything, from what the table has then; it may be called several times.
+
+    Returns
+    -------
+    object
+        The result of the call that does not conflict.
+
+    Raises
+    ------
+    LakeConflictError
+        If each of :data:`ATTEMPTS` calls conflicts.
+    """
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return write()
+        except LakeConflictError:
+            time.sleep(pause_s(attempt))
+    return write()
+
+
+def pause_s(attempt: int) -> float:
+    """Return how long to wait after an attempt: twice as long each time, and random.
+
+    Without chance, writers that met once meet again.
+
+    Parameters
+    ----------
+    attempt
+        Number of the attempt that conflicted, from 1.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    typical_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** (attempt - 1))
+    return typical_s * random.uniform(0.5, 1.5)  # noqa: S311  # not a secret
+
+
+@contextmanager
+def write_errors(paths: LakePaths, table: Table) -> Iterator[None]:
+    """Convert deltalake's exceptions in a block, in which files of a local lake are private.
+
+    Parameters
+    ----------
+    paths
+        The lake.
+    table
+        The table, for the message.
+
+    Yields
+    ------
+    None
+        Other errors pass unchanged.
+
+    Raises
+    ------
+    LakeConflictError
+        If another writer committed at the same time; nothing was written.
+    LakeError
+        For any other failure.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    message = f"table {table.name} of {paths.root} cannot be written"
+    try:
+        with paths.private_files():
+            yield
+    except CommitFailedError as error:
+        raise LakeConflictError(f"{message}: {one_line(error)}") from error
+    except (DeltaError, OSError) as error:
+        found = SYSTEM_CAUSES.search(str(error))
+        raise LakeError(f"{message}: {found.group() if found else one_line(error)}") from error

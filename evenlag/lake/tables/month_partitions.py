@@ -1,0 +1,133 @@
+"""The partitions of the tables: by day, or by month for tables that have few rows a day.
+
+A year of a table that is partitioned by day has at least 365 files a cluster, however few its rows are. Only
+tables that grow by millions of rows a day need that.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from typing import TYPE_CHECKING, Any
+
+from evenlag.lake.arrow_schema import stored_schema
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    import pyarrow as pa
+
+    from evenlag.lake.tables import Table
+
+
+def month_of(day: date) -> date:
+    """Return the first day of a day's month.
+
+    Parameters
+    ----------
+    day
+        The day.
+
+    Examples
+    --------
+    >>> from datetime import date
+    >>> month_of(date(2026, 3, 31))
+    datetime.date(2026, 3, 1)
+    """
+    return day.replace(day=1)
+
+
+def end_of_month(day: date) -> date:
+    """Return the last day of a day's month.
+
+    Parameters
+    ----------
+    day
+        The day.
+
+    Examples
+    --------
+    >>> from datetime import date
+    >>> end_of_month(date(2026, 12, 1))
+    datetime.date(2026, 12, 31)
+    """
+    return day.replace(day=monthrange(day.year, day.month)[1])
+
+
+def partition_of(table: Table, day: date) -> date:
+    """Return the first day of the partition that holds a day's rows: the day, or the first of its month.
+
+    Parameters
+    ----------
+    table
+        The table.
+    day
+        The day.
+    """
+    return month_of(day) if table.is_by_month else day
+
+
+def end_of_part(table: Table, start: date) -> date:
+    """Return the last day of a partition.
+
+    Parameters
+    ----------
+    table
+        The table.
+    start
+        First day of the partition.
+    """
+    return end_of_month(start) if table.is_by_month else start
+
+
+def with_month(data: pa.Table, table: Table) -> pa.Table:
+    """Add ``month`` to rows of a table, if it partitions the table.
+
+    Parameters
+    ----------
+    data
+        Rows by :func:`~evenlag.lake.arrow_schema.arrow_schema`.
+    table
+        The contract.
+
+    Returns
+    -------
+    pyarrow.Table
+        Rows by :func:`~evenlag.lake.arrow_schema.stored_schema`.
+    """
+    import pyarrow.compute as pc
+
+    if table.is_by_month:
+        data = data.append_column("month", pc.floor_temporal(data["day"], unit="month"))
+    schema = stored_schema(table)
+    return data.select(schema.names).cast(schema)
+
+
+def month_filter(column: str, operator: str, value: Any) -> tuple[str, Any] | None:
+    """Return the condition on ``month`` that every row fulfils which matches a filter on ``day``.
+
+    Parameters
+    ----------
+    column, operator, value
+        The filter, as for :meth:`evenlag.lake.reader.LakeReader.read`.
+
+    Returns
+    -------
+    tuple or None
+        Operator and value; None if the filter says nothing about the month.
+
+    Examples
+    --------
+    >>> from datetime import date
+    >>> month_filter("day", "<", date(2026, 3, 1))
+    ('<=', datetime.date(2026, 3, 1))
+    >>> month_filter("day", "in", [date(2026, 3, 7), date(2026, 3, 9)])
+    ('in', [datetime.date(2026, 3, 1)])
+    >>> month_filter("day", "!=", date(2026, 3, 7)) is None
+    True
+    """
+    if column != "day":
+        return None
+    if operator == "in":
+        return "in", sorted({month_of(day) for day in value if day is not None})
+    wider = {"=": "=", "<": "<=", "<=": "<=", ">": ">=", ">=": ">="}
+    return (wider[operator], month_of(value)) if operator in wider and value is not None else None

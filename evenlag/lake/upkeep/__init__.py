@@ -1,0 +1,1 @@
+"""Upkeep of the tables that `deltalake` writes, without a JVM."""

@@ -1,0 +1,204 @@
+"""Which values of the tables an erasure request concerns, and what becomes of them.
+
+A group's rows are deleted. A member's names, and a group's name in texts about other things, become the text
+``erased``. A name counts where it stands alone, not as a part of a longer name; a member id that is the name
+and Kafka's random suffix counts too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from evenlag.lake.tables import Table
+
+ERASED: Final = "erased"
+# Texts that may name a group or a member.
+_TEXTS: Final = (
+    "reason",
+    "outcome_reason",
+    "mode_reason",
+    "message",
+    "observed",
+    "summary",
+    "error",
+    "problems",
+    "actor",
+    "actor_name",
+    "account",
+    "approvers",
+    "violations",
+)
+_MEMBER_COLUMNS: Final = (
+    "member_id",
+    "group_instance_id",
+    "client_id",
+    "client_host",
+    "owner_member_id",
+    "target_member_id",
+    "owner_before",
+    "owner_after",
+    "owner_after_key",
+    "owner_key",
+    "payload",
+    "settings",
+    "members",
+)
+_RANDOM: Final = "-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PART_OF_A_NAME: Final = "[0-9A-Za-z_.-]"
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """One erasure request.
+
+    Attributes
+    ----------
+    name
+        Name of the group; or a member id, an instance id, a client id or a host.
+    is_group
+        Whether it names a group.
+    """
+
+    name: str
+    is_group: bool
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression for the name, for Python and Java."""
+        # In JSON, characters may be escaped.
+        spellings = dict.fromkeys((self.name, json.dumps(self.name)[1:-1]))
+        names = "|".join(re.escape(one) for one in spellings)
+        suffix = "" if self.is_group else f"(?:{_RANDOM})?"
+        return f"(?<!{_PART_OF_A_NAME})(?:{names}){suffix}(?!{_PART_OF_A_NAME})"
+
+    def columns(self, table: Table) -> tuple[str, ...]:
+        """Return the columns of a table that may have the name.
+
+        Parameters
+        ----------
+        table
+            The table.
+        """
+        wanted = _TEXTS if self.is_group else (*_MEMBER_COLUMNS, *_TEXTS)
+        return tuple(name for name in table.column_names if name in wanted)
+
+    def row_column(self, table: Table) -> str | None:
+        """Return the column whose value deletes a row that has the name; None if rows stay.
+
+        Parameters
+        ----------
+        table
+            The table.
+        """
+        if not self.is_group:
+            return None
+        found = (name for name in ("group_id", "subject") if name in table.column_names)
+        return next(found, None)
+
+    def applies_to(self, table: Table) -> bool:
+        """Return whether a table may have the name.
+
+        Parameters
+        ----------
+        table
+            The table.
+        """
+        return self.row_column(table) is not None or bool(self.columns(table))
+
+    def count(self, batch: pa.RecordBatch, table: Table) -> int:
+        """Count the rows that the request deletes or changes.
+
+        Parameters
+        ----------
+        batch
+            Rows with the table's columns that the request names.
+        table
+            The table.
+
+        Returns
+        -------
+        int
+            Number of rows.
+        """
+        return int(self._hit(batch, table).true_count)
+
+    def erase(self, batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
+        """Delete or change the rows that have the name.
+
+        Parameters
+        ----------
+        batches
+            Rows of the table.
+        table
+            The table.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+            The rows that remain.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self.row_column(table)
+        for given in batches:
+            batch = given
+            if column is not None:
+                batch = batch.filter(pc.fill_null(pc.not_equal(batch[column], self.name), True))
+            for name in self.columns(table):
+                values = batch[name]
+                if name in batch.schema.names and _may_have(values, self._parts()):
+                    changed = [self._replace(value) for value in values.to_pylist()]
+                    place = batch.schema.get_field_index(name)
+                    batch = batch.set_column(place, batch.schema.field(place), pa.array(changed, values.type))
+            yield batch
+
+    def _parts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.name, json.dumps(self.name)[1:-1])))
+
+    def _hit(self, batch: pa.RecordBatch, table: Table) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self.row_column(table)
+        hit: Any = pa.array([False] * batch.num_rows)
+        if column is not None:
+            hit = pc.fill_null(pc.equal(batch[column], self.name), False)
+        for name in self.columns(table):
+            if _may_have(batch[name], self._parts()):
+                values = batch[name].to_pylist()
+                hit = pc.or_(hit, pa.array([self._replace(value) != value for value in values]))
+        return hit
+
+    def _replace(self, value: Any) -> Any:
+        """Replace the name in a value of any type."""
+        if isinstance(value, str):
+            return re.sub(self.pattern, ERASED, value)
+        if isinstance(value, list):
+            return [self._replace(one) for one in value]
+        if isinstance(value, dict):
+            return {key: self._replace(one) for key, one in value.items()}
+        return value
+
+
+def _may_have(values: Any, parts: Iterable[str]) -> bool:
+    """Whether any text in an array may have one of some parts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_string(kind):
+        return any(pc.any(pc.match_substring(values, part)).as_py() for part in parts)
+    if pa.types.is_list(kind):
+        return _may_have(values.flatten(), parts)
+    if pa.types.is_struct(kind):
+        return any(_may_have(one, parts) for one in values.flatten())
+    return False

@@ -1,0 +1,126 @@
+"""The storages that a lake may be on: those that both of its engines, Spark and deltalake, read and write.
+
+A commit creates a file that must not exist yet. What keeps several writers apart there is the storage itself,
+and Spark has to use it: by Delta's own log store of that scheme, or by one of evenlag's (``log_store/``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlparse
+
+
+@dataclass(frozen=True, slots=True)
+class LakeScheme:
+    """The storage behind a URI scheme.
+
+    Attributes
+    ----------
+    storage
+        Name of the storage.
+    log_store
+        Class of evenlag's log store that Spark has to use; None if Delta's own keeps drivers apart.
+    guarantee
+        By what a commit creates its file only once.
+    """
+
+    storage: str
+    log_store: str | None
+    guarantee: str
+
+
+_LOCAL: Final = LakeScheme(
+    "local folder", "evenlag.storage.HardLinkLogStore", "a hard link to a complete file"
+)
+_S3: Final = LakeScheme("S3", "evenlag.storage.S3ConditionalLogStore", "a put with If-None-Match")
+_HDFS: Final = LakeScheme("HDFS", None, "a rename that does not replace")
+_AZURE: Final = LakeScheme("Azure Data Lake Storage", None, "a rename that does not replace")
+_GOOGLE: Final = LakeScheme("Google Cloud Storage", None, "a put with a generation of zero")
+
+SCHEMES: Final = {
+    "file": _LOCAL,
+    "s3": _S3,
+    "s3a": _S3,
+    "hdfs": _HDFS,
+    "viewfs": _HDFS,
+    "abfs": _AZURE,
+    "abfss": _AZURE,
+    "gs": _GOOGLE,
+}
+"""Storages by URI scheme; a plain path is one of ``file``."""
+
+
+def scheme_of(root: str) -> str:
+    """Return the scheme of a lake's root.
+
+    Parameters
+    ----------
+    root
+        A path or a URI.
+
+    Returns
+    -------
+    str
+        The scheme; ``file`` for a path.
+
+    Examples
+    --------
+    >>> scheme_of("/srv/lake"), scheme_of("S3A://bucket/lake")
+    ('file', 's3a')
+    """
+    return urlparse(root).scheme or "file"
+
+
+def scheme_problem(root: str) -> str | None:
+    """Return why a lake cannot be at an address; None if it can.
+
+    Parameters
+    ----------
+    root
+        Root of the lake.
+
+    Returns
+    -------
+    str or None
+        The problem and its remedy, on one line.
+
+    Examples
+    --------
+    >>> scheme_problem("s3://bucket/lake") is None
+    True
+    >>> scheme_problem("oci://bucket/lake").partition(",")[0]
+    'Spark and deltalake do not both read and write oci: addresses'
+    """
+    scheme = scheme_of(root)
+    if scheme in SCHEMES:
+        return None
+    known = ", ".join(sorted(SCHEMES))
+    return (
+        f"Spark and deltalake do not both read and write {scheme}: addresses, and a lake at {root} needs "
+        f"both: name it by one of {known}"
+    )
+
+
+def lake_root(value: str) -> str:
+    """Check that a lake can be at an address.
+
+    Parameters
+    ----------
+    value
+        Root of the lake.
+
+    Returns
+    -------
+    str
+        The same text.
+
+    Raises
+    ------
+    ValueError
+        If it cannot.
+    """
+    problem = scheme_problem(value)
+    if problem is not None:
+        raise ValueError(problem)
+    return value

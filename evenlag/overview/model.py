@@ -1,0 +1,280 @@
+"""Content of the overview: a cluster's last snapshot, and one row per group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from evenlag.enums import DecisionKind, GroupState, Mode, Outcome
+from evenlag.policy.gates import ROUTINE_GATES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+# A rise is worth a sign from this share of the lag, and from so many records.
+_GROWS_FROM_SHARE: Final = 0.1
+_GROWS_FROM_RECORDS: Final = 1_000
+
+
+class Sign(StrEnum):
+    """What a group is marked with; a filter of the overview has the same names."""
+
+    WAITING = "waiting"
+    NOT_FOLLOWED = "not-followed"
+    GATES = "gates"
+    FAILED = "failed"
+    HOT = "hot"
+    STALLED = "stalled"
+    UNKNOWN = "unknown"
+    GROWING = "growing"
+    REBALANCING = "rebalancing"
+    NO_MEMBERS = "no-members"
+
+
+# Signs that ask a person to look; the others describe.
+ATTENTION: Final = frozenset(
+    {Sign.WAITING, Sign.NOT_FOLLOWED, Sign.GATES, Sign.FAILED, Sign.HOT, Sign.STALLED, Sign.UNKNOWN}
+)
+
+
+class Drain(StrEnum):
+    """Whether a group's lag shrinks at the current rates."""
+
+    SHRINKS = "shrinks"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LastPlan:
+    """The newest plan of a group.
+
+    Attributes
+    ----------
+    plan_id, slot
+        The plan, and the slot that it was made for.
+    status, reason
+        Its last event; None if none is recorded.
+    moves
+        Partitions that it moves.
+    before_records, after_records
+        Lag of the most loaded member, and the same by the plan; None: not known.
+    num_unknown
+        Partitions whose lag was not known: if there are any, both lags are lower bounds.
+    failed_gates
+        Gates that it failed, sorted.
+    """
+
+    plan_id: str
+    slot: datetime
+    status: str | None
+    reason: str | None
+    moves: int
+    before_records: int | None
+    after_records: int | None
+    num_unknown: int = 0
+    failed_gates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LastHint:
+    """The newest settled hint of a group that no newer hint replaced.
+
+    Attributes
+    ----------
+    plan_id
+        Its plan.
+    settled_at
+        Slot of the snapshot that settled it.
+    outcome, reason
+        What became of it.
+    before_records, actual_records
+        Lag of the most loaded member when it was planned, and in that snapshot; None: not known.
+    num_unknown
+        Partitions whose lag was not known in that snapshot.
+    total_before_records, total_actual_records
+        Lag of the group when it was planned, and in that snapshot; None: not known.
+    is_evaluated, paid_off
+        Whether the plan reached its horizon, and paid off there; None: open.
+    """
+
+    plan_id: str
+    settled_at: datetime
+    outcome: str
+    reason: str | None
+    before_records: int | None
+    actual_records: int | None
+    num_unknown: int = 0
+    total_before_records: int | None = None
+    total_actual_records: int | None = None
+    is_evaluated: bool = False
+    paid_off: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group in the last snapshot of its cluster.
+
+    Attributes
+    ----------
+    cluster, group_id
+        Name of the cluster, with the prefix of its DAG ids, and the group id.
+    state
+        State of the group, as the coordinator reports it.
+    num_members, num_partitions, num_unknown
+        Members, partitions, and partitions with unknown lag: if there are any, sums are lower bounds.
+    lag_records, max_member_lag_records, lag_skew
+        Lag of the group, of its most loaded member, and the largest over the mean lag of a member.
+    time_lag_ms, num_unknown_time_lags
+        Age of the oldest unconsumed record, and partitions that it is not known of.
+    drain, drain_time_ms
+        Whether the lag shrinks, and how long the slowest partition takes.
+    num_stalled
+        Partitions with lag and without a commit.
+    trend
+        Lag in the last snapshots, oldest first; None where it is not completely known.
+    mode, policy_mode
+        Effective mode, and mode by the policy; None: not recorded.
+    decision, decision_reason
+        What planning made of the group.
+    plan, hint
+        Newest plan, and newest settled hint.
+    approval_until
+        Until when a plan waits for approval; None: none waits.
+    hot, hot_message
+        Partition that dominates the lag, and what to do.
+    """
+
+    cluster: str
+    group_id: str
+    state: str | None = None
+    num_members: int = 0
+    num_partitions: int = 0
+    num_unknown: int = 0
+    lag_records: int | None = None
+    max_member_lag_records: int | None = None
+    lag_skew: float | None = None
+    time_lag_ms: int | None = None
+    num_unknown_time_lags: int = 0
+    drain: Drain = Drain.UNKNOWN
+    drain_time_ms: int | None = None
+    num_stalled: int = 0
+    trend: Sequence[int | None] = ()
+    mode: str | None = None
+    policy_mode: str | None = None
+    decision: str | None = None
+    decision_reason: str | None = None
+    plan: LastPlan | None = None
+    hint: LastHint | None = None
+    approval_until: datetime | None = None
+    hot: str | None = None
+    hot_message: str | None = None
+
+    @property
+    def change_records(self) -> int | None:
+        """Change of the lag from the first known point of the trend to now; None if now is not known."""
+        known = [value for value in self.trend if value is not None]
+        if len(known) < 2 or self.trend[-1] is None:  # noqa: PLR2004  # one point has no change
+            return None
+        return known[-1] - known[0]
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the lag rose by a tenth and by at least 1,000 records."""
+        change = self.change_records
+        if change is None or self.lag_records is None:
+            return False
+        return change >= max(_GROWS_FROM_RECORDS, _GROWS_FROM_SHARE * (self.lag_records - change))
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """What the group is marked with, in the order of :class:`Sign`."""
+        plan, hint = self.plan, self.hint
+        marked = {
+            Sign.WAITING: self.approval_until is not None,
+            Sign.NOT_FOLLOWED: hint is not None and hint.outcome in {Outcome.IGNORED, Outcome.EXPIRED},
+            Sign.GATES: self.policy_mode in _PUBLISHING
+            and plan is not None
+            and bool(set(plan.failed_gates) - ROUTINE_GATES),
+            Sign.FAILED: self.decision == DecisionKind.FAILED,
+            Sign.HOT: self.hot is not None,
+            Sign.STALLED: self.num_stalled > 0,
+            Sign.UNKNOWN: self.num_unknown > 0,
+            Sign.GROWING: self.is_growing,
+            Sign.REBALANCING: self.state in _REBALANCING,
+            Sign.NO_MEMBERS: self.num_members == 0,
+        }
+        return tuple(sign for sign in Sign if marked[sign])
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether one of the signs asks a person to look."""
+        return not ATTENTION.isdisjoint(self.signs)
+
+
+# Elsewhere a failed gate keeps nothing back.
+_PUBLISHING: Final = frozenset({Mode.APPROVE, Mode.AUTO})
+_REBALANCING: Final = frozenset(
+    {
+        GroupState.PREPARING_REBALANCE,
+        GroupState.COMPLETING_REBALANCE,
+        GroupState.ASSIGNING,
+        GroupState.RECONCILING,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """A cluster's last snapshot with lag.
+
+    Attributes
+    ----------
+    name
+        Name of the cluster, with the prefix of its DAG ids.
+    snapshot_id, read_at
+        The snapshot, and when its end offsets had been read; None: there is none.
+    completeness
+        Share of the partitions that could be read; None: not recorded.
+    trend_s
+        Seconds from the first snapshot of the trends to this one.
+    is_stale
+        Whether a newer snapshot was due, by the distance of the last ones.
+    problem
+        Why the cluster has no rows; None: it has.
+    open_approvals
+        Plans that wait for approval, also of groups that the snapshot does not have.
+    valid_until
+        The rows may differ from then on though no table has changed; None: they stay as they are.
+    """
+
+    name: str
+    snapshot_id: str | None = None
+    read_at: datetime | None = None
+    completeness: float | None = None
+    trend_s: float = 0.0
+    is_stale: bool = False
+    problem: str | None = None
+    open_approvals: int = 0
+    valid_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All groups of some clusters.
+
+    Attributes
+    ----------
+    made_at
+        When it was read.
+    clusters
+        The clusters, by name.
+    groups
+        Their groups.
+    """
+
+    made_at: datetime
+    clusters: tuple[ClusterState, ...] = ()
+    groups: tuple[GroupRow, ...] = field(default=())

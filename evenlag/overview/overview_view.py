@@ -1,0 +1,211 @@
+"""Responses of the overview; the caller passes in the authorization check."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from evenlag.errors import JobError
+from evenlag.lake.delta_log import table_version
+from evenlag.lake.tables import (
+    APPROVAL_REQUESTS,
+    DECISIONS,
+    GATE_RESULTS,
+    LAG,
+    MEMBERS,
+    OUTCOMES,
+    PLAN_EVALUATIONS,
+    PLAN_EVENTS,
+    PLANS,
+    SNAPSHOTS,
+)
+from evenlag.logging_setup import named_logger
+from evenlag.overview.choice import Choice
+from evenlag.overview.model import ClusterState, Overview
+from evenlag.overview.page import content_policy, overview_page
+from evenlag.overview.plan_counts import read_plan_rows
+from evenlag.overview.read_cluster import LagHistory, read_cluster
+from evenlag.overview.report_view import HEADERS, UNREADABLE_POLICY, told_page
+from evenlag.overview.sources import find_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evenlag.overview.model import GroupRow
+    from evenlag.overview.plan_counts import ClusterCounts, PlanRows
+    from evenlag.overview.sources import ReportSource
+
+_LOG = named_logger(__name__)
+# Several people look at the same overview: what one of them read a moment ago is not read again.
+_FRESH_S: Final = 5.0
+
+_Read = tuple[ClusterState, "tuple[GroupRow, ...]"]
+# What the rows are made of: as long as none of these changes, they stay as they are.
+_TABLES: Final = (
+    SNAPSHOTS, LAG, MEMBERS, DECISIONS, PLANS, PLAN_EVENTS, GATE_RESULTS, OUTCOMES, PLAN_EVALUATIONS,
+    APPROVAL_REQUESTS,
+)  # fmt: skip
+_COUNTED: Final = (PLAN_EVENTS, OUTCOMES)
+_Versions = tuple[int | None, ...]
+
+
+@dataclass(slots=True)
+class _Known:
+    """Rows of a cluster, the versions of the tables before they were read, and when those were compared."""
+
+    read: _Read
+    versions: _Versions | None
+    checked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response over HTTP.
+
+    Attributes
+    ----------
+    status, body, headers
+        HTTP status, HTML page, and headers.
+    """
+
+    status: int
+    body: str
+    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
+
+
+class OverviewView:
+    """Answers requests for the overview; one for a process, because it remembers the lag of past snapshots.
+
+    Parameters
+    ----------
+    sources
+        Returns the clusters by name.
+    """
+
+    def __init__(self, sources: Callable[[], dict[str, ReportSource]] = find_sources) -> None:
+        self._sources = sources
+        self._history = LagHistory()
+        self._read: dict[ReportSource, _Known] = {}
+        self._counted: dict[ReportSource, tuple[_Versions, PlanRows]] = {}
+        # The rows of one cluster at a time are in the server's memory.
+        self._reading = threading.Lock()
+
+    def answer(
+        self, may_read: Callable[[str], bool], query: Mapping[str, str], known_tag: str | None = None
+    ) -> Response:
+        """Build the response to a request.
+
+        Parameters
+        ----------
+        may_read
+            Whether the user may read the DAG of this id, and so the groups of its cluster. Other clusters are
+            left out, as if they did not exist.
+        query
+            Parameters of the URL, see :class:`~evenlag.overview.choice.Choice`.
+        known_tag
+            Tag of the response that the browser has: ``If-None-Match``.
+
+        Returns
+        -------
+        Response
+            200, 304 if the browser has it, 403 without any permission, 503 if the policy cannot be read.
+        """
+        try:
+            sources = self._sources()
+        except JobError:
+            # Whose permission would apply is not known, and the message may quote the policy.
+            _LOG.exception("the policy of the overview cannot be read")
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, told_page(UNREADABLE_POLICY))
+        allowed = [source for source in sources.values() if may_read(source.dag_id)]
+        if not allowed:
+            return Response(
+                HTTPStatus.FORBIDDEN, told_page("You may not read any cluster's DAG, or there is none.")
+            )
+        body = overview_page(self.read(allowed), Choice.from_query(query))
+        # The page does not depend on the time: it stays the same until the lake changes.
+        tag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
+        policy = f"{content_policy()}; frame-ancestors 'self'"
+        headers = {**HEADERS, "Content-Security-Policy": policy, "ETag": tag}
+        if known_tag is not None and known_tag == tag:
+            return Response(HTTPStatus.NOT_MODIFIED, "", headers)
+        return Response(HTTPStatus.OK, body, headers)
+
+    def read(self, sources: list[ReportSource]) -> Overview:
+        """Read the overview of clusters. A cluster whose lake cannot be read has the reason instead of rows.
+
+        Parameters
+        ----------
+        sources
+            The clusters.
+
+        Returns
+        -------
+        Overview
+            Their groups.
+        """
+        parts = [self._cluster(source) for source in sources]
+        groups = tuple(row for _, rows in parts for row in rows)
+        return Overview(datetime.now(UTC), tuple(state for state, _ in parts), groups)
+
+    def count(self, sources: list[ReportSource]) -> dict[str, ClusterCounts]:
+        """Count the plan events of clusters. One whose lake cannot be read is left out, with a warning.
+
+        Parameters
+        ----------
+        sources
+            The clusters.
+
+        Returns
+        -------
+        dict
+            Counts by displayed name of the cluster.
+        """
+        now = datetime.now(UTC)
+        found = {source.name: self._count(source, now) for source in sources}
+        return {name: counts for name, counts in found.items() if counts is not None}
+
+    def _cluster(self, source: ReportSource) -> _Read:
+        from evenlag.lake.reader import LakeReader
+
+        with self._reading:
+            known = self._read.get(source)
+            if known is not None and time.monotonic() - known.checked_s < _FRESH_S:
+                return known.read
+            now, reader, versions = datetime.now(UTC), LakeReader(source.lake), None
+            try:
+                # Before the rows: what changes while they are read is read again.
+                versions = tuple(table_version(reader.paths, table) for table in _TABLES)
+                if known is None or known.versions != versions or _is_over(known.read[0], now):
+                    read = read_cluster(reader, source.cluster, now, name=source.name, history=self._history)
+                else:
+                    read = known.read
+            except JobError as error:
+                _LOG.warning("the overview of %s cannot be read: %s", source.name, error)
+                read, versions = (ClusterState(source.name, problem=str(error)), ()), None
+            self._read[source] = _Known(read, versions, time.monotonic())
+            return read
+
+    def _count(self, source: ReportSource, now: datetime) -> ClusterCounts | None:
+        from evenlag.lake.reader import LakeReader
+
+        reader = LakeReader(source.lake)
+        with self._reading:
+            known = self._counted.get(source)
+            try:
+                versions = tuple(table_version(reader.paths, table) for table in _COUNTED)
+                if known is None or known[0] != versions:
+                    known = versions, read_plan_rows(reader, source.cluster, now)
+                    self._counted[source] = known
+            except JobError as error:
+                _LOG.warning("the plan events of %s cannot be read: %s", source.name, error)
+                return None
+        return known[1].count(now)
+
+
+def _is_over(state: ClusterState, now: datetime) -> bool:
+    return state.valid_until is not None and state.valid_until <= now

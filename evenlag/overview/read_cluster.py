@@ -1,0 +1,343 @@
+"""Read the overview of one cluster from the lake: a bounded number of rows, whatever the lake's age."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from datetime import timedelta
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import LagStatus, Mode
+from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, SNAPSHOTS
+from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, hot_in
+from evenlag.overview.model import ClusterState, Drain, GroupRow
+from evenlag.overview.read_plans import PlanState, read_plan_states
+from evenlag.queries.lag import group_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
+
+# Snapshots of a trend, and rows of lag that a request reads at most for those that are not known yet.
+NUM_POINTS: Final = 12
+_MAX_TREND_ROWS: Final = 1_000_000
+# A snapshot is finished before its lag is computed: then the one before it is shown.
+_NUM_TRIED: Final = 3
+_MAX_KNOWN: Final = 64
+_SHORTEST_DUE: Final = timedelta(minutes=3)
+_LAG_COLUMNS: Final = (
+    "group_id",
+    "topic",
+    "partition",
+    "owner_member_id",
+    "status",
+    "lag_records",
+    "time_lag_ms",
+    "drain_time_ms",
+    "consume_rate_records_per_s",
+    "stalled",
+)
+
+# Lag by group; None where some of it is not known.
+_Sums = dict[str, int | None]
+
+
+class LagHistory:
+    """Lag by group of past snapshots. They never change, so each is read once.
+
+    Parameters
+    ----------
+    max_known
+        Number of snapshots to remember, over all lakes and clusters.
+    """
+
+    def __init__(self, max_known: int = _MAX_KNOWN) -> None:
+        self._known: OrderedDict[tuple[str, str], _Sums] = OrderedDict()
+        self._max_known = max_known
+        self._lock = threading.Lock()
+
+    def sums(
+        self, reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]], max_rows: int
+    ) -> list[_Sums | None]:
+        """Return the lag by group of snapshots.
+
+        Parameters
+        ----------
+        reader
+            The lake.
+        cluster
+            Name of the cluster in the policy.
+        snapshots
+            Rows of ``snapshots``, newest first.
+        max_rows
+            Number of rows of ``lag`` to read at most; the newest snapshots come first.
+
+        Returns
+        -------
+        list
+            Lag by group of each snapshot; None for one that is beyond the limit.
+        """
+        root = reader.paths.root
+        with self._lock:
+            found = {s["snapshot_id"]: self._known.get((root, s["snapshot_id"])) for s in snapshots}
+        missing = [s for s in snapshots if found[s["snapshot_id"]] is None]
+        if missing:
+            missing = self._affordable(reader, cluster, missing, max_rows)
+            found |= _read_sums(reader, cluster, missing)
+        with self._lock:
+            for name, sums in found.items():
+                if sums is not None:
+                    self._known[root, name] = sums
+                    self._known.move_to_end((root, name))
+            while len(self._known) > self._max_known:
+                self._known.popitem(last=False)
+        return [found[s["snapshot_id"]] for s in snapshots]
+
+    @staticmethod
+    def _affordable(
+        reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]], max_rows: int
+    ) -> list[Mapping[str, Any]]:
+        of_newest = reader.count(LAG, filters=_of_snapshots(cluster, snapshots[:1]))
+        return list(snapshots[: max_rows // max(of_newest, 1)])
+
+
+def read_cluster(
+    reader: LakeReader,
+    cluster: str,
+    now: datetime,
+    *,
+    name: str | None = None,
+    history: LagHistory | None = None,
+) -> tuple[ClusterState, tuple[GroupRow, ...]]:
+    """Read the groups of a cluster's last snapshot with lag.
+
+    Parameters
+    ----------
+    reader
+        The lake. Uses ``snapshots``, ``lag``, ``members``, ``decisions``, ``plans``, ``plan_events``,
+        ``gate_results``, ``outcomes`` and ``approval_requests``.
+    cluster
+        Name of the cluster in the policy.
+    now
+        Current time: an approval request whose deadline has passed is not open.
+    name
+        Displayed name of the cluster; default: its name.
+    history
+        Lag of past snapshots that is already known.
+
+    Returns
+    -------
+    tuple
+        State of the cluster, and one row per group, unsorted.
+
+    Raises
+    ------
+    LakeError
+        If a table cannot be read.
+    """
+    shown = name or cluster
+    snapshots = reader.read_newest(
+        SNAPSHOTS,
+        "slot",
+        filters=[("cluster", "=", cluster)],
+        columns=("snapshot_id", "day", "slot", "end_read_at", "num_groups", "completeness"),
+        limit=NUM_POINTS,
+    ).to_pylist()
+    if not snapshots:
+        return ClusterState(shown, problem="there is no finished snapshot yet"), ()
+    place, lag = _newest_with_lag(reader, cluster, snapshots)
+    newest, earlier = snapshots[place], snapshots[place + 1 :]
+    wanted = _of_snapshots(cluster, [newest])
+    members = reader.read(MEMBERS, columns=("group_id", "member_id", "group_state"), filters=wanted)
+    past = (history or LagHistory()).sums(reader, cluster, earlier, _MAX_TREND_ROWS)
+    points = [(s["end_read_at"], sums) for s, sums in zip(earlier, past, strict=True) if sums is not None]
+    # Neighbours' distance, not the schedule: the policy may be elsewhere.
+    gaps = [one["slot"] - other["slot"] for one, other in pairwise(snapshots)]
+    due = max(_NUM_TRIED * median(gaps), _SHORTEST_DUE) if gaps else None
+    plans = read_plan_states(reader, cluster, newest, now)
+    stale_from = snapshots[0]["slot"] + due if due is not None else None
+    state = ClusterState(
+        name=shown,
+        snapshot_id=newest["snapshot_id"],
+        read_at=newest["end_read_at"],
+        completeness=newest["completeness"],
+        is_stale=stale_from is not None and now > stale_from,
+        trend_s=(newest["end_read_at"] - points[-1][0]).total_seconds() if points else 0.0,
+        open_approvals=sum(plan.approval_until is not None for plan in plans.values()),
+        valid_until=now if len(points) < len(past) else _next_change(stale_from, plans, now),
+    )
+    trends = [sums for _, sums in reversed(points)]
+    decided = _decisions(reader, cluster, newest)
+    return state, tuple(_rows(shown, lag, members, trends, decided, plans))
+
+
+def _next_change(
+    stale_from: datetime | None, plans: Mapping[str, PlanState], now: datetime
+) -> datetime | None:
+    """When time alone changes the overview: a snapshot is overdue, or an approval can no longer be given."""
+    moments = [stale_from, *(plan.approval_until for plan in plans.values())]
+    return min((moment for moment in moments if moment is not None and moment >= now), default=None)
+
+
+def _of_snapshots(cluster: str, snapshots: Sequence[Mapping[str, Any]]) -> list[Filter]:
+    return [
+        ("cluster", "=", cluster),
+        ("day", "in", {each["day"] for each in snapshots}),
+        ("snapshot_id", "in", [each["snapshot_id"] for each in snapshots]),
+    ]
+
+
+def _newest_with_lag(
+    reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]]
+) -> tuple[int, pa.Table]:
+    """Place of the newest snapshot whose lag is computed, and its lag; the newest if none has any."""
+    first = None
+    for place, snapshot in enumerate(snapshots[:_NUM_TRIED]):
+        lag = reader.read(LAG, columns=_LAG_COLUMNS, filters=_of_snapshots(cluster, [snapshot]))
+        if lag.num_rows or snapshot["num_groups"] == 0:
+            return place, lag
+        first = lag if first is None else first
+    return 0, first
+
+
+def _read_sums(
+    reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]]
+) -> dict[str, _Sums | None]:
+    if not snapshots:
+        return {}
+    keys = ["snapshot_id", "group_id"]
+    rows = reader.read(LAG, columns=[*keys, "lag_records"], filters=_of_snapshots(cluster, snapshots))
+    sums = rows.group_by(keys).aggregate(
+        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
+    )
+    found: dict[str, _Sums | None] = {each["snapshot_id"]: {} for each in snapshots}
+    for row in sums.to_pylist():
+        is_known = row["lag_records_count"] == row["count_all"]
+        of_snapshot = found[row["snapshot_id"]]
+        if of_snapshot is not None:
+            of_snapshot[row["group_id"]] = row["lag_records_sum"] if is_known else None
+    return found
+
+
+def _decisions(
+    reader: LakeReader, cluster: str, newest: Mapping[str, Any]
+) -> tuple[bool, dict[str, dict[str, Any]]]:
+    """Whether the snapshot itself is decided, and the newest decision about each group."""
+    filters: list[Filter] = [("cluster", "=", cluster), ("day", ">=", newest["day"] - timedelta(days=1))]
+    columns = ("group_id", "policy_mode", "mode", "decision", "reason", "snapshot_id", "slot")
+    # All decisions of a snapshot have its slot, and are written at once.
+    rows = reader.read_newest(DECISIONS, "slot", filters=filters, columns=columns).to_pylist()
+    is_decided = any(row["snapshot_id"] == newest["snapshot_id"] for row in rows)
+    return is_decided, {row["group_id"]: row for row in rows}
+
+
+def _rows(
+    name: str,
+    lag: pa.Table,
+    members: pa.Table,
+    trends: Sequence[_Sums],
+    decided: tuple[bool, Mapping[str, Mapping[str, Any]]],
+    plans: Mapping[str, PlanState],
+) -> list[GroupRow]:
+    is_decided, decisions = decided
+    states = dict(zip(members["group_id"].to_pylist(), members["group_state"].to_pylist(), strict=True))
+    found = {row["group_id"]: row for row in group_rows(lag, members)}
+    drains, stalled, hot = _drains(lag), _stalled(lag), _hot(lag, members)
+    rows = []
+    # A group without partitions has no rows of lag.
+    for group_id in sorted({*found, *states}):
+        row: Mapping[str, Any] = found.get(group_id, {})
+        decision = decisions.get(group_id, {})
+        known = plans.get(group_id, PlanState())
+        now = row.get("lag_records") if not row.get("num_unknown_partitions") else None
+        drain, drain_time_ms = drains.get(group_id, (Drain.UNKNOWN, None))
+        mode = decision.get("mode") or (Mode.OBSERVE.value if is_decided and not decision else None)
+        rows.append(
+            GroupRow(
+                cluster=name,
+                group_id=group_id,
+                state=states.get(group_id),
+                num_members=row.get("num_members", 0),
+                num_partitions=row.get("num_partitions", 0),
+                num_unknown=row.get("num_unknown_partitions", 0),
+                lag_records=row.get("lag_records"),
+                max_member_lag_records=row.get("max_member_lag_records"),
+                lag_skew=row.get("lag_skew"),
+                time_lag_ms=row.get("time_lag_ms"),
+                num_unknown_time_lags=row.get("num_unknown_time_lags", 0),
+                drain=drain,
+                drain_time_ms=drain_time_ms,
+                num_stalled=stalled.get(group_id, 0),
+                trend=(*(sums.get(group_id) for sums in trends), now),
+                mode=mode,
+                policy_mode=decision.get("policy_mode"),
+                decision=decision.get("decision"),
+                decision_reason=decision.get("reason"),
+                plan=known.plan,
+                hint=known.hint,
+                approval_until=known.approval_until,
+                hot=hot.get(group_id, (None, None))[0],
+                hot_message=hot.get(group_id, (None, None))[1],
+            )
+        )
+    return rows
+
+
+def _drains(lag: pa.Table) -> dict[str, tuple[Drain, int | None]]:
+    """Longest drain time of a group's partitions.
+
+    A partition with lag and known rates that has no drain time does not shrink: then the group never drains.
+    """
+    import pyarrow.compute as pc
+
+    has_lag = pc.greater(pc.fill_null(lag["lag_records"], 0), 0)
+    has_none = pc.and_(has_lag, pc.is_null(lag["drain_time_ms"]))
+    has_rate = pc.is_valid(lag["consume_rate_records_per_s"])
+    counted = (
+        lag.select(["group_id", "drain_time_ms"])
+        .append_column("never", pc.and_(has_none, has_rate))
+        .append_column("open", pc.or_(pc.is_null(lag["lag_records"]), pc.and_(has_none, pc.invert(has_rate))))
+        .group_by("group_id")
+        .aggregate([("drain_time_ms", "max"), ("never", "any"), ("open", "any")])
+    )
+    return {
+        row["group_id"]: (Drain.NEVER, None)
+        if row["never_any"]
+        else (Drain.UNKNOWN, None)
+        if row["open_any"]
+        else (Drain.SHRINKS, row["drain_time_ms_max"])
+        for row in counted.to_pylist()
+    }
+
+
+def _stalled(lag: pa.Table) -> dict[str, int]:
+    import pyarrow.compute as pc
+
+    rows = lag.filter(pc.fill_null(lag["stalled"], False)).group_by("group_id").aggregate([([], "count_all")])
+    return dict(zip(rows["group_id"].to_pylist(), rows["count_all"].to_pylist(), strict=True))
+
+
+def _hot(lag: pa.Table, members: pa.Table) -> dict[str, tuple[str, str]]:
+    """Hot partition of each group whose lag is completely known, and its message."""
+    import pyarrow.compute as pc
+
+    # Few groups have a partition that may be hot; the others need no sums.
+    heavy = lag.filter(pc.greater_equal(lag["lag_records"], MIN_LAG_RECORDS))["group_id"].unique()
+    some = lag.filter(pc.is_in(lag["group_id"], heavy))
+    unknown = some.filter(pc.is_null(some["lag_records"]))["group_id"].unique()
+    known = some.filter(
+        pc.and_(
+            pc.invert(pc.is_in(some["group_id"], unknown)),
+            pc.not_equal(some["status"], LagStatus.NOT_SUBSCRIBED.value),
+        )
+    )
+    return {
+        each.group_id: (f"{each.topic}-{each.partition}", each.message) for each in hot_in(known, members)
+    }

@@ -1,0 +1,237 @@
+"""A small web server for overview, reports and metrics: it reads the lake, and answers GET requests only.
+
+It has no users. On this machine's own address it answers whoever may connect there; on any other address
+each request needs a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import socket
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from evenlag.errors import JobError
+from evenlag.logging_setup import named_logger
+from evenlag.overview.metrics import MAX_GROUPS, render_metrics
+from evenlag.overview.overview_view import OverviewView
+from evenlag.overview.report_view import HEADERS, MAX_HOURS, answer, told_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from starlette.requests import Request
+
+    from evenlag.overview.sources import ReportSource
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+HEALTH_PATH: Final = "/healthz"
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_DEFAULT_HOURS: Final = 24.0
+_BACKLOG: Final = 128
+_LOG: Final = named_logger(__name__)
+
+
+class AddressError(JobError):
+    """Raised when the server cannot listen on an address."""
+
+    exit_code = 3
+
+
+def make_app(
+    sources: Callable[[], dict[str, ReportSource]],
+    *,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    max_groups: int = MAX_GROUPS,
+) -> Starlette:
+    """Build the application.
+
+    Parameters
+    ----------
+    sources
+        Returns the clusters by name.
+    token
+        Token that each request needs; None: none.
+    hosts
+        Names of this server besides those of the machine itself. Without a token, a request to another name
+        is refused: the page of another site could send it from a user's browser.
+    max_groups
+        Groups of a cluster that have metrics of their own.
+
+    Returns
+    -------
+    Starlette
+        The application.
+    """
+    view = OverviewView(sources)
+
+    def overview(request: Request) -> Response:
+        told = view.answer(_everybody, request.query_params, request.headers.get("if-none-match"))
+        return HTMLResponse(told.body, told.status, headers=dict(told.headers))
+
+    def report(request: Request) -> Response:
+        query = request.query_params
+        hours = _hours(query.get("hours"))
+        if hours is None:
+            message = f"hours is a number from 0 to {MAX_HOURS:g}."
+            return HTMLResponse(told_page(message), HTTPStatus.UNPROCESSABLE_ENTITY, headers=dict(HEADERS))
+        status, page = answer(_everybody, query.get("cluster"), query.get("group"), hours, sources)
+        return HTMLResponse(page, status, headers=dict(HEADERS))
+
+    def metrics(_: Request) -> Response:
+        try:
+            known = list(sources().values())
+        except JobError:
+            _LOG.exception("the policy of the metrics cannot be read")
+            return PlainTextResponse(
+                "The policy cannot be read; the log says why.\n", HTTPStatus.SERVICE_UNAVAILABLE
+            )
+        text = render_metrics(view.read(known), view.count(known), max_groups)
+        return Response(text, media_type=METRICS_TYPE)
+
+    def start(_: Request) -> Response:
+        return RedirectResponse("overview")
+
+    def health(_: Request) -> Response:
+        return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
+
+    return Starlette(
+        routes=[
+            Route("/", start),
+            Route("/overview", overview),
+            Route("/report", report),
+            Route("/metrics", metrics),
+            Route(HEALTH_PATH, health),
+        ],
+        middleware=[
+            Middleware(_Guard, token=token, hosts=LOOPBACK | {host.lower() for host in hosts}),
+            Middleware(GZipMiddleware, minimum_size=1_000),
+        ],
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the server's socket.
+
+    Parameters
+    ----------
+    host, port
+        Address; port 0: any free one.
+
+    Returns
+    -------
+    socket.socket
+        The listening socket.
+
+    Raises
+    ------
+    AddressError
+        If the address cannot be used.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        opened = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise AddressError(f"the host {host} cannot be used: {error.strerror}") from error
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        # From here on a request waits for the application; its address is printed before it runs.
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise AddressError(
+            f"cannot listen on {host}:{port}: {error.strerror}; name another --port, or 0 for any free one"
+        ) from error
+    return opened
+
+
+def serve(app: Starlette, opened: socket.socket) -> None:
+    """Answer requests until the process receives a signal to end.
+
+    Parameters
+    ----------
+    app
+        The application.
+    opened
+        The socket of :func:`listen`.
+    """
+    import uvicorn
+
+    # The log of requests would have the group ids that users look for.
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
+    )
+    uvicorn.Server(config).run(sockets=[opened])
+
+
+def _everybody(_: str) -> bool:
+    return True
+
+
+def _hours(text: str | None) -> float | None:
+    """Parse the length of a report's period; None if it is none."""
+    try:
+        hours = _DEFAULT_HOURS if text is None else float(text)
+    except ValueError:
+        return None
+    return hours if 0 < hours <= MAX_HOURS else None
+
+
+class _Guard:
+    """Refuses requests without the token, or for another host; an ASGI middleware."""
+
+    def __init__(self, app: Any, *, token: str | None, hosts: frozenset[str]) -> None:
+        self._app, self._token, self._hosts = app, token, hosts
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Mapping[str, Any]) -> Response | None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["path"] == HEALTH_PATH:
+            return None
+        if self._token is not None:
+            if hmac.compare_digest(_given_token(headers.get("authorization", "")), self._token.encode()):
+                return None
+            # A browser asks for name and password: the password is the token.
+            asked = {"WWW-Authenticate": 'Basic realm="evenlag"', **HEADERS}
+            return HTMLResponse(told_page("This needs the token."), HTTPStatus.UNAUTHORIZED, headers=asked)
+        if _host(headers.get("host", "")) in self._hosts:
+            return None
+        return HTMLResponse(
+            told_page("This server does not answer for that host."),
+            HTTPStatus.MISDIRECTED_REQUEST,
+            headers=dict(HEADERS),
+        )
+
+
+def _host(header: str) -> str | None:
+    try:
+        return urlsplit(f"//{header}").hostname
+    except ValueError:
+        return None
+
+
+def _given_token(header: str) -> bytes:
+    """Token of a request: a bearer's, or the password of basic authentication; empty if there is none."""
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip().encode("latin-1")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return b""

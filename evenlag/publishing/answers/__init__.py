@@ -1,0 +1,1 @@
+"""Answers to approval requests: who decided, who may decide, and how an answer reaches Airflow."""

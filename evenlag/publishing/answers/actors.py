@@ -1,0 +1,219 @@
+"""Who decides on a plan, over which channel, and whether the policy lets that user decide.
+
+An id names a user: of Airflow, as Airflow authenticated the request, or ``account:NAME``, the account of the
+operating system that runs the command. A name is what a page shows or a person typed: it may be shared, and
+nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from evenlag.enums import Channel, CommandApprovals
+from evenlag.errors import JobError
+from evenlag.policy.setting_types import ACCOUNT_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from evenlag.policy.settings import Policy
+
+POLICY_ACTOR: Final = "policy"
+PUBLISHER_ACTOR: Final = "evenlag"
+# Actors that jobs record. Any other actor is a user, or a user's command.
+JOB_ACTORS: Final = frozenset({POLICY_ACTOR, "planner", "gates", "observer", PUBLISHER_ACTOR})
+# Actor of the rejection that is recorded when the deadline passes without an answer.
+TIME_LIMIT_ACTOR: Final = "time limit"
+# Names that jobs record as their actor; a user with such an id gets a suffix.
+_RESERVED_ACTORS: Final = JOB_ACTORS | {"command", TIME_LIMIT_ACTOR}
+_NUM_NAMED: Final = 10
+
+
+class NotAnApproverError(JobError):
+    """Raised when a user decides on a plan who may not, or over a channel that the policy does not allow."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who decided on a plan.
+
+    Attributes
+    ----------
+    id
+        The user, as recorded: :func:`airflow_user`, ``account:NAME``, or a job.
+    channel
+        How the decision arrived; None for a job.
+    name
+        Name as displayed or as typed; None if there is none besides the id.
+    account
+        Account and host that the command ran on, as it reports them; None without a command.
+    """
+
+    id: str
+    channel: Channel | None = None
+    name: str | None = None
+    account: str | None = None
+
+    @classmethod
+    def of_airflow(cls, user: Any, sent_by: str) -> Self:
+        """Return the user who answered a request of Airflow.
+
+        Parameters
+        ----------
+        user
+            ``id`` and ``name`` as Airflow authenticated them: a mapping from its execution API, or an object
+            from its database.
+        sent_by
+            What the sender reports of itself (:data:`PAGE`, :func:`sent_by_command`); anything else is a
+            call of the API.
+        """
+        given = user if isinstance(user, dict) else {"id": user.id, "name": user.name}
+        found, name = str(given["id"]), str(given.get("name") or "")
+        channel = _CHANNELS.get(sent_by.partition(" ")[0], Channel.API)
+        account = sent_by.partition(" ")[2].strip() if channel is Channel.COMMAND else ""
+        return cls(airflow_user(found), channel, name if name != found else None, account or None)
+
+    @classmethod
+    def of_command(cls, name: str | None = None) -> Self:
+        """Return the account of the operating system that runs this process.
+
+        Parameters
+        ----------
+        name
+            A name that the user gives; recorded beside the account.
+        """
+        account = this_account()
+        given = (name or "").strip()
+        return cls(f"{ACCOUNT_PREFIX}{account}", Channel.COMMAND, given or None, account_and_host())
+
+    def columns(self) -> dict[str, str | None]:
+        """Return the columns of ``plan_events`` that record it."""
+        channel = None if self.channel is None else self.channel.value
+        return {"actor": self.id, "channel": channel, "actor_name": self.name, "account": self.account}
+
+
+# The time limit rejects what nobody answers.
+TIME_LIMIT: Final = Actor(TIME_LIMIT_ACTOR)
+# The field for the reason in the form on Airflow's page.
+REASON: Final = "reason"
+# A field of the form on Airflow's page that it does not show, and what it sends in it. Calls of the API leave
+# it out, and the command says so.
+SENT_BY: Final = "sent_by"
+PAGE: Final = Channel.PAGE.value
+_CHANNELS: Final = {PAGE: Channel.PAGE, Channel.COMMAND.value: Channel.COMMAND}
+
+
+def sent_by_command() -> str:
+    """Return what the command reports of itself when it answers a request of Airflow."""
+    return f"{Channel.COMMAND.value} {account_and_host()}"
+
+
+def airflow_user(user_id: str) -> str:
+    """Return the actor to record for a user of Airflow: never a job, and never an account.
+
+    Parameters
+    ----------
+    user_id
+        Id of the user in Airflow's auth manager.
+
+    Returns
+    -------
+    str
+        The id, with a suffix when a job or an account is recorded under the same text.
+    """
+    is_taken = user_id in _RESERVED_ACTORS or user_id.startswith(ACCOUNT_PREFIX)
+    return f"{user_id} (person)" if is_taken else user_id
+
+
+def this_account() -> str:
+    """Return the account that this process runs as, whatever the environment says.
+
+    Returns
+    -------
+    str
+        Its name; ``uid=…`` if it has none, as in a container with an arbitrary user.
+    """
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid={os.getuid()}"
+
+
+def account_and_host() -> str:
+    """Return the account and host of this process, as recorded with a decision."""
+    return f"{this_account()}@{socket.gethostname()}"
+
+
+def check_may_decide(
+    policy: Policy, head: Mapping[str, Any], actor: Actor, asked: Iterable[str] | None = None
+) -> None:
+    """Check that a user may decide on a plan.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    head
+        The plan's row of ``plans``: ``cluster, group_id, plan_id``.
+    actor
+        The user.
+    asked
+        The approvers whom the request names; they apply if the policy names none.
+
+    Raises
+    ------
+    NotAnApproverError
+        When the user is no approver, or used the command although the policy does not allow it.
+    """
+    reason = why_not(policy, head["cluster"], head["group_id"], actor, asked)
+    if reason is not None:
+        raise NotAnApproverError(f"plan {head['plan_id'][:12]}: {reason}")
+
+
+def why_not(
+    policy: Policy, cluster: str, group_id: str, actor: Actor, asked: Iterable[str] | None = None
+) -> str | None:
+    """Return why a user may not decide on plans of a group; None if the user may.
+
+    Parameters
+    ----------
+    policy, cluster, group_id
+        The policy, and the group.
+    actor, asked
+        As for :func:`check_may_decide`.
+    """
+    if actor.id == TIME_LIMIT_ACTOR:
+        return "nobody approved it: the time limit can only reject"
+    is_local = actor.channel is Channel.COMMAND and actor.id.startswith(ACCOUNT_PREFIX)
+    settings = policy.clusters.get(cluster)
+    if is_local and settings is not None and settings.command_approvals is not CommandApprovals.ALLOW:
+        return f"{channel_rule(cluster, settings.command_approvals)}, and {actor.id} used it"
+    approvers = policy.approvers_of(cluster, group_id)
+    named = tuple(asked or ()) if approvers is None else approvers
+    if not named or actor.id in {_recorded(one) for one in named}:
+        return None
+    shown = ", ".join(named[:_NUM_NAMED]) + (", …" if len(named) > _NUM_NAMED else "")
+    return f"{actor.id} is not an approver of the group {group_id} on {cluster}; approvers: {shown}"
+
+
+def channel_rule(cluster: str, rule: CommandApprovals) -> str:
+    """Return what a cluster's policy says about decisions by the command, as the start of a message.
+
+    Parameters
+    ----------
+    cluster, rule
+        The cluster's name, and its ``command_approvals``.
+    """
+    what = "only through Airflow" if rule is CommandApprovals.AIRFLOW else "not at all"
+    return f"the command may decide on plans of {cluster} {what} (command_approvals: {rule.value})"
+
+
+def _recorded(approver: str) -> str:
+    return approver if approver.startswith(ACCOUNT_PREFIX) else airflow_user(approver)

@@ -1,0 +1,219 @@
+"""After publishing: wait until groups of the classic protocol follow, and make those rebalance that do not.
+
+Members of the consumer client for Python ask for the rebalance of a hint themselves; Kafka's Java client has
+no way to. So a group first has time to follow by itself. Then a temporary member makes it rebalance, if the
+hint still fits and nothing is in progress. As for groups that brokers assign (`await_target`), none of this
+can fail a publishing: the hint is on the topic, and the leader reads it when the group rebalances next.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, GroupType
+from evenlag.errors import JobError
+from evenlag.kafka.connection import kafka_errors, request_limits
+from evenlag.kafka.live_groups import read_live_groups
+from evenlag.logging_setup import named_logger
+from evenlag.publishing.asking.temporary_member import ask_group
+from evenlag.publishing.await_target import is_taken_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from assignor_core.hint import HintPayload
+    from evenlag.kafka.live_groups import LiveGroup
+    from evenlag.policy.cluster_settings import ClusterSettings
+
+_LOG = named_logger(__name__)
+
+# Asked once, a leader may not have read the hint yet; more often, it refuses the hint.
+_MAX_ASKS: Final = 2
+_AT_ONCE: Final = 8
+# Time for the rounds of a rebalance: members notice each one within a heartbeat interval (3 s).
+_FOLLOW_S: Final = 10.0
+_LOOK_EVERY_S: Final = 1.0
+_LEAST_LOOK_S: Final = 5.0
+_ASK_TIMEOUT_S: Final = 15.0
+
+
+def await_followers(
+    client: Any,
+    cluster: ClusterSettings,
+    payloads: Mapping[str, HintPayload],
+    *,
+    after_s: float,
+    timeout_s: float = 45.0,
+) -> dict[str, str]:
+    """Wait until groups of the classic protocol follow their hints, and ask those that do not.
+
+    Parameters
+    ----------
+    client
+        A ``KafkaAdminClient``.
+    cluster
+        Its settings.
+    payloads
+        Payload of each group's hint on the topic; all groups use the classic protocol.
+    after_s
+        How long a group has to follow by itself, in seconds from now.
+    timeout_s
+        Time limit for all groups together after that, in seconds.
+
+    Returns
+    -------
+    dict
+        By group id, why it does not follow yet; without the groups that do. Errors are returned as reasons
+        and never raised.
+    """
+    if not payloads:
+        return {}
+    ask_at = time.monotonic() + after_s
+    asking = _Asking(client, cluster, payloads, ask_at=ask_at, deadline=ask_at + timeout_s)
+    try:
+        asking.run()
+    except Exception as error:  # noqa: BLE001 - the hints are published, whatever fails here
+        _LOG.exception("groups could not be asked")
+        asking.give_up(f"unexpected {type(error).__name__}: {error}")
+    for group_id, reason in sorted(asking.reasons.items()):
+        _LOG.warning("hint not taken up so far: %s", reason, extra={"group_id": group_id})
+    return asking.reasons
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known about a group between two looks."""
+
+    last: LiveGroup | None = None
+    num_asks: int = 0
+    asked_at: float = field(default=float("-inf"))
+
+
+class _Asking:
+    """The groups that are left, each with the reason, and when to ask which."""
+
+    def __init__(
+        self,
+        client: Any,
+        cluster: ClusterSettings,
+        payloads: Mapping[str, HintPayload],
+        *,
+        ask_at: float,
+        deadline: float,
+    ) -> None:
+        self._client, self._cluster, self._payloads = client, cluster, payloads
+        self._ask_at, self._deadline = ask_at, deadline
+        self._left = {group_id: _Progress() for group_id in sorted(payloads)}
+        self.reasons = dict.fromkeys(self._left, "it was not seen to follow in time")
+
+    def run(self) -> None:
+        """Look at the groups and ask those that need it, until all follow or the time is over."""
+        while True:
+            due = self._look()
+            if due:
+                self._ask(due)
+            if not self._left or time.monotonic() >= self._deadline:
+                return
+            time.sleep(_LOOK_EVERY_S)
+
+    def give_up(self, reason: str) -> None:
+        """Stop waiting for all groups that are left."""
+        self.reasons |= dict.fromkeys(self._left, reason)
+        self._left = {}
+
+    def _look(self) -> list[str]:
+        """Remove the groups that follow, or never will; return those that are to be asked now."""
+        limits = request_limits(self._cluster)
+        left_s = max(_LEAST_LOOK_S, self._deadline - time.monotonic())
+        limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
+        try:
+            with kafka_errors(self._cluster):
+                live = read_live_groups(self._client, dict.fromkeys(self._left, GroupType.CLASSIC), limits)
+        except JobError as error:
+            self.give_up(f"its members cannot be seen: {error}")
+            return []
+        now, due = time.monotonic(), []
+        for group_id in list(self._left):
+            group, payload = live[group_id], self._payloads[group_id]
+            progress = self._left[group_id]
+            if is_taken_up(payload, group):
+                del self._left[group_id], self.reasons[group_id]
+                continue
+            final = _why_never(payload, group)
+            if final is None and progress.num_asks == _MAX_ASKS and self._is_over(progress, group, now):
+                final = "it has rebalanced twice without following: the log of its leader says why"
+            if final is not None:
+                del self._left[group_id]
+                self.reasons[group_id] = final
+                continue
+            waits = _why_wait(payload, progress.last, group)
+            if waits is not None:
+                self.reasons[group_id] = waits
+            elif now >= self._ask_at and self._is_over(progress, group, now):
+                due.append(group_id)
+            progress.last = group
+        return due
+
+    def _is_over(self, progress: _Progress, group: LiveGroup, now: float) -> bool:
+        """Whether nothing more is to be expected of the last request."""
+        return group.state == GroupState.STABLE and now >= progress.asked_at + _FOLLOW_S
+
+    def _ask(self, due: list[str]) -> None:
+        """Make groups rebalance; a few concurrently, because most of the time is waiting."""
+
+        def ask(group_id: str) -> str | None:
+            left_s = min(_ASK_TIMEOUT_S, self._deadline - time.monotonic())
+            if left_s <= 0:
+                return self.reasons[group_id]
+            try:
+                ask_group(self._client, self._cluster, group_id, timeout_s=left_s)
+            except JobError as error:
+                return str(error)
+            return None
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = list(pool.map(ask, due))
+        for group_id, reason in zip(due, answers, strict=True):
+            progress = self._left[group_id]
+            # A refused request counts too: what refuses one (a full group, a missing right) stays.
+            progress.num_asks += 1
+            progress.asked_at, progress.last = time.monotonic(), None
+            self.reasons[group_id] = reason or "it was made to rebalance, and does not follow yet"
+            if reason is not None and progress.num_asks == _MAX_ASKS:
+                del self._left[group_id]
+
+
+def _why_never(payload: HintPayload, group: LiveGroup) -> str | None:
+    """Why a group cannot follow any more; None if it can."""
+    if group.error is not None:
+        return None
+    if group.state in MEMBERLESS_STATES:
+        return f"the group is {group.state} by now"
+    if group.state != GroupState.STABLE:
+        return None
+    if group.assignor != EVENLAG_ASSIGNOR:
+        return f"the group has selected the assignor {group.assignor!r} by now"
+    if group.fingerprint != payload.fingerprint:
+        return "its members, subscriptions or partitions have changed since it was planned"
+    return None
+
+
+def _why_wait(payload: HintPayload, last: LiveGroup | None, group: LiveGroup) -> str | None:
+    """Why a group is not asked at this moment; None if it may be."""
+    if group.error is not None:
+        return f"its members cannot be seen: {group.error}"
+    if group.state != GroupState.STABLE:
+        return f"the group is {group.state}"
+    if last is None or last.state != group.state or last.held != group.held:
+        return "it has not followed the hint yet"
+    if _num_owned(group.held) < _num_owned(payload.assignment):
+        # Between the two rounds of a cooperative rebalance: those who gave partitions up are about to join.
+        return "its partitions are being handed over"
+    return None
+
+
+def _num_owned(held: Mapping[str, Mapping[str, Any]]) -> int:
+    return sum(len(numbers) for by_topic in held.values() for numbers in by_topic.values())

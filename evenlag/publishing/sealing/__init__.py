@@ -1,0 +1,1 @@
+"""Seals: rows of plans that only a holder of the approval key can write."""

@@ -1,0 +1,1 @@
+"""Writing to the hint topic: its settings, its publisher, and changes that are written before any read."""

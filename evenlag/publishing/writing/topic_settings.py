@@ -1,0 +1,192 @@
+"""Settings of the hint topic: exactly compacted, and never compressed.
+
+With ``cleanup.policy=compact,delete`` retention removes hints and ``control/stop``. A compressed batch has no
+bound on what it expands to, so brokers store what producers send uncompressed, and readers skip the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import PublishError
+from evenlag.kafka.request_errors import no_answer_errors
+from evenlag.logging_setup import named_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evenlag.policy.cluster_settings import ClusterSettings
+
+_LOG = named_logger(__name__)
+
+_RETRY_S: Final = 15.0
+_PAUSE_S: Final = 0.25
+_COMPRESSION: Final = "compression.type"
+# The brokers store a batch as its producer has sent it.
+_AS_PRODUCED: Final = "producer"
+REQUIRED_SETTINGS: Final = {"cleanup.policy": "compact", _COMPRESSION: "uncompressed"}
+_WHY: Final = {
+    "cleanup.policy": "retention would remove hints and control/stop",
+    _COMPRESSION: "a compressed batch could fill the memory of every reader",
+}
+
+
+def new_topic(cluster: ClusterSettings) -> dict[str, Any]:
+    """Return the hint topic as it is created.
+
+    Parameters
+    ----------
+    cluster
+        The cluster's settings.
+
+    Returns
+    -------
+    dict
+        A topic of ``KafkaAdminClient.create_topics``.
+    """
+    return {
+        "num_partitions": cluster.hint_topic_partitions,
+        "replication_factor": cluster.hint_topic_replication_factor,
+        "configs": dict(REQUIRED_SETTINGS),
+    }
+
+
+def ensure_hint_topic(client: Any, cluster: ClusterSettings, *, is_checked: bool = True) -> None:
+    """Create the hint topic unless it exists.
+
+    While a broker ends, the client may still choose it: the request is repeated to others for some seconds.
+
+    Parameters
+    ----------
+    client, cluster
+        A ``KafkaAdminClient``, and the cluster's settings.
+    is_checked
+        Whether a topic that exists must have the required settings. Stopping hints works without.
+
+    Raises
+    ------
+    PublishError
+        When the topic exists and does not have them.
+    """
+    deadline = time.monotonic() + min(_RETRY_S, cluster.request_timeout_ms / 1000)
+    while True:
+        try:
+            return _ensure(client, cluster, is_checked=is_checked)
+        except no_answer_errors():
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _ensure(client: Any, cluster: ClusterSettings, *, is_checked: bool) -> None:
+    import kafka.errors
+
+    name = cluster.hint_topic
+    try:
+        if name not in client.list_topics():
+            client.create_topics({name: new_topic(cluster)}, wait_for_metadata=True)
+            return
+    except kafka.errors.TopicAlreadyExistsError:
+        _LOG.info("the topic %s was created meanwhile", name)
+    if is_checked:
+        _check(client, cluster)
+
+
+def wrong_settings(settings: Mapping[str, str | None]) -> list[tuple[str, str]]:
+    """Find settings of the hint topic that are not as required.
+
+    Parameters
+    ----------
+    settings
+        Settings of the topic by name; None: not visible.
+
+    Returns
+    -------
+    list of (str, str)
+        The settings' names, each with what is wrong with it; without those that are not visible.
+    """
+    return [
+        (name, f"{name}={settings[name]}, not {wanted}: {_WHY[name]}")
+        for name, wanted in REQUIRED_SETTINGS.items()
+        if settings.get(name) is not None and settings[name] != wanted
+    ]
+
+
+def alter_command(servers: tuple[str, ...], topic: str, names: tuple[str, ...]) -> str:
+    """Return the command that gives the hint topic its required settings.
+
+    Parameters
+    ----------
+    servers, topic
+        The cluster's bootstrap servers, and the topic.
+    names
+        Names of the settings.
+    """
+    wanted = ",".join(f"{name}={REQUIRED_SETTINGS[name]}" for name in names)
+    return (
+        f"kafka-configs.sh --bootstrap-server {','.join(servers)} --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {wanted}"
+    )
+
+
+def compression_warning(client: Any, cluster: ClusterSettings) -> str | None:
+    """Return why readers skip what is written to the hint topic: brokers compress it; None when they do not.
+
+    Parameters
+    ----------
+    client, cluster
+        A ``KafkaAdminClient``, and the cluster's settings.
+    """
+    name = cluster.hint_topic
+    value = _read_settings(client, name).get(_COMPRESSION)
+    if value in (None, REQUIRED_SETTINGS[_COMPRESSION], _AS_PRODUCED):
+        return None
+    command = alter_command(cluster.bootstrap_servers, name, (_COMPRESSION,))
+    return f"the topic {name} has {_COMPRESSION}={value}, so readers skip it. Run {command}, then repeat this"
+
+
+def read_max_bytes(client: Any, name: str) -> int | None:
+    """Return the topic's ``max.message.bytes``; None when it does not exist, or is not reported.
+
+    Parameters
+    ----------
+    client, name
+        A ``KafkaAdminClient``, and the topic's name.
+    """
+    import kafka.errors
+
+    try:
+        value = _read_settings(client, name).get("max.message.bytes")
+    except kafka.errors.KafkaError as error:
+        _LOG.info("max.message.bytes of %s does not show: %s", name, error)
+        return None
+    return None if value is None else int(value)
+
+
+def _check(client: Any, cluster: ClusterSettings) -> None:
+    name = cluster.hint_topic
+    settings = _read_settings(client, name)
+    hidden = [setting for setting in REQUIRED_SETTINGS if settings.get(setting) is None]
+    if hidden:
+        raise PublishError(
+            f"{', '.join(hidden)} of the topic {name} cannot be read: evenlag lacks the ACL operation "
+            "DescribeConfigs on it"
+        )
+    if wrong := wrong_settings(settings):
+        told = "; ".join(reason for _, reason in wrong)
+        command = alter_command(cluster.bootstrap_servers, name, tuple(setting for setting, _ in wrong))
+        raise PublishError(
+            f"the topic {name} has {told}. Run {command}, or name another hint_topic in the policy"
+        )
+
+
+def _read_settings(client: Any, name: str) -> dict[str, str | None]:
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    described = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
+    found = described.get("topic", {}).get(name, {})
+    values = {
+        setting: found.get(setting, {}).get("value") for setting in (*REQUIRED_SETTINGS, "max.message.bytes")
+    }
+    return {setting: None if value is None else str(value) for setting, value in values.items()}

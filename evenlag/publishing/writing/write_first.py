@@ -1,0 +1,128 @@
+"""Changes that must not depend on what is on the hint topic: they are written first, and then it is read.
+
+The earlier state is read afterwards: records from the written offsets on are left out.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from evenlag.errors import FencedPublisherError
+from evenlag.kafka.connection import admin_client, kafka_cluster_id
+from evenlag.logging_setup import named_logger
+from evenlag.publishing.hint_topic import TopicState, read_hint_topic
+from evenlag.publishing.writing.hint_publisher import hint_publisher
+from evenlag.publishing.writing.topic_settings import compression_warning, ensure_hint_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.publishing.writing.hint_publisher import Written
+
+_Result = TypeVar("_Result")
+_LOG = named_logger(__name__)
+
+_FENCED_TRIES: Final = 3
+_FENCED_PAUSE_S: Final = 2.0
+_NO_TOPIC: Final = TopicState(exists=False, hints={}, unreadable={})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The topic's state before a write, or why it could not be read.
+
+    Attributes
+    ----------
+    state
+        The state; without records if the topic could not be read.
+    unread
+        Why not; None when it could.
+    """
+
+    state: TopicState
+    unread: str | None = None
+
+
+def write_stop(settings: ClusterSettings, value: bytes | None) -> tuple[Seen, int, str | None]:
+    """Write or remove the stop in all partitions. A missing topic is created; any that exists is written to.
+
+    Parameters
+    ----------
+    settings, value
+        The cluster's settings, and the value of ``control/stop``; None removes it.
+
+    Returns
+    -------
+    tuple
+        The state before, the number of partitions, and why consumers may not see the change (None: they do).
+    """
+    with admin_client(settings) as client:
+        ensure_hint_topic(client, settings, is_checked=False)
+        cluster_id = kafka_cluster_id(client)
+    with hint_publisher(cluster_id, settings) as publisher:
+        written = publisher.write_stop(value)
+    seen = _read_before(settings, written)
+    return seen, len(written), _hidden_by_compression(settings)
+
+
+def write_tombstones(settings: ClusterSettings, group_id: str) -> Seen:
+    """Write tombstones for all records of a group, first in its own partition, then wherever else they are.
+
+    Parameters
+    ----------
+    settings, group_id
+        The cluster's settings, and the group.
+
+    Returns
+    -------
+    Seen
+        The state before.
+    """
+    with admin_client(settings) as client:
+        if settings.hint_topic not in client.list_topics():
+            return Seen(_NO_TOPIC)
+        cluster_id = kafka_cluster_id(client)
+    with hint_publisher(cluster_id, settings) as publisher:
+        seen = _read_before(settings, publisher.withdraw(group_id))
+        if strays := seen.state.strays.get(group_id):
+            publisher.withdraw(group_id, strays)
+    return seen
+
+
+def _read_before(settings: ClusterSettings, written: Written) -> Seen:
+    """Read the state before a write, which has its effect whatever is on the topic."""
+    try:
+        return Seen(read_hint_topic(settings, before=written))
+    except Exception as error:  # noqa: BLE001 - as above: it is reported with the result
+        _LOG.warning("the hint topic was written, and cannot be read: %s", error)
+        return Seen(_NO_TOPIC, f"{type(error).__name__}: {error}")
+
+
+def _hidden_by_compression(settings: ClusterSettings) -> str | None:
+    """Why consumers skip what was written: brokers compress it; None when they do not."""
+    try:
+        with admin_client(settings) as client:
+            return compression_warning(client, settings)
+    except Exception as error:  # noqa: BLE001 - a warning that cannot be given changes nothing
+        _LOG.info("settings of the hint topic do not show: %s", error)
+        return None
+
+
+def try_again_when_fenced(act: Callable[[], _Result]) -> _Result:
+    """Run ``act`` again when another publisher has fenced it; every try reads the topic again.
+
+    Parameters
+    ----------
+    act
+        What is run, three times at most.
+    """
+    for _ in range(_FENCED_TRIES - 1):
+        try:
+            return act()
+        except FencedPublisherError:
+            _LOG.info("another publisher came in between; trying again")
+            time.sleep(_FENCED_PAUSE_S)
+    return act()

@@ -1,0 +1,247 @@
+"""The first lines of a report: what happened to the group's newest plan, and whether it was worth it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import DecisionKind, Mode, PlanEvent
+from evenlag.formatting import duration, number, percent
+from evenlag.report.model import Verdict, VerdictKind
+from evenlag.report.read_events import published_plans
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from evenlag.report.model import DecisionSummary, GroupLag, LagChange
+
+
+# What the period's plans came to, as an end of "2 were …".
+_ENDS: Final[dict[str | None, str]] = {
+    PlanEvent.APPLIED: "followed",
+    PlanEvent.IGNORED: "not followed",
+    PlanEvent.EXPIRED: "expired",
+    PlanEvent.WITHDRAWN: "withdrawn",
+    PlanEvent.REJECTED: "rejected",
+    PlanEvent.PUBLISHED: "published and still open",
+    PlanEvent.APPROVED: "approved and not published yet",
+    PlanEvent.PROPOSED: "only proposed",
+}
+
+# What happened to a plan that was not followed: with a hint, and without one.
+_WITHOUT_EFFECT: Final[dict[str, tuple[str, str]]] = {
+    PlanEvent.IGNORED: ("Hint not followed", "Plan not followed"),
+    PlanEvent.EXPIRED: ("Hint expired", "Plan expired before its hint was published"),
+    PlanEvent.WITHDRAWN: ("Hint withdrawn", "Plan withdrawn before its hint was published"),
+    PlanEvent.REJECTED: ("Plan rejected", "Plan rejected"),
+    PlanEvent.PUBLISHED: ("Hint published and not followed yet", "Hint published and not followed yet"),
+    PlanEvent.APPROVED: ("Plan approved and not published yet", "Plan approved and not published yet"),
+}
+_OTHER: Final = ("Plan proposed and not decided yet", "Plan proposed and not decided yet")
+_FAILED: Final = frozenset({PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.WITHDRAWN})
+# Nothing happens to such a plan any more.
+_OVER: Final = _FAILED | {PlanEvent.REJECTED}
+
+
+def build_verdict(
+    change: LagChange | None,
+    plans: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+    evaluation: Mapping[str, Any] | None,
+    *,
+    now: GroupLag,
+    decisions: Sequence[DecisionSummary],
+) -> Verdict:
+    """Build the verdict of a report.
+
+    Parameters
+    ----------
+    change
+        Lag of each member around the plan that the report shows; None if no snapshot shows a member.
+    plans
+        Rows of :func:`evenlag.queries.plans.plan_rows` of the period.
+    events
+        Plan events up to the end of the period.
+    evaluation
+        Row of ``plan_evaluations`` of the plan; None before its horizon.
+    now
+        The group in the newest snapshot.
+    decisions
+        Planning decisions of the period.
+
+    Returns
+    -------
+    Verdict
+        The verdict.
+    """
+    if change is None or change.plan_id is None:
+        return _without_plan(now, decisions)
+    plan = next(plan for plan in plans if plan["plan_id"] == change.plan_id)
+    at = next(
+        (
+            event["at"]
+            for event in reversed(events)
+            if event["plan_id"] == change.plan_id and event["event"] == change.status
+        ),
+        None,
+    )
+    is_published = change.plan_id in published_plans(events)
+    others = _others(plans)
+    when = _when(at, change.before_at, plans)
+    if change.status == PlanEvent.APPLIED:
+        kind, worth = _worth(change, evaluation)
+        return Verdict(kind, f"Plan followed{when}: {_effect(change)}", worth, others)
+    kind, what = _not_followed(change.status, plan, is_published=is_published)
+    reason = f" ({plan['reason']})" if plan["reason"] else ""
+    is_over = change.status in _OVER
+    return Verdict(kind, f"{what}{when}{reason}: {_prospect(change, is_over=is_over)}", "", others)
+
+
+def largest(change: LagChange, part: str) -> int | None:
+    """Lag of the most loaded member.
+
+    Parameters
+    ----------
+    change
+        Lag of each member.
+    part
+        ``before``, ``predicted`` or ``after``.
+
+    Returns
+    -------
+    int or None
+        The largest known lag; None if there is none.
+    """
+    known = [value for member in change.members if (value := getattr(member, part)) is not None]
+    return max(known, default=None)
+
+
+def _without_plan(now: GroupLag, decisions: Sequence[DecisionSummary]) -> Verdict:
+    last = max(decisions, key=lambda each: each.last_at, default=None)
+    lag = ""
+    if now.max_member_lag_records is not None and now.lag_records is not None:
+        bound = "at least " if now.num_unknown else ""
+        lag = (
+            f" The most loaded member has {bound}{number(now.max_member_lag_records)} of the group's "
+            f"{number(now.lag_records)} records of lag."
+        )
+    reason = f": {last.reason}" if last is not None and last.reason else ""
+    if last is None:
+        return Verdict(
+            VerdictKind.PLAIN, f"No plan was made in the period, the group was only observed.{lag}"
+        )
+    if last.decision == DecisionKind.NO_CHANGE:
+        return Verdict(VerdictKind.PLAIN, f"No plan was needed in the period{reason}.{lag}")
+    if last.decision == DecisionKind.BREACH:
+        return Verdict(VerdictKind.PLAIN, f"No plan yet{reason}.{lag}")
+    return Verdict(VerdictKind.WARN, f"The group could not be planned{reason}.{lag}")
+
+
+def _not_followed(
+    status: str | None, plan: Mapping[str, Any], *, is_published: bool
+) -> tuple[VerdictKind, str]:
+    if status == PlanEvent.PROPOSED and plan["mode"] == Mode.SHADOW:
+        return VerdictKind.PLAIN, "Plan in shadow mode, which publishes nothing"
+    published, unpublished = _WITHOUT_EFFECT.get(str(status), _OTHER)
+    return (VerdictKind.WARN if status in _FAILED else VerdictKind.PLAIN), (
+        published if is_published else unpublished
+    )
+
+
+def _effect(change: LagChange) -> str:
+    before, predicted, after = (_lag(change, part) for part in ("before", "predicted", "after"))
+    if largest(change, "after") is None:
+        return (
+            f"the most loaded member had {before} records of lag before, {predicted} were predicted; "
+            "the lag after is not known."
+        )
+    return f"the most loaded member went from {before} to {after} records of lag; predicted {predicted}."
+
+
+def _prospect(change: LagChange, *, is_over: bool) -> str:
+    would = "would have taken" if is_over else "would take"
+    moves = "" if change.moves is None else f" with {number(change.moves)} {_noun(change.moves, 'move')}"
+    told = (
+        f"it {would} the most loaded member from {_lag(change, 'before')} to "
+        f"{_lag(change, 'predicted')} records of lag{moves}"
+    )
+    if largest(change, "after") is None:
+        return f"{told}."
+    return f"{told}. When it ended, the most loaded member had {_lag(change, 'after')}."
+
+
+def _worth(change: LagChange, evaluation: Mapping[str, Any] | None) -> tuple[VerdictKind, str]:
+    """By the plan's evaluation at its horizon; before that, by the lag in the snapshot that shows it."""
+    if evaluation is None:
+        return _so_far(change)
+    if evaluation["paid_off"] is None:
+        return VerdictKind.PLAIN, f"Whether it was worth it is open: {evaluation['reason']}."
+    later = f"{duration(evaluation['scored_after_ms'])} after publishing"
+    actual, predicted = (evaluation[f"max_member_lag_{part}_records"] for part in ("actual", "predicted"))
+    gain = evaluation["gain_actual"]
+    share = (
+        "its share of the group's lag was not lower"
+        if gain is None or gain <= 0
+        else f"its share of the group's lag was {percent(gain)} lower"
+    )
+    has_it = f"{later}, the most loaded member had {number(actual)} records of lag"
+    if not evaluation["paid_off"]:
+        return VerdictKind.WARN, f"It was not worth it: {has_it}, and {share} than before."
+    if actual is not None and predicted is not None and actual <= predicted:
+        return VerdictKind.GOOD, f"It was worth it: {has_it}, no more than predicted."
+    return VerdictKind.GOOD, f"It was worth it: {has_it}, but {share} than before."
+
+
+def _so_far(change: LagChange) -> tuple[VerdictKind, str]:
+    unknown = [each for each in (change.unknown_before, change.unknown_after) if each[0]]
+    if unknown or change.total_after is None or largest(change, "after") is None:
+        return VerdictKind.PLAIN, "Whether it was worth it is open: some lag is not known."
+    if not change.total_after:
+        return VerdictKind.GOOD, "It was worth it so far: no lag is left."
+    before, after = largest(change, "before"), largest(change, "after")
+    if not before or not change.total_before or after is None:
+        return VerdictKind.PLAIN, "Whether it was worth it is open: there was no lag before."
+    was, share = before / change.total_before, after / change.total_after
+    told = (
+        f"the most loaded member's share of the group's lag went from {percent(was)} to {percent(share)}. "
+        "The evaluation follows at the plan's horizon."
+    )
+    predicted = largest(change, "predicted")
+    is_good = share < was or (predicted is not None and after <= predicted)
+    if is_good:
+        return VerdictKind.GOOD, f"It was worth it so far: {told}"
+    return VerdictKind.WARN, f"It was not worth it so far: {told}"
+
+
+def _others(plans: Sequence[Mapping[str, Any]]) -> str:
+    """What became of all plans of the period; empty for one plan, which the verdict is about."""
+    if len(plans) <= 1:
+        return ""
+    counts = Counter(_ENDS.get(plan["status"], "without an event") for plan in plans)
+    parts = [f"{counts[end]} {end}" for end in dict.fromkeys([*_ENDS.values(), *counts]) if counts[end]]
+    return f"The period has {number(len(plans))} plans: {', '.join(parts)}."
+
+
+def _when(at: datetime | None, before_at: datetime, plans: Sequence[Mapping[str, Any]]) -> str:
+    """The time of an event; with its date if the period's plans are of several days."""
+    if at is None:
+        return ""
+    days = {each.astimezone(UTC).date() for each in (at, before_at, *(plan["slot"] for plan in plans))}
+    return f" at {at.astimezone(UTC):%H:%M}" if len(days) == 1 else f" on {at.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _lag(change: LagChange, part: str) -> str:
+    value = largest(change, part)
+    if value is None:
+        return "an unknown number of"
+    place = ("before", "predicted", "after").index(part)
+    # Partitions without an owner may have unknown lag, too: the plan may give them to the most loaded member.
+    unknown = change.unknown_after[0] if part == "after" else change.unknown_before[0]
+    is_bound = unknown or any(member.unknown[place] for member in change.members)
+    return f"at least {number(value)}" if is_bound else number(value)
+
+
+def _noun(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"

@@ -1,0 +1,413 @@
+package evenlag.core;
+
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.kafka.common.utils.Utils;
+
+/**
+ * All hints and loads of one pass over the hint topic. One thread writes, any number read; none of them
+ * blocks.
+ *
+ * <p>Records are found by member ids. A broker does not know a group's name, and fingerprints are not unique: two
+ * groups may have the same instance ids and topics.
+ */
+public final class HintTable {
+    private static final byte[] STOP_KEY = "control/stop".getBytes(StandardCharsets.US_ASCII);
+    private static final GroupRecords[] NONE = {};
+
+    private final int numPartitions;
+    private final Audience audience;
+    private final SigningKeys keys;
+    private final String clusterId;
+    private final long maxBytes;
+    private final Journal journal;
+    private final Map<String, GroupRecords> groups = new ConcurrentHashMap<>();
+    private final Map<String, GroupRecords[]> groupsByMember = new ConcurrentHashMap<>();
+    private final Set<GroupRecords> early = new HashSet<>();
+    private final Set<Integer> stopped = ConcurrentHashMap.newKeySet();
+    private volatile long bytes;
+    private volatile int numHeld;
+    private volatile int numLoads;
+    private boolean isReading = true;
+
+    /**
+     * Makes an empty table.
+     *
+     * @param numPartitions of the hint topic; a group's records count in its own partition only
+     * @param audience who reads it
+     * @param keys any of which may sign; with none, signatures are not checked
+     * @param clusterId the cluster that records must be for, null if unknown
+     * @param maxBytes the approximate memory limit for all that it holds
+     */
+    public HintTable(
+            int numPartitions,
+            Audience audience,
+            SigningKeys keys,
+            String clusterId,
+            long maxBytes,
+            Journal journal) {
+        this.numPartitions = numPartitions;
+        this.audience = audience;
+        this.keys = keys;
+        this.clusterId = clusterId;
+        this.maxBytes = maxBytes;
+        this.journal = journal;
+    }
+
+    public long bytes() {
+        return bytes;
+    }
+
+    /** Number of hints. */
+    public int numHeld() {
+        return numHeld;
+    }
+
+    public int numLoads() {
+        return numLoads;
+    }
+
+    /** Whether the records of a group are in it, if there are any. */
+    public boolean covers(String groupId) {
+        return audience.isOf(groupId);
+    }
+
+    /** Returns a group's records; null if there are none, or the group is stopped. */
+    public GroupRecords of(String groupId) {
+        GroupRecords group = groups.get(groupId);
+        return group == null || stopped.contains(group.partition) ? null : group;
+    }
+
+    /** Finds the groups, of those that are not stopped, that these members may be in. */
+    public List<GroupRecords> find(Collection<String> memberIds) {
+        List<GroupRecords> found = new ArrayList<>(2);
+        if (groupsByMember.isEmpty()) {
+            return found;
+        }
+        for (String memberId : memberIds) {
+            for (GroupRecords group : groupsByMember.getOrDefault(memberId, NONE)) {
+                if (!found.contains(group) && !stopped.contains(group.partition)) {
+                    found.add(group);
+                }
+            }
+        }
+        return found;
+    }
+
+    /**
+     * Processes a record; an invalid one is recorded and changes nothing.
+     *
+     * <p>During the first pass over the topic each record replaces the one before it of its key, whatever
+     * both are: after a compaction only the last one is left.
+     */
+    public void apply(int partition, byte[] key, byte[] value, long nowMs) {
+        if (key == null) {
+            return;
+        }
+        if (Arrays.equals(key, STOP_KEY)) {
+            applyStop(partition, value != null);
+            return;
+        }
+        String name;
+        try {
+            name = Text.decode(key, 0, key.length);
+        } catch (CharacterCodingException error) {
+            journal.note(Reason.UNUSABLE, null, null, "a record's key is no text");
+            return;
+        }
+        boolean areLoads = name.startsWith(HintCodec.LOADS_PREFIX);
+        if (areLoads || name.startsWith(HintCodec.HINT_PREFIX)) {
+            String groupId = name.substring(name.indexOf('/') + 1);
+            // Other partitions have leftovers from before the topic had as many partitions, or forgeries.
+            if (audience.isOf(groupId) && partitionOf(groupId, numPartitions) == partition) {
+                applyGroup(groupId, partition, areLoads, value, nowMs);
+            }
+        }
+    }
+
+    /** Accepts the records whose time has come. */
+    public void promote(long nowMs) {
+        for (GroupRecords group : List.copyOf(early)) {
+            Hint hint = group.earlyHint;
+            if (hint != null && hint.isDue(nowMs)) {
+                group.earlyHint = null;
+                acceptSafely(group, () -> accept(group, hint));
+            }
+            Loads loads = group.earlyLoads;
+            if (loads != null && loads.isDue(nowMs)) {
+                group.earlyLoads = null;
+                acceptSafely(group, () -> accept(group, loads));
+            }
+            settle(group);
+        }
+    }
+
+    /**
+     * Ends the first pass over the topic: marks of the previous pass remain valid.
+     *
+     * @param before the table that this one follows, or null
+     */
+    public void finishReading(HintTable before) {
+        isReading = false;
+        if (before != null) {
+            before.groups.values().forEach(old -> carryOver(old, true));
+        }
+        for (GroupRecords group : groups.values()) {
+            GroupRecords old = before == null ? null : before.groups.get(group.groupId);
+            Hint hint = group.hint;
+            if (hint != null && (old == null || !old.has(hint))) {
+                journal.note(Reason.RECEIVED, group.groupId, hint.planId(), "sequence " + hint.sequence());
+            }
+        }
+    }
+
+    /** Returns a table without records, for an unreadable topic; it keeps the marks. */
+    public HintTable forget() {
+        return forget(audience);
+    }
+
+    HintTable forget(Audience readers) {
+        HintTable empty = new HintTable(numPartitions, readers, keys, clusterId, maxBytes, journal);
+        groups.values().forEach(old -> empty.carryOver(old, false));
+        empty.isReading = false;
+        return empty;
+    }
+
+    private void carryOver(GroupRecords old, boolean isGone) {
+        GroupRecords group = groups.get(old.groupId);
+        if (group == null) {
+            group = new GroupRecords(old.groupId, old.partition);
+        }
+        Hint dropped = group.follow(old, isGone);
+        if (dropped != null) {
+            String detail = "it is older than one that was there";
+            journal.note(Reason.REPLAYED, group.groupId, dropped.planId(), detail);
+        }
+        settle(group);
+    }
+
+    private void applyStop(int partition, boolean isStopped) {
+        boolean wasStopped = !stopped.isEmpty();
+        boolean changed = isStopped ? stopped.add(partition) : stopped.remove(partition);
+        if (changed && wasStopped == stopped.isEmpty()) {
+            String what = isStopped ? "all hints are stopped" : "hints are followed again";
+            journal.note(isStopped ? Reason.STOPPED : Reason.RESUMED, null, null, what);
+        }
+    }
+
+    private void applyGroup(String groupId, int partition, boolean areLoads, byte[] value, long nowMs) {
+        GroupRecords known = groups.get(groupId);
+        GroupRecords group = known == null ? new GroupRecords(groupId, partition) : known;
+        if (isReading) {
+            clear(group, areLoads);
+        }
+        acceptSafely(group, () -> {
+            if (value == null) {
+                withdraw(group, areLoads);
+            } else if (areLoads) {
+                take(group, HintCodec.decodeLoads(groupId, value, keys, clusterId), nowMs);
+            } else {
+                take(group, HintCodec.decode(groupId, value, keys, clusterId), nowMs);
+            }
+        });
+        settle(group);
+    }
+
+    /** Part of processing a record. */
+    @FunctionalInterface
+    private interface Step {
+        void run() throws HintException;
+    }
+
+    private void acceptSafely(GroupRecords group, Step step) {
+        try {
+            step.run();
+        } catch (HintException error) {
+            journal.note(error.reason, group.groupId, null, error.getMessage());
+        } catch (RuntimeException error) {
+            // Untrusted bytes must not end the watcher.
+            journal.note(Reason.UNUSABLE, group.groupId, null, error.getClass().getName());
+        }
+    }
+
+    private static void clear(GroupRecords group, boolean areLoads) {
+        if (areLoads) {
+            group.clearLoads();
+        } else {
+            group.clearHint();
+        }
+    }
+
+    private void withdraw(GroupRecords group, boolean areLoads) {
+        if (isReading) {
+            return; // cleared already; a mark of what was never accepted is none
+        }
+        if (areLoads) {
+            group.withdrawLoads();
+            return;
+        }
+        Hint hint = group.hint;
+        group.withdrawHint();
+        if (hint != null) {
+            journal.note(Reason.WITHDRAWN, group.groupId, hint.planId(), "the hint was withdrawn");
+        }
+    }
+
+    private void take(GroupRecords group, Hint hint, long nowMs) throws HintException {
+        if (hint.isDue(nowMs)) {
+            accept(group, hint);
+            return;
+        }
+        group.earlyHint = null;
+        checkRoom(group, hint.bytes());
+        group.earlyHint = hint;
+        String detail = "it is issued in the future: it waits for its time";
+        journal.note(Reason.UNUSABLE, group.groupId, hint.planId(), detail);
+    }
+
+    private void take(GroupRecords group, Loads loads, long nowMs) throws HintException {
+        if (loads.isDue(nowMs)) {
+            accept(group, loads);
+            return;
+        }
+        group.earlyLoads = null;
+        checkRoom(group, loads.bytes());
+        group.earlyLoads = loads;
+        journal.note(Reason.UNUSABLE, group.groupId, null, "loads of the future: they wait for their time");
+    }
+
+    private void accept(GroupRecords group, Hint hint) throws HintException {
+        if (!group.takes(hint)) {
+            String detail = "sequence " + hint.sequence() + " is not newer";
+            journal.note(Reason.REPLAYED, group.groupId, hint.planId(), detail);
+            return;
+        }
+        boolean isOther = !group.has(hint);
+        boolean isForUs = audience.isFor(hint.memberIds());
+        boolean hasRoom = hasRoom(group, hint.bytes() - group.hintBytes());
+        // Its marks count even if there is no room for it: what it replaced is not followed either. One write:
+        // a coordinator that reads meanwhile gets the former hint or this one.
+        group.accept(hint, isForUs && hasRoom);
+        if (isForUs && !hasRoom) {
+            throw noRoom(hint.bytes());
+        }
+        if (isOther && !isReading) {
+            Reason reason = isForUs ? Reason.RECEIVED : Reason.CLASSIC;
+            String detail = isForUs ? "sequence " + hint.sequence() : "for the classic protocol";
+            journal.note(reason, group.groupId, hint.planId(), detail);
+        }
+    }
+
+    private void accept(GroupRecords group, Loads loads) throws HintException {
+        if (!group.takes(loads)) {
+            journal.note(Reason.REPLAYED, group.groupId, null, "the loads are not newer");
+            return;
+        }
+        boolean isForUs = audience.isFor(loads.memberIds());
+        boolean hasRoom = hasRoom(group, loads.bytes() - group.loadsBytes());
+        group.accept(loads, isForUs && hasRoom); // one write, as above
+        if (isForUs && !hasRoom) {
+            throw noRoom(loads.bytes());
+        }
+    }
+
+    private void checkRoom(GroupRecords group, long size) throws HintException {
+        if (!hasRoom(group, size)) {
+            throw noRoom(size);
+        }
+    }
+
+    /** Whether a group may take so many bytes more beside all others. */
+    private boolean hasRoom(GroupRecords group, long more) {
+        return bytes - group.counted + group.bytes() + more <= maxBytes;
+    }
+
+    private static HintException noRoom(long size) {
+        return new HintException(Reason.UNUSABLE, size + " bytes: there is no room for the record");
+    }
+
+    /** Brings sizes and the index of members up to date with a group that has changed. */
+    private void settle(GroupRecords group) {
+        boolean isNew = group.counted == 0;
+        boolean isKept = !group.isBlank() && (!isNew || bytes + group.bytes() <= maxBytes);
+        if (isNew && !isKept) {
+            return;
+        }
+        if (isNew) {
+            groups.put(group.groupId, group);
+        }
+        index(group);
+        long now = isKept ? group.bytes() : 0;
+        bytes += now - group.counted;
+        group.counted = now;
+        if (!isKept) {
+            groups.remove(group.groupId);
+        }
+        if (group.earlyHint != null || group.earlyLoads != null) {
+            early.add(group);
+        } else {
+            early.remove(group);
+        }
+    }
+
+    private void index(GroupRecords group) {
+        Hint hint = group.hint;
+        Loads loads = group.loads;
+        if (hint == group.indexedHint && loads == group.indexedLoads) {
+            return;
+        }
+        Set<String> ids = new HashSet<>();
+        boolean isFoundByMember = audience.isBroker();
+        if (hint != null && isFoundByMember) {
+            ids.addAll(hint.memberIds().values());
+            for (String key : hint.shares().keySet()) {
+                if (key.startsWith("m:")) {
+                    ids.add(key.substring(2)); // a dynamic member's key contains its id
+                }
+            }
+        }
+        if (loads != null && isFoundByMember) {
+            ids.addAll(loads.memberIds());
+        }
+        for (String id : ids) {
+            if (!group.ids.contains(id)) {
+                groupsByMember.merge(id, new GroupRecords[] {group}, HintTable::joined);
+            }
+        }
+        for (String id : group.ids) {
+            if (!ids.contains(id)) {
+                groupsByMember.computeIfPresent(id, (same, some) -> without(some, group));
+            }
+        }
+        numHeld += (hint == null ? 0 : 1) - (group.indexedHint == null ? 0 : 1);
+        numLoads += (loads == null ? 0 : 1) - (group.indexedLoads == null ? 0 : 1);
+        group.ids = ids;
+        group.indexedHint = hint;
+        group.indexedLoads = loads;
+    }
+
+    private static GroupRecords[] joined(GroupRecords[] some, GroupRecords[] more) {
+        GroupRecords[] all = Arrays.copyOf(some, some.length + 1);
+        all[some.length] = more[0];
+        return all;
+    }
+
+    private static GroupRecords[] without(GroupRecords[] some, GroupRecords group) {
+        GroupRecords[] rest = Arrays.stream(some).filter(each -> each != group).toArray(GroupRecords[]::new);
+        return rest.length == 0 ? null : rest;
+    }
+
+    /** Returns the only partition of the hint topic in which a group's records count. */
+    public static int partitionOf(String groupId, int numPartitions) {
+        byte[] key = (HintCodec.HINT_PREFIX + groupId).getBytes(StandardCharsets.UTF_8);
+        return Utils.toPositive(Utils.murmur2(key)) % numPartitions;
+    }
+}

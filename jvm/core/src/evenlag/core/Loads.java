@@ -1,0 +1,45 @@
+package evenlag.core;
+
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.Uuid;
+
+/**
+ * What a group's partitions weigh, as read from the hint topic; immutable.
+ *
+ * @param digest SHA-256 of the payload's bytes, in hexadecimal
+ * @param groupId the group that they are for
+ * @param measuredAtMs milliseconds since the epoch
+ * @param validUntilMs from this time on they are not used
+ * @param countSlack how much the counts may differ
+ * @param maxMoves how many partitions may leave their owners, unless members are empty
+ * @param defaultCapacity of members that {@code capacities} does not name
+ * @param capacities by member key
+ * @param loads by partition; {@link #UNKNOWN} if it was not measured
+ * @param memberIds the group's; null for a group of the classic protocol
+ * @param bytes its approximate size in memory
+ */
+public record Loads(
+        String digest,
+        String groupId,
+        long measuredAtMs,
+        long validUntilMs,
+        int countSlack,
+        int maxMoves,
+        int defaultCapacity,
+        Map<String, Integer> capacities,
+        Map<Uuid, int[]> loads,
+        List<String> memberIds,
+        long bytes) {
+    static final int UNKNOWN = -1;
+
+    /** Whether they were measured by now, allowing for clocks that differ. */
+    public boolean isDue(long nowMs) {
+        return measuredAtMs <= nowMs + Hint.MAX_AHEAD_MS;
+    }
+
+    /** Whether they may be used now. */
+    public boolean isFresh(long nowMs) {
+        return isDue(nowMs) && nowMs < validUntilMs;
+    }
+}

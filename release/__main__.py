@@ -1,0 +1,104 @@
+"""The command line of releases: ``python -m release build|licences|vulnerabilities``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from release.artifacts import build_release
+from release.bills import components_of_image, locked, released_packages
+from release.components import jar_components
+from release.errors import ReleaseError
+from release.licences import check_licences, package_licences, read_rules
+from release.project import ROOT, Project
+from release.vulnerabilities import find_vulnerabilities, unaccepted
+from sandbox.java_tools import JarsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+DATABASE_VARIABLE: Final = "EVENLAG_OSV"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one step of a release.
+
+    Parameters
+    ----------
+    argv
+        Arguments; those of this process when None.
+
+    Returns
+    -------
+    int
+        0, or 1 when a check fails or a release cannot be built.
+    """
+    parser = argparse.ArgumentParser(prog="release", description="Build and check a release of evenlag.")
+    steps = parser.add_subparsers(dest="step", required=True)
+    build = steps.add_parser("build", help="build all files of a release from the newest commit")
+    build.add_argument("--out", type=Path, help="a new folder (default: dist/release-VERSION)")
+    steps.add_parser("licences", help="check the licences of everything that is installed or shipped")
+    look_up = steps.add_parser("vulnerabilities", help="look everything up in a copy of the OSV database")
+    look_up.add_argument(
+        "--database",
+        type=Path,
+        default=os.environ.get(DATABASE_VARIABLE),
+        help=f"folder with PyPI.zip and Maven.zip (default: {DATABASE_VARIABLE})",
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.step == "build":
+            return _build(arguments.out)
+        if arguments.step == "licences":
+            return _licences()
+        return _vulnerabilities(arguments.database)
+    except (ReleaseError, JarsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _build(out: Path | None) -> int:
+    out = out or ROOT / "dist" / f"release-{Project().version}"
+    for path in build_release(out):
+        print(f"{path.stat().st_size:>12,}  {path}")
+    return 0
+
+
+def _licences() -> int:
+    project = Project()
+    names = {pin.name for pin in locked(project)}
+    known = package_licences(names)
+    jars = jar_components(project.text("sandbox/jars.sha256"), "spark", read_rules().jars)
+    told = {name: known.get(name) for name in names}
+    told |= {f"{jar.purl.split('/')[1]}:{jar.name}": jar.licence for jar in jars}
+    problems = check_licences(told)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"licences: {len(told)} components, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+def _vulnerabilities(database: Path | None) -> int:
+    if database is None:
+        raise ReleaseError(
+            f"{DATABASE_VARIABLE} names no copy of the OSV database: docs/release.md says where it comes from"
+        )
+    project = Project()
+    shipped = {one.purl: one for image in ("airflow", "spark") for one in components_of_image(project, image)}
+    shipped |= {one.purl: one for one in released_packages(project)}
+    findings = find_vulnerabilities(shipped.values(), database)
+    lines = unaccepted(findings, datetime.now(UTC).date())
+    for line in lines:
+        print(line, file=sys.stderr)
+    num_accepted = len(findings) - len(lines)
+    print(f"vulnerabilities: {len(shipped)} components, {len(findings)} findings, {num_accepted} accepted")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""The files of a release, built from an exported commit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from release.archives import write_archive
+from release.bills import write_bills
+from release.errors import ReleaseError
+from release.project import ROOT, Project
+from release.source import export_commit
+from sandbox.jars import cache_dir, ensure_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKSUMS: Final = "SHA256SUMS"
+NOTES: Final = "RELEASE_NOTES.md"
+IMAGES: Final = ("airflow", "spark")
+_OWN_COPY: Final = re.compile(r"^COPY (?!--from)(.+) \S+$", re.MULTILINE)
+# What writes jars of our own: modules of the exported source, with the option for the folder.
+_JAR_BUILDERS: Final = (
+    ("sandbox.kafka.jvm_jars", "--out"),
+    ("sandbox.jars", "--log-store"),
+)
+
+
+def build_release(out: Path, *, clone: Path = ROOT) -> list[Path]:
+    """Build all files of a release.
+
+    Wheel and source distribution are built twice, in different folders, and must have the same bytes.
+
+    Parameters
+    ----------
+    out
+        An empty or new folder.
+    clone
+        The git clone to release.
+
+    Returns
+    -------
+    list of Path
+        The files, sorted.
+
+    Raises
+    ------
+    ReleaseError
+        If the clone has changes that are not committed, the changelog has no notes for the version, a build
+        fails, or two builds differ.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ReleaseError(f"{out} is not empty: name a new folder, or remove it")
+    with tempfile.TemporaryDirectory(prefix="evenlag-release-") as temporary:
+        source, other = Path(temporary) / "source", Path(temporary) / "other" / "folder"
+        for folder in (source, other):
+            folder.mkdir(parents=True)
+        commit, epoch = export_commit(clone, source)
+        export_commit(clone, other)
+        project = Project(source)
+        notes = project.release_notes()
+        built = Path(temporary) / "built"
+        built.mkdir()
+        _build_packages(source, built, epoch)
+        _compare(built, _build_packages(other, Path(temporary) / "again", epoch))
+        _build_jars(source, built)
+        _write_contexts(project, built, epoch)
+        write_bills(project, built, commit=commit, epoch=epoch)
+        (built / NOTES).write_text(notes, encoding="utf-8")
+        _write_checksums(built)
+        out.mkdir(parents=True, exist_ok=True)
+        for path in sorted(built.rglob("*")):
+            target = out / path.relative_to(built)
+            if path.is_dir():
+                target.mkdir(exist_ok=True)
+            else:
+                target.write_bytes(path.read_bytes())
+    return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+def _build_packages(source: Path, target: Path, epoch: int) -> Path:
+    """Build the source distribution, and from it the wheel."""
+    target.mkdir(exist_ok=True)
+    command = ["-m", "build", "--no-isolation", "--outdir", str(target), str(source)]
+    _run(command, source, {"SOURCE_DATE_EPOCH": str(epoch)})
+    return target
+
+
+def _compare(built: Path, again: Path) -> None:
+    names = sorted(path.name for path in built.iterdir())
+    different = [
+        name
+        for name in names
+        if not (again / name).is_file() or (again / name).read_bytes() != (built / name).read_bytes()
+    ]
+    if different or not names:
+        raise ReleaseError(
+            f"two builds of the same commit differ: {', '.join(different) or 'nothing was built'}"
+        )
+
+
+def _build_jars(source: Path, target: Path) -> None:
+    # The jars that these compile against are fetched once, and verified.
+    ensure_jars()
+    for module, option in _JAR_BUILDERS:
+        _run(["-m", module, option, str(target)], source, {"EVENLAG_JARS": str(cache_dir())})
+
+
+def _write_contexts(project: Project, target: Path, epoch: int) -> None:
+    """Write what each image is built from, and the compose file with what belongs to it."""
+    version = project.version
+    for image in IMAGES:
+        dockerfile = f"docker/{image}/Dockerfile"
+        copied = [name for line in _OWN_COPY.findall(project.text(dockerfile)) for name in line.split()]
+        path = target / f"evenlag-{image}-image-{version}.tar.gz"
+        write_archive(path, project.root, [dockerfile, ".dockerignore", *copied], epoch=epoch)
+    folder = project.root / "docker"
+    others = [f"docker/{path.name}" for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"]
+    write_archive(
+        target / f"evenlag-compose-{version}.tar.gz", project.root, [*others, "LICENSE"], epoch=epoch
+    )
+
+
+def _write_checksums(folder: Path) -> None:
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+    (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def _run(arguments: list[str], source: Path, variables: Mapping[str, str]) -> None:
+    """Run a module with the exported source on its path, not with the clone's."""
+    environment = os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"} | dict(variables)
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=source,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ReleaseError(f"{' '.join(arguments[:2])} failed:\n{done.stdout[-3_000:]}")

@@ -1,0 +1,168 @@
+"""The licences of what is installed and shipped, and the check that each one is allowed.
+
+The packages' own metadata name them: an SPDX expression in new ones, a classifier or a text in others.
+``licences.toml`` has the rules, the exceptions with their reasons, and what the metadata do not say.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_FILE: Final = Path(__file__).with_name("licences.toml")
+_CLASSIFIERS: Final = {
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "LicenseRef-BSD",
+    "GNU General Public License v2 or later (GPLv2+)": "GPL-2.0-or-later",
+    "GNU General Public License (GPL)": "LicenseRef-GPL",
+    "Artistic License": "Artistic-1.0-Perl",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+    "The Unlicense (Unlicense)": "Unlicense",
+}
+# Texts of `License`, in lower case without punctuation.
+_TEXTS: Final = {
+    "3 clause bsd license": "BSD-3-Clause",
+    "apache 20": "Apache-2.0",
+    "apache license 20": "Apache-2.0",
+    "apache license version 20": "Apache-2.0",
+    "apache software license 20": "Apache-2.0",
+    "bsd": "LicenseRef-BSD",
+    "bsd 2 clause": "BSD-2-Clause",
+    "bsd 3 clause": "BSD-3-Clause",
+    "bsd 3 clause license": "BSD-3-Clause",
+    "gpl 30": "GPL-3.0-only",
+    "isc": "ISC",
+    "mit": "MIT",
+    "mpl 20": "MPL-2.0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of ``licences.toml``.
+
+    Attributes
+    ----------
+    allowed
+        SPDX identifiers.
+    exceptions
+        By package: the expression that it may have, and why.
+    recorded
+        Expressions by package, in place of its metadata.
+    jars
+        Expressions by ``group:artifact``.
+    """
+
+    allowed: frozenset[str]
+    exceptions: Mapping[str, Mapping[str, str]]
+    recorded: Mapping[str, str]
+    jars: Mapping[str, str]
+
+    def problem(self, name: str, licence: str | None) -> str | None:
+        """Return why a component may not be shipped; None if it may.
+
+        Parameters
+        ----------
+        name
+            A package, or ``group:artifact`` of a jar.
+        licence
+            Its SPDX expression; None if it is not known.
+        """
+        if licence is None:
+            return f"{name}: no licence in its metadata; look it up, and record it in release/licences.toml"
+        if self.exceptions.get(name, {}).get("licence") == licence or self._is_allowed(licence):
+            return None
+        return (
+            f"{name}: {licence} is not allowed; use another package, or add an exception with its reason to "
+            "release/licences.toml"
+        )
+
+    def _is_allowed(self, expression: str) -> bool:
+        text = expression.replace("(", " ( ").replace(")", " ) ")
+        if " ( " in f" {text}":
+            # No package has nested expressions: one that gets them is looked at.
+            return expression in self.allowed
+        return any(
+            all(part.strip() in self.allowed for part in choice.split(" AND "))
+            for choice in text.split(" OR ")
+        )
+
+
+@cache
+def read_rules(path: Path = _FILE) -> Rules:
+    """Read the rules.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
+    tree: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Rules(frozenset(tree["allowed"]), tree["exceptions"], tree["recorded"], tree["jars"])
+
+
+def package_licences(names: Iterable[str], rules: Rules | None = None) -> dict[str, str]:
+    """Return the licences of packages, without those whose licence is not known.
+
+    Parameters
+    ----------
+    names
+        Normalized names.
+    rules
+        The rules; those of the file if None.
+
+    Returns
+    -------
+    dict of str to str
+        SPDX expressions by name.
+    """
+    rules = rules or read_rules()
+    found = {name: rules.recorded.get(name) or _of_metadata(name) for name in names}
+    return {name: licence for name, licence in found.items() if licence is not None}
+
+
+def _of_metadata(name: str) -> str | None:
+    try:
+        told = metadata.metadata(name)
+    except metadata.PackageNotFoundError:
+        return None
+    if expression := told.get_all("License-Expression"):
+        return str(expression[0])
+    text = str(next(iter(told.get_all("License") or ()), ""))
+    if known := _TEXTS.get(re.sub(r"[^a-z0-9 ]", "", re.sub(r"[-\s]+", " ", text.lower())).strip()):
+        return known
+    classifiers = [
+        line.rpartition(" :: ")[2] for line in told.get_all("Classifier") or () if line.startswith("License")
+    ]
+    named = [_CLASSIFIERS[line] for line in classifiers if line in _CLASSIFIERS]
+    # Several classifiers are a choice.
+    return " OR ".join(dict.fromkeys(named)) or None
+
+
+def check_licences(licences: Mapping[str, str | None], rules: Rules | None = None) -> list[str]:
+    """Return what is not allowed, one line each.
+
+    Parameters
+    ----------
+    licences
+        Expressions by component; None where it is not known.
+    rules
+        The rules; those of the file if None.
+    """
+    rules = rules or read_rules()
+    problems = (rules.problem(name, licence) for name, licence in sorted(licences.items()))
+    unused = sorted(set(rules.exceptions) - set(licences))
+    return [problem for problem in problems if problem] + [
+        f"{name}: has an exception in release/licences.toml and is not used: remove it" for name in unused
+    ]

@@ -1,0 +1,60 @@
+"""Writes the generated pages: ``python -m release.reference``; with ``--check`` it only compares them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from release.project import ROOT
+from release.reference.command import render_command
+from release.reference.errors import render_errors
+from release.reference.events import render_events
+from release.reference.policy import render_policy
+from release.reference.records import render_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "docs/reference/command.md": render_command,
+    "docs/reference/policy.md": render_policy,
+    "docs/reference/events.md": render_events,
+    "docs/reference/errors.md": render_errors,
+    "docs/adr/README.md": render_records,
+}
+"""What renders each page."""
+
+
+def outdated() -> list[str]:
+    """Return the pages that differ from the code."""
+    return [
+        name
+        for name, render in PAGES.items()
+        if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != render()
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the pages that are outdated.
+
+    Parameters
+    ----------
+    argv
+        Arguments; those of this process when None.
+
+    Returns
+    -------
+    int
+        0; with ``--check`` 1 if a page is outdated.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    names = outdated()
+    for name in names:
+        print(name)
+        if "--check" not in arguments:
+            (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
+    return 1 if names and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

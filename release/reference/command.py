@@ -1,0 +1,110 @@
+"""The page of the command, from its own help."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from evenlag.cli.app import app
+from release.reference.form import page, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_INTRODUCTION: Final = """\
+Each command has `--help`, `-h` for short. A command group runs its subcommand `show` if none is named:
+`evenlag plans` is `evenlag plans show`. `-o json` is `--json`, `-o wide` shows every column of a table. The
+[exit codes](errors.md) are the same for all. `evenlag --install-completion` makes the shell complete commands
+and options."""
+_OUTPUT: Final = """\
+## Output
+
+`-o` selects the form of an answer: `table` (default), `wide` or `json`. A table fits the terminal: texts
+wrap, then columns are left out, and its last line names them. What identifies a row (group, plan, member,
+topic, partition) and numbers are never cut; where they do not fit, each row is shown on several lines with
+its headings. In scripts, use `-o json`."""
+
+
+def render_command() -> str:
+    """Render the page.
+
+    Returns
+    -------
+    str
+        Markdown: a section for each command that can be called.
+    """
+    root: Any = typer.main.get_command(app)
+    names = [name for name, _ in _commands(root, "evenlag")]
+    index = table(
+        ("command", "what it does"),
+        (
+            [f"[`{name}`](#{_anchor(name)})", _first_line(command)]
+            for name, command in _commands(root, "evenlag")
+        ),
+    )
+    parts = [_INTRODUCTION, _OUTPUT, "## Commands", index]
+    for name, command in _commands(root, "evenlag"):
+        parts += [f"## {name}", _prose(command.help or ""), f"```\n{_usage(name, command)}\n```"]
+        rows = list(_rows(command))
+        if rows:
+            parts.append(table(("option", "default", "meaning"), rows))
+    if len(set(names)) != len(names):
+        raise ValueError(f"commands are there twice: {names}")
+    return page("Command", "the command's own help, in `evenlag/cli`,", parts)
+
+
+def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield each command that can be called, with its complete name."""
+    for child_name, child in sorted(getattr(command, "commands", {}).items()):
+        if child.hidden:
+            continue
+        if hasattr(child, "commands"):
+            yield from _commands(child, f"{name} {child_name}")
+        else:
+            yield f"{name} {child_name}", child
+
+
+def _usage(name: str, command: Any) -> str:
+    arguments = []
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            shown = parameter.name.upper() + ("..." if parameter.nargs == -1 else "")
+            arguments.append(shown if parameter.required else f"[{shown}]")
+    return " ".join([name, *arguments, "[OPTIONS]"])
+
+
+def _rows(command: Any) -> Iterator[list[str]]:
+    for parameter in command.params:
+        if getattr(parameter, "hidden", False) or parameter.name == "help":
+            continue
+        if parameter.param_type_name == "argument":
+            yield [f"`{parameter.name.upper()}`", "", _prose(parameter.help or "")]
+            continue
+        names = " ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+        yield [names, _default(parameter), _prose(parameter.help or "")]
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "must be given"
+    value = parameter.default
+    if callable(value) or value is None or value is False or value in ((), [], ""):
+        return ""
+    if not isinstance(value, bool | int | float | str):
+        return ""
+    return "" if value is True else f"`{value}`"
+
+
+def _prose(text: str) -> str:
+    """The help without the marks of the terminal; a placeholder must not be read as HTML."""
+    return re.sub(r"<(\w+)>", r"`<\1>`", text.replace("\b", "")).strip()
+
+
+def _first_line(command: Any) -> str:
+    return _prose(command.help or "").split("\n")[0]
+
+
+def _anchor(name: str) -> str:
+    return name.replace(" ", "-")

@@ -1,0 +1,103 @@
+"""Links of pages: where the repository has a file, and where the site has it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Final
+
+PROJECT_PAGES: Final = {
+    "docker/README.md": "project/containers.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changes.md",
+    "SECURITY.md": "project/security-policy.md",
+}
+"""Pages of the repository outside ``docs``, and where the site has them."""
+
+_LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")
+
+
+def rewrite_links(text: str, source: str) -> str:
+    """Let the links of a page lead to the same pages on the site.
+
+    Parameters
+    ----------
+    text
+        The page in Markdown.
+    source
+        Its path in the repository, e.g. ``docs/lag.md``.
+
+    Returns
+    -------
+    str
+        The page; a link to a file that the site does not have is its text alone.
+    """
+    parts = re.split(r"(?m)(^\s*(?:`{3,}|~{3,})[^\n]*\n.*?^\s*(?:`{3,}|~{3,})\s*?$)", text, flags=re.DOTALL)
+    # Every second part is a block of code.
+    return "".join(part if number % 2 else _rewrite(part, source) for number, part in enumerate(parts))
+
+
+def site_path(file: str) -> str | None:
+    """Return where the site has a file of the repository.
+
+    Parameters
+    ----------
+    file
+        Path in the repository.
+
+    Returns
+    -------
+    str or None
+        Path below the site's pages; None if the site does not have it.
+    """
+    if file in PROJECT_PAGES:
+        return PROJECT_PAGES[file]
+    if file == "README.md":
+        return "index.md"
+    if file.rstrip("/") == "docs/adr":
+        return "adr/README.md"
+    return file.removeprefix("docs/") if file.startswith("docs/") else None
+
+
+def github_anchor(heading: str, separator: str = "-") -> str:
+    """Return the anchor that GitHub makes of a heading.
+
+    Parameters
+    ----------
+    heading
+        Its text.
+    separator
+        What is put in place of a blank; MkDocs passes it.
+
+    Returns
+    -------
+    str
+        The anchor without ``#``.
+    """
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
+
+
+def _rewrite(text: str, source: str) -> str:
+    page = site_path(source) or source
+    spans: list[str] = []
+
+    def kept(match: re.Match[str]) -> str:
+        spans.append(match[0])
+        return f"\0{len(spans) - 1}\0"
+
+    def moved(match: re.Match[str]) -> str:
+        mark_of_image, label, target = match[1], match[2], match[3]
+        if re.match(r"[a-z]+:", target) or target.startswith("#"):
+            return match[0]
+        file, mark, anchor = target.partition("#")
+        there = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), file)))
+        if there is None:
+            return label
+        path = posixpath.relpath(there, posixpath.dirname(page) or ".")
+        return f"{mark_of_image}[{label}]({path}{mark}{anchor})"
+
+    # Code spans are no links, but a link's text may have some, also over a line's end.
+    hidden = re.sub(_CODE.pattern, kept, text, flags=re.DOTALL)
+    rewritten = _LINK.sub(moved, hidden)
+    return re.sub(r"\0(\d+)\0", lambda match: spans[int(match[1])], rewritten)

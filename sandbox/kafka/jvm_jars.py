@@ -1,0 +1,98 @@
+"""Build evenlag's jars: ``python -m sandbox.kafka.jvm_jars`` writes the plug-in and the client to ``dist/``.
+
+The plug-in is for brokers, the client for Java consumers of the classic protocol. Both contain the core
+(``jvm/core``), so each is one jar. Building needs only javac and the jars of Kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from sandbox.jars import OTHER_KAFKAS, broker_classpath, oldest_client_classpath
+from sandbox.java_tools import JarsError, compile_java, version, write_jar
+
+__all__ = [
+    "ASSIGNOR_CLASS",
+    "CLIENT_ASSIGNOR_CLASS",
+    "PLUGIN_KAFKAS",
+    "build_client",
+    "build_plugin",
+]
+
+ASSIGNOR_CLASS = "evenlag.broker.EvenlagAssignor"
+"""What a broker's ``group.consumer.assignors`` names."""
+
+CLIENT_ASSIGNOR_CLASS = "evenlag.client.EvenlagAssignor"
+"""What a Java consumer's ``partition.assignment.strategy`` names."""
+
+PLUGIN_KAFKAS = tuple(version for version in OTHER_KAFKAS if version not in ("3.9", "4.0"))
+"""Versions of the broker, besides the sandbox's own, in which the plug-in works."""
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SOURCES = _ROOT / "jvm"
+
+
+def build_plugin(folder: Path, *, kafka: str | None = None) -> Path:
+    """Compile the plug-in and return its jar, ``evenlag-broker-plugin-<version>.jar`` in `folder`.
+
+    Parameters
+    ----------
+    folder
+        For the jar.
+    kafka
+        The version to compile against, one of `PLUGIN_KAFKAS`; None for the sandbox's own.
+
+    Raises
+    ------
+    JarsError
+        If there is no javac, the broker's jars cannot be fetched, or compilation fails.
+    """
+    return _build(folder / f"evenlag-broker-plugin-{version()}.jar", "broker", broker_classpath(kafka))
+
+
+def build_client(folder: Path, *, class_path: str | None = None) -> Path:
+    """Compile the client and return its jar, ``evenlag-client-<version>.jar`` in `folder`.
+
+    Parameters
+    ----------
+    folder
+        For the jar.
+    class_path
+        Kafka's client to compile against; None for the oldest that is supported.
+
+    Raises
+    ------
+    JarsError
+        As for `build_plugin`.
+    """
+    return _build(
+        folder / f"evenlag-client-{version()}.jar", "client", class_path or oldest_client_classpath()
+    )
+
+
+def _build(jar: Path, part: str, class_path: str) -> Path:
+    sources = [path for name in ("core", part) for path in sorted((_SOURCES / name).rglob("*.java"))]
+    if not sources:
+        raise JarsError(f"{_SOURCES} has no sources: the jars are built in evenlag's repository")
+    with tempfile.TemporaryDirectory() as temporary:
+        classes = Path(temporary)
+        compile_java(sources, classes, class_path)
+        write_jar(jar, classes)
+    return jar
+
+
+def main() -> None:
+    """Build both jars and print their paths."""
+    parser = argparse.ArgumentParser(
+        description="Build the jars that make brokers and Java consumers follow hints."
+    )
+    parser.add_argument("--out", type=Path, default=_ROOT / "dist", help="folder for the jars")
+    folder = parser.parse_args().out
+    print(build_plugin(folder))
+    print(build_client(folder))
+
+
+if __name__ == "__main__":
+    main()

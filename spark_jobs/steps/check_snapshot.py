@@ -1,0 +1,227 @@
+"""Check the quality of a snapshot's tables: measure it as one row, and evaluate the suites for that row.
+
+The rows of a small snapshot are in memory; a large one is read in batches of groups. The verdicts are written
+once: whoever finds them on record keeps them, so a repeat decides the same.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import OnFailure
+from evenlag.errors import QualityCheckError
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOTS
+from evenlag.lake.writer import append_once
+from evenlag.logging_setup import named_logger
+from evenlag.planning.decision_record import once, read_decision
+from evenlag.quality.checks import CHECKS, Suite
+from evenlag.quality.measures import (
+    COMMIT_COLUMNS,
+    EARLIER_COLUMNS,
+    LAG_COLUMNS,
+    MEMBER_COLUMNS,
+    OFFSET_COLUMNS,
+    combine,
+    count_partitions,
+    measure_groups,
+    measure_snapshot,
+)
+from spark_jobs.steps.expectations import run_suite, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.policy.cluster_settings import QualitySettings
+    from spark_jobs.steps.snapshot_rows import SnapshotRows
+
+_LOG = named_logger(__name__)
+# After a longer pause the retention of Kafka's topics has moved on, and only newer topics could be compared.
+_EARLIER: Final = timedelta(days=7)
+_NOT_TRUSTED: Final = "the snapshot counts as not checked"
+
+
+def check_snapshot(
+    rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
+) -> list[dict[str, Any]]:
+    """Check a snapshot and write the verdicts; return those on record if it has been checked.
+
+    Parameters
+    ----------
+    rows
+        The snapshot; its tables are written.
+    settings
+        The cluster's limits.
+    run_id
+        The run, for the record.
+    checked_at
+        The current time.
+
+    Returns
+    -------
+    list of dict
+        Rows of ``quality_results``, one per check.
+
+    Raises
+    ------
+    QualityCheckError
+        When a check could not be evaluated. Nothing is written then.
+    LakeError
+        When a table cannot be read or written.
+    """
+    import pyarrow as pa
+
+    if known := _read_results(rows):
+        return known
+    try:
+        measures = _measure(rows, checked_at)
+    except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+        raise QualityCheckError(
+            f"the snapshot could not be measured, so {_NOT_TRUSTED}: {error!r}"
+        ) from error
+    results = _judge(measures, settings)
+    head = {name: rows.marker[name] for name in ("cluster", "day", "snapshot_id", "slot")}
+    new = [head | result | {"checked_at": checked_at, "run_id": run_id} for result in results]
+    if not append_once(rows.reader.paths.root, QUALITY_RESULTS, new, _once(rows)):
+        # Another attempt has checked it in the meantime.
+        new = _read_results(rows) or new
+    for result in _failed(new):
+        _LOG.warning("%s: %s", result["check_name"], result["message"])
+    return new
+
+
+def try_check_snapshot(
+    rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
+) -> dict[str, Any]:
+    """Check a snapshot; a check that cannot be evaluated costs neither the snapshot nor the step.
+
+    Parameters
+    ----------
+    rows, settings, run_id, checked_at
+        As for :func:`check_snapshot`.
+
+    Returns
+    -------
+    dict
+        For the summary of the step: ``checks``, their number; ``failed_checks``, messages by name;
+        ``unchecked``, if the checks could not be evaluated: why.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read or written.
+    """
+    try:
+        results = check_snapshot(rows, settings, run_id, checked_at)
+    except QualityCheckError as error:
+        _LOG.error("%s", error)
+        return {"checks": 0, "failed_checks": {}, "unchecked": str(error)}
+    failed = {result["check_name"]: result["message"] for result in _failed(results)}
+    return {"checks": len(results), "failed_checks": failed}
+
+
+def stop_reason(
+    rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
+) -> str | None:
+    """Return why no group may be planned from a snapshot; None if groups may be planned.
+
+    A snapshot that has a decision keeps it. One that was not checked, because its run was killed, is checked
+    now.
+
+    Parameters
+    ----------
+    rows, settings, run_id, checked_at
+        As for :func:`check_snapshot`.
+
+    Raises
+    ------
+    QualityCheckError, LakeError
+        As :func:`check_snapshot`: what cannot be checked is not planned.
+    """
+    if settings.on_failure is not OnFailure.STOP:
+        return None
+    failed = _failed(check_snapshot(rows, settings, run_id, checked_at))
+    if not failed or read_decision(rows.reader, rows.filters) is not None:
+        return None
+    return "; ".join(f"{result['check_name']}: {result['message']}" for result in failed)
+
+
+def _measure(rows: SnapshotRows, checked_at: datetime) -> dict[str, Any]:
+    """Measure a snapshot as one row."""
+    offsets = rows.rows(OFFSETS, OFFSET_COLUMNS)
+    sizes = count_partitions(offsets)
+    group_ids = rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()
+    of_groups = (
+        measure_groups(
+            rows.rows_of_groups(MEMBERS, MEMBER_COLUMNS, batch),
+            rows.rows_of_groups(COMMITS, COMMIT_COLUMNS, batch),
+            rows.rows_of_groups(LAG, LAG_COLUMNS, batch),
+            sizes,
+        )
+        for batch in rows.group_batches(group_ids)
+    )
+    of_snapshot = measure_snapshot(rows.marker, offsets, _earlier_offsets(rows), checked_at)
+    return combine(rows.marker, of_snapshot, of_groups)
+
+
+def _earlier_offsets(rows: SnapshotRows) -> pa.Table | None:
+    """The offsets of the snapshot before; None if there is none."""
+    before = rows.marker["end_read_at"]
+    filters: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        ("day", ">=", (before - _EARLIER).date()),
+        ("end_read_at", "<", before),
+    ]
+    found = rows.reader.read_newest(
+        SNAPSHOTS, "end_read_at", columns=["day", "snapshot_id"], filters=filters
+    ).to_pylist()
+    if not found:
+        return None
+    of_earlier: list[Filter] = [("cluster", "=", rows.cluster)]
+    of_earlier += [(name, "=", found[0][name]) for name in ("day", "snapshot_id")]
+    return rows.reader.read(OFFSETS, columns=EARLIER_COLUMNS, filters=of_earlier)
+
+
+def _judge(measures: Mapping[str, Any], settings: QualitySettings) -> list[dict[str, Any]]:
+    """Evaluate all checks of one row: ``suite``, ``table_name``, ``check_name`` and the verdict's columns."""
+    import pandas as pd
+
+    plain = settings.model_dump(mode="json")
+    allowed = {check.limit_column: check.allowed(plain) for check in CHECKS}
+    frame = pd.DataFrame([{"key": "snapshot", **measures, **allowed}])
+    failed = {}
+    for suite in Suite:
+        checks = [check for check in CHECKS if check.suite is suite]
+        for verdict in run_suite(suite.value, checks, frame, key="key", consequence=_NOT_TRUSTED):
+            failed[verdict.name] = bool(verdict.failed)
+    return [
+        {
+            "suite": check.suite.value,
+            "table_name": check.table,
+            "check_name": check.name,
+            "passed": not failed[check.name],
+            "observed": value_text(measures[check.observed]),
+            "allowed": value_text(allowed[check.limit_column]),
+            "message": check.explain(measures[check.observed], allowed[check.limit_column])
+            if failed[check.name]
+            else "passed",
+        }
+        for check in CHECKS
+    ]
+
+
+def _read_results(rows: SnapshotRows) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.reader.read(QUALITY_RESULTS, filters=rows.filters).to_pylist()
+    return found
+
+
+def _failed(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [result for result in results if not result["passed"]]
+
+
+def _once(rows: SnapshotRows) -> str:
+    return once("quality", rows.cluster, rows.snapshot_id)

@@ -1,0 +1,74 @@
+"""The generated pages of the reference are those of the code, and leave nothing out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.policy.settings import Policy
+from release.reference.__main__ import PAGES, main
+from release.reference.events import render_events
+from release.reference.records import render_records
+from tests.support.pages.markdown import ROOT, Page, cells
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_the_page_is_that_of_the_code(name: str) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8") == PAGES[name](), "run: python -m release.reference"
+
+
+def test_every_setting_says_what_it_is() -> None:
+    definitions = Policy.model_json_schema()
+    models = [definitions, *(one for one in definitions["$defs"].values() if one.get("type") == "object")]
+    unsaid = [
+        f"{model['title']}.{name}"
+        for model in models
+        for name, field in model["properties"].items()
+        if model["title"] != "SecretRef" and not field.get("description")
+    ]
+    assert unsaid == []
+
+
+def test_settings_have_their_defaults_and_ranges() -> None:
+    rows = {
+        tuple(cells(line)) for table in Page(ROOT / "docs/reference/policy.md").tables for _, line in table
+    }
+    said = "how long a hint may start a rebalance"
+    assert ("`hint_ttl_s`", "integer", "`900`", "from 10 to 604,800", said) in rows
+    assert ("`min_gain`", "number", "`0.05`", "from 0 below 1") in {row[:4] for row in rows}
+    assert ("`mode`", "text", "`shadow`", "`observe`, `shadow`, `approve`, `auto`") in {
+        row[:4] for row in rows
+    }
+    assert ("`approval_key`", "`{env: NAME}` or `{file: PATH}`", "none") in {row[:3] for row in rows}
+
+
+def test_a_value_without_a_meaning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "release.reference.events._SECTIONS", (("Alerts", "…", ("RAISED", "NEW"), {"RAISED": "a"}),)
+    )
+    with pytest.raises(ValueError, match="Alerts: meanings and values differ: "):
+        render_events()
+
+
+def test_records_are_indexed_and_one_without_a_status_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "0007-a-thing.md").write_text(
+        "# 7. A thing\n\nStatus: accepted, and\nmore\n\n## Context\n", "utf-8"
+    )
+    assert "| 7 | [A thing](0007-a-thing.md) | accepted, and more |" in render_records(tmp_path)
+    (tmp_path / "0008-other.md").write_text("# 8. Other\n", encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"0008-other\.md: a record begins with its number, title and status"
+    ):
+        render_records(tmp_path)
+
+
+def test_an_outdated_page_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PAGES, "docs/reference/errors.md", lambda: "other")
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().out == "docs/reference/errors.md\n"

@@ -1,0 +1,143 @@
+"""Aggregates of replays, expected values computed manually: undrained days, ties, unknown and measured."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.cli.console import console
+from evenlag.cli.tables.comparison import notes, policies_table
+from evenlag.queries.comparisons import OptimalityGaps, count_left_out, not_compared, sum_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.fixtures.command import Evenlag
+
+DAY = date(2026, 3, 1)
+BY = "p95_time_lag_ms"
+MEASURED = {
+    "measured_mean_lag_records": 900.5,
+    "measured_max_lag_records": 58_743,
+    "measured_max_time_lag_ms": 44_000,
+    "measured_unknown_share": 0.25,
+    "num_unknown_lags": 7,
+    "num_unknown_time_lags": 0,
+}
+
+
+def replay(group: str, policy: str, **more: Any) -> dict[str, Any]:
+    return (
+        {
+            "day": DAY,
+            "group_id": group,
+            "policy": policy,
+            "reason": None,
+            "period_end": datetime(2026, 3, 1, 23, 55, tzinfo=UTC),
+            "mean_lag_records": 100.0,
+            "max_lag_records": 50_463,
+            "p95_time_lag_ms": 1_000,
+            "max_time_lag_ms": 2_000,
+            "drain_time_ms": 10_000,
+            "moves": 4,
+            "takeover_moves": 1,
+            "rebalances": 2,
+            "num_unknown_ages": 0,
+            "unknown_share": 0.0,
+        }
+        | dict.fromkeys(MEASURED)
+        | more
+    )
+
+
+def summed(rows: list[dict[str, Any]], distances: OptimalityGaps | None = None) -> dict[str, dict[str, Any]]:
+    return {row["policy"]: row for row in sum_up(rows, distances or {}, BY)}
+
+
+@pytest.mark.parametrize(
+    ("drain_ms", "middle", "not_drained"),
+    [
+        ([None, None, 5_000], None, 2),
+        ([None, 5_000, 7_000], 7_000, 1),
+        ([None, 5_000], None, 1),
+        ([0, 5_000], 2_500, 0),
+    ],
+)
+def test_a_day_that_was_not_drained_counts_as_endless(
+    drain_ms: list[int | None], middle: float | None, not_drained: int
+) -> None:
+    rows = [replay(f"group-{n}", "range", drain_time_ms=value) for n, value in enumerate(drain_ms)]
+    row = summed(rows)["range"]
+    assert (row["drain_time_ms"], row["not_drained"]) == (middle, not_drained)
+
+
+def test_policies_that_come_to_the_same_are_best_alike() -> None:
+    rows = [replay("g", policy) for policy in ("observed", "cooperative-sticky")]
+    rows.append(replay("g", "range", mean_lag_records=101.0))
+    found = summed(rows)
+    assert {policy: (row["is_best"], row["best_in"]) for policy, row in found.items()} == {
+        "cooperative-sticky": (True, 1),
+        "observed": (True, 1),
+        "range": (False, 0),
+    }
+
+
+def test_a_group_whose_lag_is_not_known_is_in_no_figure_and_is_named() -> None:
+    unknown = {"reason": "no snapshot before the last one knows the lag of a partition"}
+    numbers = dict.fromkeys(("mean_lag_records", "p95_time_lag_ms", "drain_time_ms"))
+    rows = [replay("known", policy) for policy in ("observed", "range")]
+    rows += [replay("hidden", policy, **(unknown | numbers)) for policy in ("observed", "range")]
+    found = summed(rows, {(DAY, "known", "range"): (0.5, 2), (DAY, "hidden", "range"): (0.0, 2)})
+    assert found["range"]["mean_lag_records"] == 100.0
+    assert found["range"]["optimality_gap"] == 0.25
+    assert (found["range"]["group_days"], count_left_out(rows)) == (1, 1)
+    assert [(row["group_id"], row["policy"]) for row in not_compared(rows)] == [
+        ("hidden", "observed"),
+        ("hidden", "range"),
+    ]
+    assert "Left out: 1" in notes(list(found.values()), count_left_out(rows))[0]
+
+
+def test_a_period_in_one_go_has_the_distances_of_all_its_days() -> None:
+    rows = [replay("g", "range", period_end=datetime(2026, 3, 2, 12, tzinfo=UTC))]
+    distances = {(DAY + timedelta(days=n), "g", "range"): (float(n), 1) for n in range(3)}
+    (row,) = sum_up(rows, distances, BY, is_continuous=True)
+    assert row["optimality_gap"] == 0.5
+    assert sum_up(rows, distances, BY)[0]["optimality_gap"] == 0.0
+
+
+def test_what_was_measured_is_a_row_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        replay("g", "observed", **MEASURED),
+        replay(
+            "h", "observed", **(MEASURED | {"measured_max_lag_records": 3, "measured_unknown_share": 0.0})
+        ),
+        replay("g", "[red]range", drain_time_ms=None),
+        replay("h", "[red]range", num_unknown_ages=2),
+    ]
+    found = sum_up(rows, {}, BY)
+    observed = next(row for row in found if row["policy"] == "observed")
+    assert (observed["measured_max_lag_records"], observed["unknown_lags"]) == (58_743, 14)
+    assert (observed["measured_mean_lag_records"], observed["measured_unknown_share"]) == (900.5, 0.125)
+    console().print(policies_table("[bold]title", found, BY))
+    lines = capsys.readouterr().out.splitlines()
+    told = {
+        name: next(line for line in lines if f" {name} " in line)
+        for name in ("as it ran (replayed)", "as it ran (measured)")
+    }
+    assert "50,463" in told["as it ran (replayed)"]
+    assert "≥ 58,743" in told["as it ran (measured)"]
+    assert "44 s" in told["as it ran (measured)"]
+    assert "≥ 44 s" not in told["as it ran (measured)"]
+    (policy,) = (line for line in lines if "[red]range" in line)
+    assert "not drained" in policy
+    assert "≥ 2 s" in policy
+    assert lines[0].startswith("[bold]title")
+
+
+def test_a_period_that_ends_before_it_begins_is_a_mistake(evenlag: Evenlag, tmp_path: Path) -> None:
+    answer = evenlag("compare", "--from", "2026-03-02", "--to", "2026-03-01", "--lake", tmp_path)
+    assert answer.exit_code == 2
+    assert "--to 2026-03-01 lies before --from 2026-03-02" in answer.stderr

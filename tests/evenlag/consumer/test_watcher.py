@@ -1,0 +1,112 @@
+"""The watcher reads its group's partition of the hint topic, and knows the topic by its id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assignor_core.hint import STOP_KEY, hint_key
+from assignor_core.loads import LoadsPayload, encode_loads, loads_key
+from evenlag.consumer import HintCache, HintWatcher, Reason
+from tests.support.hints import HOUR_MS, Cluster, now_ms, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.kafka.broker import Broker
+
+pytestmark = pytest.mark.broker
+
+
+def test_the_watcher_survives_a_missing_topic_and_a_topic_made_anew(
+    broker: Broker, unique: Callable[[str], str]
+) -> None:
+    group, topic, hints = unique("group"), unique("orders"), unique("hints")
+    config = {"bootstrap_servers": broker.bootstrap_servers}
+    cache = HintCache(group)
+    watcher = HintWatcher(cache, config, topic=hints, check_every_s=0.3)
+    watcher.start()
+    try:
+        wait_until(lambda: not cache.view.is_cold)
+        assert cache.counts.keys() == {"UNAVAILABLE"}
+        with Cluster(broker, group_id=group, topics={topic: 1}, hint_topic=hints) as cluster:
+            payload = cluster.payload({"m:a": {topic: [0]}})
+            cluster.publish(payload)
+            wait_until(lambda: cache.view.hint is not None)
+            cluster.admin.delete_topics([hints])
+            wait_until(lambda: cache.view.hint is None)
+            wait_until(lambda: hints not in cluster.admin.list_topics())
+            cluster.create({hints: 5}, {"cleanup.policy": "compact", "compression.type": "uncompressed"})
+            cluster.renew_publisher()
+            cluster.publish(payload, sequence=1)
+            wait_until(lambda: cache.view.hint is not None)
+    finally:
+        watcher.stop()
+    assert cache.cluster_id == broker.cluster_id
+
+
+def test_a_topic_that_is_made_anew_between_two_checks_ends_the_hint_of_the_old_one(
+    cluster: Cluster, topic: str
+) -> None:
+    """As many partitions and more records than before: only the topic's id tells."""
+    cluster.publish(cluster.payload({"m:a": {topic: [0]}}))
+    cluster.send(STOP_KEY.encode(), b"{}", partition=cluster.hint_partition())
+    cache = HintCache(cluster.group_id)
+    config = {"bootstrap_servers": cluster.bootstrap_servers}
+    watcher = HintWatcher(cache, config, topic=cluster.hint_topic, check_every_s=5.0)
+    watcher.start()
+    try:
+        wait_until(lambda: cache.view.hint is not None and cache.view.is_stopped)
+        cluster.admin.delete_topics([cluster.hint_topic])
+        wait_until(lambda: cluster.hint_topic not in cluster.admin.list_topics())
+        cluster.create({cluster.hint_topic: 3}, {"cleanup.policy": "compact"})
+        cluster.renew_publisher()
+        partition = cluster.hint_partition()
+        for _ in range(9):
+            cluster.send(b"group/another", b"x", partition=partition)
+        wait_until(lambda: cache.view.hint is None and not cache.view.is_cold)
+        assert not cache.view.is_stopped
+    finally:
+        watcher.stop()
+
+
+def test_a_watcher_takes_hint_and_loads_from_the_groups_partition_and_the_last_of_each(
+    cluster: Cluster, topic: str
+) -> None:
+    """A forged hint with the greatest sequence, its withdrawal, a hint: the first pass sees the last only."""
+    partition, forged = cluster.hint_partition(), cluster.payload({"m:a": {topic: [0]}}, snapshot_id="forged")
+    wanted, elsewhere = cluster.payload({"m:a": {topic: [0]}}), (partition + 1) % 3
+    cluster.publish(forged, sequence=2**53)
+    cluster.send(hint_key(cluster.group_id), None)
+    cluster.publish(wanted, sequence=1)
+    moment = now_ms()
+
+    def loads(measured_at_ms: int) -> bytes:
+        ids = cluster.topic_ids()
+        payload = LoadsPayload(
+            cluster_id=cluster.cluster_id, group_id=cluster.group_id, snapshot_id="s", capacities={},
+            measured_at_ms=measured_at_ms, valid_until_ms=moment + HOUR_MS, default_capacity=1,
+            loads={ids[topic]: [1, 2]}, count_slack=0, max_moves=1,
+        )  # fmt: skip
+        return encode_loads(payload.encode())
+
+    cluster.send(loads_key(cluster.group_id), loads(moment), partition=partition)
+    cluster.send(loads_key(cluster.group_id), loads(moment + 9), partition=elsewhere)
+    cluster.send(hint_key(cluster.group_id), None, partition=elsewhere)
+    cache = HintCache(cluster.group_id)
+    watcher = HintWatcher(cache, {"bootstrap_servers": cluster.bootstrap_servers}, topic=cluster.hint_topic)
+    watcher.start()
+    try:
+        wait_until(lambda: not cache.view.is_cold)
+        assert cache.view.hint is not None
+        assert cache.view.loads is not None
+        assert cache.view.hint.payload == wanted
+        assert cache.view.loads.payload.measured_at_ms == moment
+        assert cache.counts == {"RECEIVED": 1, "LOADS_RECEIVED": 1, "READY": 1}
+        cluster.send(loads_key(cluster.group_id), loads(moment + 1), partition=partition)
+        wait_until(lambda: cache.counts[Reason.LOADS_RECEIVED] == 2)
+        cluster.send(loads_key(cluster.group_id), None, partition=partition)
+        wait_until(lambda: cache.view.loads is None)
+    finally:
+        watcher.stop()

@@ -1,0 +1,85 @@
+"""The doctor's checks of the lake: its disk, its tables, its files, and whether it can be written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.doctor.lake_checks import (
+    check_tables,
+    check_unfinished,
+    check_writable,
+    judge_filesystem,
+    judge_space,
+    judge_table,
+    judge_unfinished,
+)
+from evenlag.doctor.model import Verdict
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.schema_evolution import simple_type
+from evenlag.lake.tables import LAG, OFFSETS, SNAPSHOTS
+from tests.evenlag.doctor.verdicts import NOW, worst
+from tests.support.lakes.command_lake import write_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "verdict"), [(5e11, 1e12, "ok"), (5e10, 1e12, "warning"), (1e7, 1e12, "failed")]
+)
+def test_a_full_disk_is_told_in_time(free: float, total: float, verdict: str) -> None:
+    assert worst(judge_space(int(free), int(total))) == verdict
+
+
+def test_the_innermost_mount_decides() -> None:
+    mounts = "/dev/vda / ext4 rw 0 0\nsrv:/x /srv nfs4 rw 0 0\ntmpfs /srv/fast tmpfs rw 0 0\n"
+    assert worst(judge_filesystem("/srv/lake", mounts)) == "warning"
+    assert worst(judge_filesystem("/srv/fast/lake", mounts)) == "ok"
+    assert worst(judge_filesystem("/srvice", mounts)) == "ok"
+
+
+def test_a_table_is_held_against_its_contract() -> None:
+    wanted = {column.name: simple_type(column.type) for column in LAG.columns}
+    assert not judge_table(LAG, (1, 2), wanted)
+    assert worst(judge_table(LAG, (3, 7), wanted)) == "failed"
+    assert worst(judge_table(LAG, (1, 2), {**wanted, "lag_records": "string"})) == "failed"
+    assert worst(judge_table(LAG, (1, 2), {**wanted, "new": "bigint"})) == "warning"
+    older = {name: kind for name, kind in wanted.items() if name != "stalled"}
+    assert worst(judge_table(LAG, (1, 2), older)) == "warning"
+    without_a_key = {name: kind for name, kind in wanted.items() if name != "group_id"}
+    assert worst(judge_table(LAG, (1, 2), without_a_key)) == "failed"
+
+
+def test_a_real_lake_s_tables_are_those_of_the_contracts(command_lake: Path) -> None:
+    assert worst(check_tables(LakeReader(str(command_lake)))) == "ok"
+
+
+@pytest.mark.usefixtures("spark")
+def test_attempts_that_nobody_finished_are_counted_from_the_files_statistics(tmp_path: Path) -> None:
+    from datetime import date
+
+    lake = tmp_path / "lake"
+    for snapshot_id in ("20261122T000000000Z-aaaaaaaa", "20261122T000500000Z-bbbbbbbb"):
+        row = {"day": date(2026, 11, 22), "snapshot_id": snapshot_id, "topic": "t", "partition": 0}
+        write_rows(lake, OFFSETS, [row])
+    marker = {"snapshot_id": "20261122T000000000Z-aaaaaaaa", "day": date(2026, 11, 22)}
+    write_rows(lake, SNAPSHOTS, [marker])
+    [found] = check_unfinished(LakeReader(str(lake)), NOW)
+    assert found.verdict is Verdict.WARNING
+    assert found.told.startswith("1 attempts")
+    assert "bbbbbbbb" in found.told
+    assert worst(judge_unfinished(["20261122T015500000Z-cccccccc"], NOW)) == "ok"
+
+
+def test_trying_to_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    reader = LakeReader(str(tmp_path))
+    assert worst(check_writable(reader, probe_writes=True)) == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Spark and Airflow ----------------------------------------------------------------------------------------
+
+
+# Running --------------------------------------------------------------------------------------------------

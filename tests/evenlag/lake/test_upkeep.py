@@ -1,0 +1,169 @@
+"""Upkeep of the tables of ``deltalake``: no other writer loses a row by it, and no row is there twice."""
+
+from __future__ import annotations
+
+import threading
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.errors import LakeError
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import LAG, RUNS, Column, Table
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.writer import append_once
+from tests.support.lakes.run_rows import run, run_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FIRST = date(2026, 3, 1)
+CLOSED = (FIRST, FIRST + timedelta(days=3))
+OPEN = FIRST + timedelta(days=4)
+TARGET = 64 * 1024**2
+
+
+def write_days(root: Path, cluster: str = "c") -> None:
+    """A file a day, of four closed days and the open one."""
+    for number in range(5):
+        append_once(
+            str(root), RUNS, [run(str(number), FIRST + timedelta(days=number), cluster=cluster)], None
+        )
+
+
+def files(root: Path, cluster: str = "c") -> list[tuple[date, date]]:
+    """First and last day of each file of March, by day."""
+    found = read_table_files(LakeReader(str(root)), RUNS)
+    assert found is not None
+    return sorted((file.first_day, file.last_day) for file in found.by_part[cluster, FIRST])
+
+
+def compact(root: Path) -> None:
+    DirectUpkeep(str(root), RUNS).compact("c", CLOSED, TARGET)
+
+
+def test_closed_days_become_one_file_and_the_open_day_keeps_its_own(tmp_path: Path) -> None:
+    for cluster in ("c", "other"):
+        write_days(tmp_path, cluster)
+    rows = LakeReader(str(tmp_path)).read(RUNS).to_pylist()
+    compact(tmp_path)
+    assert files(tmp_path) == [CLOSED, (OPEN, OPEN)]
+    assert len(files(tmp_path, "other")) == 5
+    after = LakeReader(str(tmp_path)).read(RUNS).to_pylist()
+    assert sorted(after, key=str) == sorted(rows, key=str)
+
+
+def test_values_of_a_later_version_are_kept(tmp_path: Path) -> None:
+    newer = Table(RUNS.name, RUNS.doc, RUNS.key, (*RUNS.columns, Column("note", "STRING", "new")), "direct")
+    write_days(tmp_path)
+    append_once(str(tmp_path), newer, [run("newer", FIRST, note="kept")], None)
+    compact(tmp_path)
+    assert files(tmp_path) == [CLOSED, (OPEN, OPEN)]
+    notes = LakeReader(str(tmp_path)).read(newer, columns=["run_id", "note"]).to_pylist()
+    assert [row for row in notes if row["note"]] == [{"run_id": "newer", "note": "kept"}]
+
+
+def compact_too(root: Path) -> list[str]:
+    compact(root)
+    return []
+
+
+def append_of_the_same_days(root: Path) -> list[str]:
+    append_once(str(root), RUNS, [run("late", FIRST)], None)
+    return ["late"]
+
+
+def append_of_today(root: Path) -> list[str]:
+    append_once(str(root), RUNS, [run("new", OPEN)], None)
+    return ["new"]
+
+
+def append_of_another_cluster(root: Path) -> list[str]:
+    append_once(str(root), RUNS, [run("elsewhere", FIRST, cluster="other")], None)
+    return ["elsewhere"]
+
+
+def delete_a_day(root: Path) -> list[str]:
+    DirectUpkeep(str(root), RUNS).delete("c", FIRST, "day = DATE '2026-03-02'")
+    return ["-1"]
+
+
+@pytest.mark.parametrize("place", ["opened", "read"])
+@pytest.mark.parametrize(
+    "other",
+    [compact_too, append_of_the_same_days, append_of_today, append_of_another_cluster, delete_a_day],
+    ids=lambda other: str(other.__name__),
+)
+def test_what_another_writer_does_meanwhile_is_kept_and_nothing_is_doubled(
+    other: Callable[[Path], list[str]], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_days(tmp_path)
+    changes: list[str] = []
+    is_first = True
+
+    def act() -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            changes.extend(other(tmp_path))
+
+    open_once, stream_once = DirectUpkeep._open, LakeReader.stream
+
+    def open_and_act(self: DirectUpkeep) -> Any:
+        found = open_once(self)
+        act()
+        return found
+
+    def act_on_stream(self: LakeReader, *arguments: Any) -> Any:
+        rows = stream_once(self, *arguments)
+        act()
+        return rows
+
+    if place == "opened":
+        monkeypatch.setattr(DirectUpkeep, "_open", open_and_act)
+    else:
+        monkeypatch.setattr(LakeReader, "stream", act_on_stream)
+    compact(tmp_path)
+    expected = {str(number) for number in range(5)} | {name for name in changes if name[0] != "-"}
+    expected -= {name[1:] for name in changes if name[0] == "-"}
+    assert run_ids(tmp_path) == sorted(expected)
+
+
+def test_compactions_and_appends_at_the_same_time_lose_and_double_nothing(tmp_path: Path) -> None:
+    write_days(tmp_path)
+    errors: list[BaseException] = []
+
+    def keep(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - reported to the test
+            errors.append(error)
+
+    def append() -> None:
+        for number in range(8):
+            append_once(str(tmp_path), RUNS, [run(f"late {number}", FIRST)], None)
+
+    threads = [threading.Thread(target=keep, args=(lambda: compact(tmp_path),)) for _ in range(3)]
+    threads.append(threading.Thread(target=keep, args=(append,)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A compaction that loses every time is left to the next maintenance: nothing is written then.
+    assert all(isinstance(error, LakeError) for error in errors)
+    expected = sorted([*map(str, range(5)), *(f"late {number}" for number in range(8))])
+    assert run_ids(tmp_path) == expected
+    compact(tmp_path)
+    assert run_ids(tmp_path) == expected
+    assert files(tmp_path) == [CLOSED, (OPEN, OPEN)]
+
+
+def test_a_table_of_spark_and_one_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="table lag is written by Spark only"):
+        DirectUpkeep(str(tmp_path), LAG)
+    with pytest.raises(LakeError, match=r"table runs of .* does not exist"):
+        DirectUpkeep(str(tmp_path), RUNS).vacuum(7)
+    assert list(tmp_path.iterdir()) == []

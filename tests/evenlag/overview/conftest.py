@@ -1,0 +1,85 @@
+"""The product's own server, on a free port, with the groups that a test gives it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from evenlag.overview.overview_view import OverviewView
+from evenlag.overview.server import listen, make_app
+from evenlag.overview.sources import ReportSource
+from tests.support.overview.rows import overview_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evenlag.overview.model import GroupRow, Overview
+
+
+@dataclass
+class Site:
+    """A server of the overview.
+
+    Attributes
+    ----------
+    url
+        Its address.
+    groups
+        What it shows; None: the policy is broken.
+    """
+
+    url: str = ""
+    groups: tuple[GroupRow, ...] | None = field(default=())
+
+    def sources(self) -> dict[str, ReportSource]:
+        """Return one cluster: its name stands for all."""
+        from evenlag.errors import PolicyError
+
+        if self.groups is None:
+            raise PolicyError("line 3")
+        return {"orders": ReportSource("", "orders", "nowhere")}
+
+
+Serving = Callable[[Starlette], AbstractContextManager[str]]
+"""Serves an application on a free port, and gives its address."""
+
+
+@contextmanager
+def _serve(app: Starlette) -> Iterator[str]:
+    opened = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not server.started:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{opened.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(30)
+    opened.close()
+
+
+@pytest.fixture
+def serving() -> Serving:
+    return _serve
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    made = Site()
+
+    def read(_: OverviewView, __: list[ReportSource]) -> Overview:
+        return overview_of(*(made.groups or ()))
+
+    monkeypatch.setattr(OverviewView, "read", read)
+    with _serve(make_app(made.sources)) as made.url:
+        yield made

@@ -1,0 +1,120 @@
+"""Responses of the overview: by permission, with a tag, and with what is wrong instead of rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evenlag.errors import PolicyError
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import PLANS
+from evenlag.overview.overview_view import OverviewView
+from evenlag.overview.read_cluster import read_cluster
+from evenlag.overview.sources import ReportSource
+from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from tests.truth.recorded_lakes import extract
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evenlag.overview.model import ClusterState, GroupRow
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ReportSource]:
+    lake = extract("hints", tmp_path_factory.mktemp("hints"))
+    first, second = lake.clusters
+    return {
+        first: ReportSource("", first, str(lake.root)),
+        f"b_{second}": ReportSource("b_", second, str(lake.root)),
+    }
+
+
+def test_only_clusters_whose_dag_the_user_may_read_are_in_it(sources: dict[str, ReportSource]) -> None:
+    view = OverviewView(lambda: sources)
+    first, second = sources.values()
+    both = view.answer(lambda _: True, {})
+    one = view.answer(lambda dag_id: dag_id == second.dag_id, {})
+    assert (both.status, one.status) == (200, 200)
+    assert f'data-c="{first.name}"' in both.body
+    assert f'data-c="{second.name}"' in both.body
+    assert first.name not in one.body
+    assert f'data-c="{second.name}"' in one.body
+    assert view.answer(lambda _: False, {}).status == 403
+
+
+def test_what_did_not_change_is_not_sent_again(sources: dict[str, ReportSource]) -> None:
+    view = OverviewView(lambda: sources)
+    first = view.answer(lambda _: True, {})
+    assert first.headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'self'" in first.headers["Content-Security-Policy"]
+    again = OverviewView(lambda: sources).answer(lambda _: True, {}, first.headers["ETag"])
+    assert (again.status, again.body) == (304, "")
+    other = view.answer(lambda _: True, {"sort": "skew"}, first.headers["ETag"])
+    assert (other.status, other.headers["ETag"] == first.headers["ETag"]) == (200, False)
+
+
+def test_rows_are_read_again_only_when_a_table_or_the_time_changes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = extract("hints", tmp_path / "hints")
+    plan = LakeReader(str(lake.root)).read(PLANS).to_pylist()[-1]
+    source = ReportSource("", plan["cluster"], str(lake.root))
+    reads: list[ClusterState] = []
+
+    def read(*arguments: Any, **more: Any) -> tuple[ClusterState, tuple[GroupRow, ...]]:
+        state, rows = read_cluster(*arguments, **more)
+        reads.append(state)
+        return state, rows
+
+    monkeypatch.setattr("evenlag.overview.overview_view.read_cluster", read)
+    monkeypatch.setattr("evenlag.overview.overview_view._FRESH_S", 0.0)
+    view = OverviewView(lambda: {source.name: source})
+    first, counts = view.read([source]), view.count([source])
+    again = view.read([source])
+    assert len(reads) == 1
+    assert (again.groups, again.clusters) == (first.groups, first.clusters)
+    assert view.count([source]) == counts
+    at = datetime.now(UTC)
+    event = PlanEventRow.of_plan(plan, "EXPIRED", reason="a test", actor="test", at=at)
+    append_plan_events(source.lake, [replace(event, day=at.date(), plan_id="of-a-test")])
+    view.read([source])
+    assert len(reads) == 2
+    expired = counts[source.name].events["EXPIRED"]
+    assert view.count([source])[source.name].events["EXPIRED"] == expired + 1
+    # As if an approval could no longer be given by now.
+    (known,) = view._read.values()
+    known.read = (replace(known.read[0], valid_until=at), known.read[1])
+    view.read([source])
+    assert len(reads) == 3
+
+
+def test_a_lake_that_cannot_be_read_is_named_and_the_others_are_shown(
+    sources: dict[str, ReportSource], tmp_path: Path
+) -> None:
+    (tmp_path / "snapshots" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "snapshots" / "_delta_log" / "00000000000000000000.json").write_text("no log")
+    gone = ReportSource("", "gone", str(tmp_path))
+    told = OverviewView(lambda: {**sources, "gone": gone}).answer(lambda _: True, {})
+    assert told.status == 200
+    assert '<li class="bad"><b>gone</b>: ' in told.body
+    assert told.body.count("<tr data-s=") > 0
+
+
+def test_a_cluster_without_a_snapshot_says_so(tmp_path: Path) -> None:
+    told = OverviewView(lambda: {"new": ReportSource("", "new", str(tmp_path))}).answer(lambda _: True, {})
+    assert told.status == 200
+    assert "there is no finished snapshot yet" in told.body
+    assert "There is no group yet" in told.body
+
+
+def test_a_policy_that_cannot_be_read_is_not_quoted() -> None:
+    def broken() -> dict[str, ReportSource]:
+        raise PolicyError("secret: line 3")
+
+    told = OverviewView(broken).answer(lambda _: True, {})
+    assert told.status == 503
+    assert "secret" not in told.body

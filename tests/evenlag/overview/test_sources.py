@@ -1,0 +1,33 @@
+"""Which clusters the report on Airflow's page knows: of one policy, or of several lakes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.errors import JobError
+from evenlag.overview.sources import LAKES_VARIABLE, ReportSource, find_sources
+from tests.truth.recorded_lakes import extract
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_each_lake_s_clusters_bear_the_prefix_of_its_dags(tmp_path: Path) -> None:
+    lake = str(extract("hints", tmp_path / "hints").root)
+    lakes = {"": lake, "team_b_": lake, "gone_": str(tmp_path / "nothing")}
+    found = find_sources({LAKES_VARIABLE: json.dumps(lakes)})
+    clusters = sorted({source.cluster for source in found.values()})
+    assert len(clusters) == 2
+    assert list(found) == sorted([*clusters, *(f"team_b_{cluster}" for cluster in clusters)])
+    north = found["team_b_north"]
+    assert north == ReportSource("team_b_", "north", lake)
+    assert north.dag_id == "team_b_lag_rebalance__north"
+
+
+@pytest.mark.parametrize("value", ["s3a://bucket/lake", "[]", '{"a_": ""}', '{"a_": 1}'])
+def test_a_value_that_names_no_lakes_is_refused_with_an_example(value: str) -> None:
+    with pytest.raises(JobError, match=r'EVENLAG_REPORT_LAKES is no JSON object .*"team_b_": "/srv/lake"'):
+        find_sources({LAKES_VARIABLE: value})

@@ -1,0 +1,223 @@
+"""Loads of groups: which groups have them, what they contain, and when they are written again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from assignor_core.loads import LoadsPayload, encode_loads
+from assignor_core.objective import Load
+from evenlag.enums import Mode, OnChange
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.policy.group_settings import CapacityRule, GroupSettings
+from evenlag.policy.portable_settings import unpack
+from evenlag.publishing.loads.material_change import material_change
+from evenlag.publishing.loads.measured_loads import build_loads, scale_capacities, scale_loads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from evenlag.lake.tables import Table
+
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+AT = datetime(2026, 11, 23, 9, tzinfo=UTC)
+AT_MS = 1_795_424_400_000
+MINUTE_MS = 60_000
+SNAPSHOT: dict[str, Any] = {
+    "snapshot_id": "20261123T090000000Z-0badcafe",
+    "kafka_cluster_id": "k",
+    "finished_at": AT,
+}
+AUTO = GroupSettings(mode=Mode.AUTO, count_slack=1, max_moves=7, loads_valid_minutes=10)
+
+
+def table_of(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    schema = arrow_schema(table)
+    return pa.table(
+        {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in schema}
+    )
+
+
+def lag_rows(*lags: int | None, rates: Sequence[float | None] = (), group: str = "g") -> list[dict[str, Any]]:
+    return [
+        {
+            "group_id": group,
+            "topic_id": TOPIC_ID,
+            "topic": "orders",
+            "partition": number,
+            "owner_member_id": "a",
+            "status": "OK" if lag is not None else "UNKNOWN",
+            "lag_records": lag,
+            "arrival_rate_records_per_s": rates[number] if rates else None,
+        }
+        for number, lag in enumerate(lags)
+    ]
+
+
+def member(name: str, *, instance: str | None = None, group: str = "g", **more: Any) -> dict[str, Any]:
+    head = {"group_state": "Stable", "group_type": "classic", "assignor": "evenlag"}
+    about = {"member_id": name, "group_instance_id": instance, "subscription": ["orders"]}
+    return {"group_id": group, **head, **about, **more}
+
+
+def build(
+    lag: Sequence[dict[str, Any]], members: Sequence[dict[str, Any]], settings: GroupSettings = AUTO
+) -> dict[str, LoadsPayload]:
+    groups = {row["group_id"] for row in (*lag, *members)}
+    return build_loads(
+        table_of(LAG, lag), table_of(MEMBERS, members), dict.fromkeys(groups, settings), SNAPSHOT
+    )
+
+
+def test_loads_are_the_planners_load_scaled_to_a_million_with_three_digits() -> None:
+    (payload,) = build(lag_rows(2_048, 3, None, 0), [member("a"), member("b")]).values()
+    assert payload == LoadsPayload(
+        cluster_id="k",
+        group_id="g",
+        snapshot_id=SNAPSHOT["snapshot_id"],
+        measured_at_ms=AT_MS,
+        valid_until_ms=AT_MS + 10 * MINUTE_MS,
+        # 3 / 2048 * 1e6 = 1464.8
+        loads={TOPIC_ID: [1_000_000, 1_460, None, 0]},
+        capacities={},
+        default_capacity=1,
+        count_slack=1,
+        max_moves=7,
+    )
+    assert LoadsPayload.decode(payload.encode()) == payload
+
+
+def test_a_rule_that_balances_rates_publishes_rates() -> None:
+    settings = AUTO.changed(load=Load.RATE)
+    (payload,) = build(lag_rows(9, 9, 9, rates=[5.0, None, 2.0]), [member("a")], settings).values()
+    assert payload.loads == {TOPIC_ID: [1_000_000, None, 400_000]}
+
+
+def test_capacities_are_whole_numbers_and_a_newcomer_has_the_default() -> None:
+    settings = AUTO.changed(capacities=(CapacityRule(match="large-*", capacity=4),))
+    members = [member("a", instance="large-0"), member("b", instance="small-0"), member("c")]
+    (payload,) = build(lag_rows(1), members, settings).values()
+    assert (payload.default_capacity, payload.capacities) == (250, {"i:large-0": 1000})
+    assert scale_capacities({"i:tiny": 0.000_001, "i:big": 1_000_000}) == (1, {"i:big": 1000})
+    assert scale_loads(build_array(0.0, 0.0)).tolist() == [0, 0]
+
+
+def build_array(*values: float) -> Any:
+    import numpy as np
+
+    return np.array(values)
+
+
+def test_a_group_of_the_consumer_protocol_is_known_by_its_member_ids() -> None:
+    members = [member(name, group_type="consumer") for name in ("b", "a")]
+    (payload,) = build(lag_rows(1), members).values()
+    assert payload.member_ids == ["a", "b"]
+
+
+def test_only_a_group_that_can_follow_has_loads_and_one_groups_fault_is_its_own() -> None:
+    lag = [row for name in ("g", "range", "moving", "failed", "twice") for row in lag_rows(1, group=name)]
+    members = [
+        member("a"),
+        member("a", group="range", assignor="range"),
+        member("a", group="moving", group_state="PreparingRebalance"),
+        member("a", group="failed", error="NotCoordinatorError"),
+        member("a", group="twice"),
+        member("a", group="twice"),
+        member("a", group="unread"),
+    ]
+    assert set(build(lag, members)) == {"g"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "on_change", "publishes"),
+    [
+        (Mode.AUTO, None, True),
+        (Mode.AUTO, OnChange.LOADS, True),
+        (Mode.AUTO, OnChange.COUNTS, False),
+        (Mode.APPROVE, None, False),
+        (Mode.APPROVE, OnChange.LOADS, True),
+        (Mode.APPROVE, OnChange.COUNTS, False),
+        (Mode.SHADOW, OnChange.LOADS, False),
+        (Mode.OBSERVE, OnChange.LOADS, False),
+    ],
+)
+def test_a_person_approves_each_plan_unless_the_rule_asks_for_loads(
+    mode: Mode, on_change: OnChange | None, *, publishes: bool
+) -> None:
+    settings = GroupSettings(mode=mode, on_change=on_change)
+    assert settings.publishes_loads is publishes
+    # As executors have it.
+    kind, values = settings.__reduce__()[1]
+    assert unpack(kind, values).publishes_loads is publishes
+
+
+def payload(*loads: int | None, at: int = 0, **changes: Any) -> LoadsPayload:
+    made = build(lag_rows(1), [member("a")])["g"]
+    times = {"measured_at_ms": AT_MS + at, "valid_until_ms": AT_MS + at + 10 * MINUTE_MS}
+    return replace(made, loads={TOPIC_ID: list(loads)}, **times | changes)
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [
+        (payload(100, 100, at=1), None),
+        # 109 of 200 are where 100 were: 4.5 %, 120: 10 %.
+        (payload(109, 91, at=1), None),
+        (payload(120, 80, at=1), "10% of the load moved"),
+        (payload(0, 0, at=1), "100% of the load moved"),
+        # An unknown load counts as the mean of the known ones: nothing moved.
+        (payload(100, None, at=1), None),
+        # Twice the load with the same shares is no change.
+        (payload(200, 200, at=1), None),
+        (payload(100, 100, 1, at=1), "partitions changed"),
+        (payload(100, 100, at=1, default_capacity=2), "capacities changed"),
+        (payload(100, 100, at=1, capacities={"i:a": 5}), "capacities changed"),
+        (payload(100, 100, at=1, max_moves=8), "limits changed"),
+        (payload(100, 100, at=1, count_slack=2), "limits changed"),
+        (payload(100, 100, at=1, member_ids=["a"]), "members changed"),
+        (payload(100, 100, at=1, valid_until_ms=AT_MS + 2), "validity changed"),
+        (payload(0, 200, at=0), None),
+        (payload(0, 200, at=-1), None),
+    ],
+)
+def test_loads_are_written_again_when_they_changed_materially(
+    later: LoadsPayload, reason: str | None
+) -> None:
+    assert material_change(payload(100, 100), later, AT_MS + 5 * MINUTE_MS - 1) == reason
+
+
+def test_unchanged_loads_are_written_again_when_half_of_their_validity_has_passed() -> None:
+    now, later = payload(100, 100), payload(100, 100, at=1)
+    assert material_change(now, later, AT_MS + 5 * MINUTE_MS - 1) is None
+    assert material_change(now, later, AT_MS + 5 * MINUTE_MS) == "half of the validity passed"
+
+
+@pytest.mark.parametrize(("num_partitions", "size"), [(100, 995), (10_000, 46_337)])
+@pytest.mark.parametrize("is_for_brokers", [False, True])
+def test_a_record_has_the_size_that_the_operations_page_states(
+    num_partitions: int, size: int, *, is_for_brokers: bool
+) -> None:
+    """Loads of Zipf exponent 0.8, signed; a KIP-848 group has a member per 100 partitions."""
+    import numpy as np
+
+    weights = 1 / np.arange(1, num_partitions + 1) ** 0.8
+    values = np.random.default_rng(20).permutation(weights) * 500_000
+    names = [f"consumer-payments-{number}-9b2c4d6e-1234-4abc-8def-0123456789ab" for number in range(100)]
+    num_members = max(10, num_partitions // 100)
+    made = payload(
+        *scale_loads(values).tolist(),
+        cluster_id="MkU3OEVBNTcwNTJENDM2Qk",
+        group_id="payments",
+        member_ids=sorted(names[:num_members]) if is_for_brokers else None,
+    )
+    found = len(encode_loads(made.encode(), group_key=b"k" * 32))
+    ids = sum(len(name) + 3 for name in names[:num_members]) if is_for_brokers else 0
+    assert found == pytest.approx(size + ids, rel=0.03)

@@ -1,0 +1,201 @@
+"""The first line of a report: one example of each fate of a plan, and of a period without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evenlag.report.model import DecisionSummary, GroupLag, LagChange, MemberLag, Verdict
+from evenlag.report.verdict import build_verdict
+
+AT = datetime(2026, 11, 23, 15, 47, tzinfo=UTC)
+LATER = AT + timedelta(minutes=5)
+NOW = GroupLag("g", 4, 12, 60_000, 4_403)
+# 58,743 of 60,000 records are at the first member; after the plan 4,403 of 16,000.
+CHANGE = LagChange(
+    members=(MemberLag("c-0", 58_743, 15_433, 4_403), MemberLag("c-1", 800, 15_000, 4_000)),
+    before_at=AT,
+    plan_id="p",
+    status="APPLIED",
+    moves=3,
+    after_at=LATER,
+    unknown_before=(0, 12),
+    unknown_after=(0, 12),
+    total_before=60_000,
+    total_after=16_000,
+)
+WITHOUT_AFTER = replace(
+    CHANGE,
+    members=tuple(replace(member, after=None) for member in CHANGE.members),
+    after_at=None,
+    total_after=None,
+)
+EVALUATION: dict[str, Any] = {
+    "paid_off": True,
+    "reason": "why",
+    "scored_after_ms": 600_000,
+    "max_member_lag_actual_records": 2_000,
+    "max_member_lag_predicted_records": 15_433,
+    "gain_actual": 0.71,
+}
+
+
+def told(
+    change: LagChange | None,
+    *,
+    evaluation: dict[str, Any] | None = None,
+    plan: dict[str, Any] | None = None,
+    events: tuple[str, ...] = ("PROPOSED", "APPROVED", "PUBLISHED"),
+    others: tuple[str | None, ...] = (),
+    decisions: tuple[DecisionSummary, ...] = (),
+    now: GroupLag = NOW,
+) -> Verdict:
+    status = None if change is None else change.status
+    head = {"plan_id": "p", "slot": AT, "mode": "auto", "status": status, "reason": None} | (plan or {})
+    plans: list[dict[str, Any]] = [
+        head,
+        *({"plan_id": str(n), "slot": AT, "status": each} for n, each in enumerate(others)),
+    ]
+    names = [*events] if status is None or status in events else [*events, status]
+    rows = [{"plan_id": "p", "event": name, "at": LATER, "sequence": None} for name in names]
+    return build_verdict(change, plans, rows, evaluation, now=now, decisions=decisions)
+
+
+def test_a_followed_plan_says_from_what_to_what_and_what_was_predicted() -> None:
+    verdict = told(CHANGE)
+    assert verdict.happened == (
+        "Plan followed at 15:52: the most loaded member went from 58,743 to 4,403 records of lag; "
+        "predicted 15,433."
+    )
+    # 58,743 / 60,000 and 4,403 / 16,000
+    assert verdict.worth == (
+        "It was worth it so far: the most loaded member's share of the group's lag went from 97.9 % to "
+        "27.5 %. The evaluation follows at the plan's horizon."
+    )
+    assert (verdict.kind, verdict.others) == ("good", "")
+    assert verdict.text == f"{verdict.happened} {verdict.worth}"
+
+
+def test_a_plan_that_made_it_worse_is_not_praised() -> None:
+    worse = replace(
+        CHANGE, members=(MemberLag("c-0", 58_743, 15_433, 59_500), CHANGE.members[1]), total_after=60_000
+    )
+    verdict = told(worse)
+    assert verdict.kind == "warn"
+    assert verdict.worth.startswith("It was not worth it so far: ")
+    # A lag that fell with the traffic alone is no merit of the plan.
+    drained = replace(worse, members=(MemberLag("c-0", 58_743, 100, 10_000),), total_after=10_000)
+    assert told(drained).kind == "warn"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({}, "good",
+         "10 min after publishing, the most loaded member had 2,000 records of lag, no more than predicted."),
+        ({"max_member_lag_actual_records": 20_000}, "good",
+         "had 20,000 records of lag, but its share of the group's lag was 71.0 % lower than before."),
+        ({"paid_off": False, "max_member_lag_actual_records": 58_000, "gain_actual": 0.02}, "warn",
+         "had 58,000 records of lag, and its share of the group's lag was 2.0 % lower than before."),
+        ({"paid_off": False, "max_member_lag_actual_records": 58_000, "gain_actual": -0.1}, "warn",
+         "its share of the group's lag was not lower than before."),
+        ({"paid_off": None, "reason": "a newer plan took its place before its horizon"}, "plain",
+         "Whether it was worth it is open: a newer plan took its place before its horizon."),
+    ],
+)  # fmt: skip
+def test_at_its_horizon_the_evaluation_decides(changes: dict[str, Any], kind: str, words: str) -> None:
+    verdict = told(CHANGE, evaluation=EVALUATION | changes)
+    assert verdict.kind == kind
+    assert words in verdict.worth
+    starts = {
+        "good": "It was worth it: ",
+        "warn": "It was not worth it: ",
+        "plain": "Whether it was worth it",
+    }
+    assert verdict.worth.startswith(starts[kind])
+
+
+def test_lag_that_is_not_known_leaves_the_question_open() -> None:
+    partly = replace(CHANGE, unknown_after=(2, 12))
+    verdict = told(partly)
+    assert "to at least 4,403 records" in verdict.happened
+    assert (verdict.kind, verdict.worth) == (
+        "plain",
+        "Whether it was worth it is open: some lag is not known.",
+    )
+    verdict = told(WITHOUT_AFTER)
+    assert "the lag after is not known" in verdict.happened
+    assert verdict.kind == "plain"
+    none_left = replace(CHANGE, members=(MemberLag("c-0", 5, 3, 0),), total_before=5, total_after=0)
+    assert told(none_left).worth == "It was worth it so far: no lag is left."
+
+
+@pytest.mark.parametrize(
+    ("status", "events", "kind", "words"),
+    [
+        ("EXPIRED", ("PUBLISHED",), "warn", "Hint expired at 15:52 (because): it would have taken"),
+        (
+            "EXPIRED",
+            (),
+            "warn",
+            "Plan expired before its hint was published at 15:52 (because): it would have",
+        ),
+        ("IGNORED", ("PUBLISHED",), "warn", "Hint not followed at 15:52 (because): it would have taken"),
+        ("WITHDRAWN", ("PUBLISHED",), "warn", "Hint withdrawn at 15:52 (because): it would have taken"),
+        ("REJECTED", (), "plain", "Plan rejected at 15:52 (because): it would have taken"),
+        ("PUBLISHED", (), "plain", "Hint published and not followed yet at 15:52 (because): it would take"),
+        ("APPROVED", (), "plain", "Plan approved and not published yet at 15:52 (because): it would take"),
+        ("PROPOSED", (), "plain", "Plan proposed and not decided yet at 15:52 (because): it would take"),
+    ],
+)
+def test_each_other_fate_has_its_words(status: str, events: tuple[str, ...], kind: str, words: str) -> None:
+    verdict = told(replace(WITHOUT_AFTER, status=status), events=events, plan={"reason": "because"})
+    assert verdict.happened.startswith(words)
+    assert verdict.happened.endswith(
+        "the most loaded member from 58,743 to 15,433 records of lag with 3 moves."
+    )
+    assert (verdict.kind, verdict.worth) == (kind, "")
+
+
+def test_a_plan_in_shadow_mode_says_that_nothing_is_published() -> None:
+    shadow = replace(WITHOUT_AFTER, status="PROPOSED", moves=1)
+    verdict = told(shadow, plan={"mode": "shadow"}, events=())
+    assert verdict.happened.startswith("Plan in shadow mode, which publishes nothing at 15:52: it would take")
+    assert verdict.happened.endswith("with 1 move.")
+
+
+def test_the_other_plans_are_counted_and_days_have_dates() -> None:
+    verdict = told(CHANGE, others=("APPLIED", "REJECTED", None))
+    assert verdict.others == "The period has 4 plans: 2 followed, 1 rejected, 1 without an event."
+    assert (
+        "Plan followed on 2026-11-23 15:52:"
+        in told(replace(CHANGE, before_at=AT - timedelta(days=1))).happened
+    )
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason", "kind", "words"),
+    [
+        ("NO_CHANGE", "nothing would gain enough", "plain",
+         "No plan was needed in the period: nothing would gain enough."),
+        ("BREACH", "1 of 3 in a row", "plain", "No plan yet: 1 of 3 in a row."),
+        ("NOT_PLANNED", "the group has no members", "warn",
+         "The group could not be planned: the group has no members."),
+        ("FAILED", None, "warn", "The group could not be planned."),
+    ],
+)  # fmt: skip
+def test_without_a_plan_the_last_decision_says_why(
+    decision: str, reason: str | None, kind: str, words: str
+) -> None:
+    older = DecisionSummary("NO_CHANGE", 9, AT, "older")
+    verdict = told(None, decisions=(older, DecisionSummary(decision, 1, LATER, reason)))
+    assert verdict.happened == (
+        f"{words} The most loaded member has 4,403 of the group's 60,000 records of lag."
+    )
+    assert verdict.kind == kind
+    bound = told(None, now=replace(NOW, num_unknown=3)).happened
+    assert bound.startswith("No plan was made in the period, the group was only observed.")
+    assert "has at least 4,403 of" in bound

@@ -1,0 +1,85 @@
+"""A sink of Kafka Connect follows a hint: its tasks are ordinary consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.enums import GroupType
+from evenlag.kafka.live_groups import LiveGroup, read_live_groups
+from tests.support.hints import Cluster, Runner, wait_until
+from tests.support.java_client.connect import ConnectWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.brokers import Brokers
+
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
+NUM_PARTITIONS = 8
+NUM_TASKS = 3
+
+
+def live_group(cluster: Cluster) -> LiveGroup | None:
+    """Return the group as the broker describes it, if it is stable."""
+    live = read_live_groups(cluster.admin, {cluster.group_id: GroupType.CLASSIC})[cluster.group_id]
+    return live if live.state == "Stable" else None
+
+
+def held(cluster: Cluster) -> dict[str, list[int]]:
+    """Return the partitions by member, if the group is stable."""
+    live = live_group(cluster)
+    if live is None or live.held is None:
+        return {}
+    return {key: sorted(n for numbers in by_id.values() for n in numbers) for key, by_id in live.held.items()}
+
+
+def test_the_tasks_of_a_sink_follow_a_hint(
+    broker: Brokers, client_jar: Path, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    """A member in Python asks for the rebalance, a task leads; no record is lost or repeated."""
+    with (
+        Cluster(
+            broker,
+            group_id=f"connect-{unique('sink')}",
+            topics={unique("orders"): NUM_PARTITIONS},
+            hint_topic=unique("hints"),
+        ) as cluster,
+        ConnectWorker(tmp_path, client_jar, cluster, num_tasks=NUM_TASKS) as worker,
+    ):
+        [topic] = cluster.topics
+        sent: list[str] = []
+
+        def send(count: int) -> None:
+            for number in range(len(sent), len(sent) + count):
+                sent.append(f"record-{number}")
+                cluster.producer.send(topic, sent[-1].encode(), partition=number % NUM_PARTITIONS)
+            cluster.producer.flush()
+
+        worker.wait_until_running()
+        wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even")
+        send(80)
+        runner = Runner(cluster)
+        wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 2, 2, 2], what="not even again")
+        wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
+        tasks = sorted(key for key in held(cluster) if key != runner.key)
+        plan = dict(zip([*tasks, runner.key], ([0, 1, 2, 3, 4], [5], [6], [7]), strict=True))
+        placement = {key: {topic: tuple(numbers)} for key, numbers in plan.items()}
+        send(80)
+        cluster.publish(cluster.payload(placement))
+        wait_until(lambda: held(cluster) == plan, what="the sink does not follow")
+        send(80)
+
+        def seen() -> list[str]:
+            values = [sent[offset * NUM_PARTITIONS + number] for _, number, offset in runner.records]
+            return sorted([*worker.records(), *values])
+
+        wait_until(lambda: len(seen()) >= len(sent), what="records are lost")
+        runner.close()
+        wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even at the end")
+        send(80)
+        wait_until(lambda: len(seen()) >= len(sent), what="records are lost at the end")
+        assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
+    assert seen() == sorted(sent)

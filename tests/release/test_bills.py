@@ -1,0 +1,221 @@
+"""Bills of materials: what the locks pin is in them, once, and the same commit gives the same text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from release.bills import components_of_image, locked, released_packages
+from release.components import Component, closure, image_components, jar_components, jars_inside, read_lock
+from release.errors import ReleaseError
+from release.project import ROOT, Project, normalized
+from release.sbom import make_sbom
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EPOCH = 1_700_000_000
+A, B, C = ("a" * 64, "b" * 64, "c" * 64)
+LOCK = f"""alpha==1.0 \\
+    --hash=sha256:{B} \\
+    --hash=sha256:{A}
+    # via evenlag (pyproject.toml)
+Beta.Two==2.1 ; python_full_version < '3.12' \\
+    --hash=sha256:{C}
+    # via
+    #   alpha
+    #   gamma
+beta-two==2.2 ; python_full_version >= '3.12' \\
+    --hash=sha256:{A}
+    # via
+    #   alpha
+    #   gamma
+gamma==3 \\
+    --hash=sha256:{C}
+    # via evenlag (pyproject.toml)
+"""
+
+
+def test_a_lock_is_read_with_hashes_conditions_and_who_asks() -> None:
+    pins = read_lock(LOCK)
+    assert [(pin.name, pin.version, pin.condition) for pin in pins] == [
+        ("alpha", "1.0", None),
+        ("beta-two", "2.1", "python_full_version < '3.12'"),
+        ("beta-two", "2.2", "python_full_version >= '3.12'"),
+        ("gamma", "3", None),
+    ]
+    assert pins[0].sha256 == (A, B)
+    assert pins[0].parents == {"evenlag"}
+    assert pins[1].parents == {"alpha", "gamma"}
+    assert [pin.purl for pin in closure(pins, ["alpha"])] == [
+        "pkg:pypi/alpha@1.0",
+        "pkg:pypi/beta-two@2.1",
+        "pkg:pypi/beta-two@2.2",
+    ]
+    with pytest.raises(ReleaseError, match="no hash of delta"):
+        read_lock("delta==1\n    # via evenlag (pyproject.toml)\n")
+
+
+def test_every_line_of_every_lock_is_read() -> None:
+    for path in (ROOT / "requirements.lock", *sorted((ROOT / "docker").glob("*.lock"))):
+        text = path.read_text(encoding="utf-8")
+        pins = read_lock(text)
+        assert len(pins) == len(re.findall(r"^\S+==", text, flags=re.MULTILINE))
+        assert sum(len(pin.sha256) for pin in pins) == text.count("--hash=sha256:")
+
+
+def test_the_released_packages_are_those_of_users() -> None:
+    pins = {pin.name for pin in closure(locked(Project()), Project().released_requirements())}
+    assert {
+        "numpy",
+        "kafka-python",
+        "pyspark",
+        "apache-airflow",
+        "psycopg",
+        "confluent-kafka",
+        "rich",
+    } <= pins
+    assert not {"pytest", "ruff", "mypy", "selenium", "hatchling"} & pins
+
+
+def bill(components: list[Component]) -> dict[str, Any]:
+    subject = Component("application", "evenlag", "1", "pkg:pypi/evenlag@1", (A,), "Apache-2.0")
+    text = make_sbom(subject, components, epoch=EPOCH)
+    assert text == make_sbom(subject, list(reversed(components)), epoch=EPOCH)
+    tree: dict[str, Any] = json.loads(text)
+    return tree
+
+
+def references(tree: Any) -> list[str]:
+    if isinstance(tree, dict):
+        own = [tree["bom-ref"]] if "bom-ref" in tree else []
+        return own + [found for value in tree.values() for found in references(value)]
+    return [found for value in tree for found in references(value)] if isinstance(tree, list) else []
+
+
+def test_a_bill_is_as_the_format_has_it() -> None:
+    part = Component("library", "inner", "9", "pkg:generic/inner@9", (C,))
+    one = Component("library", "one", "1", "pkg:pypi/one@1", (A,), "MIT", ("pkg:pypi/two@2",), parts=(part,))
+    two = Component("library", "two", "2", "pkg:pypi/two@2", (A, B), condition="os_name == 'nt'")
+    tree = bill([one, two])
+    assert (tree["bomFormat"], tree["specVersion"], tree["version"]) == ("CycloneDX", "1.6", 1)
+    assert tree["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+    assert tree["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": A}]
+    assert tree["components"] == [
+        {
+            "type": "library",
+            "bom-ref": "pkg:pypi/one@1",
+            "name": "one",
+            "version": "1",
+            "purl": "pkg:pypi/one@1",
+            "hashes": [{"alg": "SHA-256", "content": A}],
+            "licenses": [{"expression": "MIT"}],
+            "components": [
+                {
+                    "type": "library",
+                    "bom-ref": "pkg:pypi/one@1#0-pkg:generic/inner@9",
+                    "name": "inner",
+                    "version": "9",
+                    "purl": "pkg:generic/inner@9",
+                    "hashes": [{"alg": "SHA-256", "content": C}],
+                }
+            ],
+        },
+        {
+            "type": "library",
+            "bom-ref": "pkg:pypi/two@2",
+            "name": "two",
+            "version": "2",
+            "purl": "pkg:pypi/two@2",
+            "properties": [
+                {"name": "evenlag:condition", "value": "os_name == 'nt'"},
+                {"name": "evenlag:sha256", "value": f"{A} {B}"},
+            ],
+        },
+    ]
+    assert tree["dependencies"] == [
+        {"ref": "pkg:pypi/evenlag@1", "dependsOn": ["pkg:pypi/one@1"]},
+        {"ref": "pkg:pypi/one@1", "dependsOn": ["pkg:pypi/two@2"]},
+    ]
+    assert tree["serialNumber"] != bill([one])["serialNumber"]
+
+
+@pytest.mark.parametrize(("image", "locks"), [("airflow", ("airflow", "spark")), ("spark", ("executor",))])
+def test_the_bill_of_an_image_has_each_of_its_packages_once(image: str, locks: tuple[str, ...]) -> None:
+    tree = bill(components_of_image(Project(), image))
+    told = [one["purl"] for one in tree["components"]]
+    wanted = {
+        f"pkg:pypi/{normalized(name)}@{version}"
+        for lock in locks
+        for name, version in re.findall(
+            r"^([\w.-]+)==([^\s;\\]+)", (ROOT / "docker" / f"{lock}.lock").read_text("utf-8"), re.MULTILINE
+        )
+    }
+    assert {purl for purl in told if purl.startswith("pkg:pypi/")} == wanted
+    assert {re.split("[/@]", purl)[-2] for purl in told if "maven" in purl} == {
+        "delta-spark_4.1_2.13",
+        "delta-storage",
+    }
+    assert "pkg:deb/debian/openjdk-17-jre-headless?distro=bookworm" in told
+    assert any(purl.startswith("pkg:docker/python@3.11") for purl in told)
+    names = references(tree)
+    assert len(names) == len(set(names))
+    refs = {one["ref"] for one in tree["dependencies"]} | {
+        ref for one in tree["dependencies"] for ref in one["dependsOn"]
+    }
+    assert refs <= set(names)
+
+
+def test_the_wheel_s_bill_lists_the_jars_within_pyspark() -> None:
+    [spark] = [one for one in released_packages(Project()) if one.name == "pyspark"]
+    purls = {part.purl for part in spark.parts}
+    assert any(purl.startswith("pkg:maven/org.apache.spark/spark-core_2.13@4.1") for purl in purls)
+    assert len(spark.parts) > 200
+    assert spark.licence == "Apache-2.0"
+
+
+def test_jars_are_identified_by_what_is_in_them(tmp_path: Path) -> None:
+    maven = "groupId=org.example\nartifactId=tool\nversion=1.2-rc1\n"
+    jars = {
+        "tool-1.2-rc1.jar": {"META-INF/maven/org.example/tool/pom.properties": maven},
+        "shaded-3.0.jar": {"META-INF/maven/org.example/tool/pom.properties": maven},
+        "odd.jar": {},
+    }
+    for name, entries in jars.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as jar:
+            jar.writestr("empty", "")
+            for path, text in entries.items():
+                jar.writestr(path, text)
+    found = {one.name: (one.purl, one.sha256) for one in jars_inside(tmp_path)}
+    assert {name: purl for name, (purl, _) in found.items()} == {
+        "tool": "pkg:maven/org.example/tool@1.2-rc1",
+        "shaded": "pkg:generic/shaded@3.0",
+        "odd": "pkg:generic/odd",
+    }
+    assert found["odd"][1] == (hashlib.sha256((tmp_path / "odd.jar").read_bytes()).hexdigest(),)
+
+
+def test_a_list_of_jars_is_read() -> None:
+    text = f"{A}  spark/com.example_tool_2.13-1.5.6-10.jar\n{B}  kafka/org.example_other-1.jar\n"
+    [jar] = jar_components(text, "spark", {"com.example:tool_2.13": "MIT"})
+    assert (jar.purl, jar.sha256, jar.licence) == ("pkg:maven/com.example/tool_2.13@1.5.6-10", (A,), "MIT")
+    for name in ("spark", "kafka"):
+        jars = (ROOT / "sandbox" / "jars.sha256").read_text(encoding="utf-8")
+        assert len(jar_components(jars, name, {})) == jars.count(f"  {name}/")
+
+
+def test_a_base_image_has_its_digest_where_one_is_pinned() -> None:
+    dockerfile = "ARG PYTHON_IMAGE=python:3.11-slim{}\nFROM x\nFROM y\nRUN apt-get install --yes jre \\\n\n"
+    by_tag, java = image_components(dockerfile.format(""))
+    assert (by_tag.purl, by_tag.sha256) == ("pkg:docker/python@3.11-slim", ())
+    assert by_tag.note is not None
+    by_digest = image_components(dockerfile.format(f"@sha256:{A}"))[0]
+    assert (by_digest.sha256, by_digest.note) == ((A,), None)
+    assert java.name == "jre"
+    with pytest.raises(ReleaseError, match="no ARG PYTHON_IMAGE"):
+        image_components("FROM scratch\n")

@@ -1,0 +1,1 @@
+"""The pictures of ``docs/images``, made by ``python -m tests.screenshots``."""

@@ -1,0 +1,127 @@
+"""A member of a classic group, request by request: it rebalances only when a test lets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from kafka import KafkaAdminClient
+from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from evenlag.kafka.broker_requests import BrokerCalls, Call
+from evenlag.kafka.coordinators import find_coordinators
+from evenlag.kafka.rate_limit import RequestLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MEMBER_ID_REQUIRED = 79
+
+
+class RawMember:
+    """A member on a connection of its own.
+
+    Parameters
+    ----------
+    servers, group_id
+        Bootstrap servers, and the group.
+    topics, user_data
+        What its subscription says.
+    protocols
+        Names of its assignors.
+    client_id
+        The client id.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        group_id: str,
+        *,
+        topics: Sequence[str] = (),
+        user_data: bytes = b"",
+        protocols: Sequence[str] = ("evenlag",),
+        client_id: str = "raw",
+    ) -> None:
+        self._group_id, self._protocols = group_id, protocols
+        self._subscription = ConsumerProtocolSubscription(
+            version=1, topics=list(topics), user_data=user_data, owned_partitions=[]
+        ).encode()
+        self._client = KafkaAdminClient(bootstrap_servers=servers, client_id=client_id)
+        self._calls = BrokerCalls.within(self._client, RequestLimits(request_timeout_s=60))
+        self.member_id, self.generation = "", -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._client.close()
+
+    def _send(self, make: Callable[[], Any]) -> Any:
+        node = find_coordinators(self._calls, [self._group_id])[self._group_id]
+        assert isinstance(node, int), node
+        (answer,) = self._calls.run([Call(node, make)])
+        assert answer.response is not None, answer.error
+        return answer.response
+
+    def send_join(self) -> Any:
+        """Send one JoinGroup; return its response."""
+        return self._send(
+            lambda: JoinGroupRequest(
+                group_id=self._group_id,
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=30_000,
+                member_id=self.member_id,
+                group_instance_id=None,
+                protocol_type="consumer",
+                protocols=[(name, self._subscription) for name in self._protocols],
+            )
+        )
+
+    def join(self) -> Any:
+        """Join, and return the response of the completed rebalance."""
+        response = self.send_join()
+        if response.error_code == MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            response = self.send_join()
+        assert response.error_code == 0, response
+        self.generation = response.generation_id
+        return response
+
+    def sync(self, owned: Sequence[tuple[str, Sequence[int]]] = ()) -> None:
+        """Send the assignment as the leader: these partitions to this member, and none to others."""
+        mine = ConsumerProtocolAssignment(0, [(topic, list(numbers)) for topic, numbers in owned], b"")
+        assignments = [(self.member_id, mine.encode())]
+        response = self._send(
+            lambda: SyncGroupRequest(
+                group_id=self._group_id,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=None,
+                protocol_type="consumer",
+                protocol_name=self._protocols[0],
+                assignments=assignments,
+            )
+        )
+        assert response.error_code == 0, response
+
+    def heartbeat(self) -> int:
+        """Send a heartbeat; return the error code: 27 while the group rebalances."""
+        response = self._send(
+            lambda: HeartbeatRequest(
+                group_id=self._group_id,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=None,
+            )
+        )
+        return int(response.error_code)
+
+    def leave(self, member_id: str | None = None) -> int:
+        """Let this member, or another one, leave; return the error code of the member."""
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=member_id or self.member_id, group_instance_id=None, reason=None
+        )
+        response = self._send(lambda: LeaveGroupRequest(group_id=self._group_id, members=[identity]))
+        assert response.error_code == 0
+        return int(response.members[0].error_code)

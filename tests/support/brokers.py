@@ -1,0 +1,50 @@
+"""What tests need of brokers: one, or a cluster of several with `pytest --brokers 3`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from evenlag.policy.cluster_settings import ClusterSettings
+from sandbox.kafka.broker import Broker
+from sandbox.kafka.cluster import Cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sandbox.kafka.broker import SaslSsl
+
+USER = "sandbox"
+
+
+class Brokers(Protocol):
+    """One broker or a cluster: `sandbox.kafka.broker.Broker` or `sandbox.kafka.cluster.Cluster`."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The plain listeners, ``host:port`` for each node."""
+
+    @property
+    def cluster_id(self) -> str:
+        """Kafka's id of the cluster."""
+
+    @property
+    def sasl_ssl(self) -> SaslSsl | None:
+        """Connection to the secure listeners; None without any."""
+
+    def kill(self) -> None:
+        """Kill all nodes."""
+
+
+def start_brokers(folder: Path, num_brokers: int) -> Brokers:
+    """Start one broker or a cluster, with plain listeners and secure ones for :data:`USER`.
+
+    On three nodes a topic has three replicas, unless its creation asks for another number.
+    """
+    if num_brokers == 1:
+        return Broker.start(folder, sasl_ssl=True)
+    return Cluster.start(folder, num_nodes=num_brokers, users=[USER])
+
+
+def settings_of(brokers: Brokers) -> ClusterSettings:
+    """Return a policy's settings of a cluster that is reached through the plain listeners."""
+    return ClusterSettings(bootstrap_servers=tuple(brokers.bootstrap_servers.split(",")))

@@ -1,0 +1,1 @@
+"""The Java client: a JVM that answers for it, random groups, and consumers of its own."""

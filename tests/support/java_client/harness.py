@@ -1,0 +1,99 @@
+"""The Java client in a JVM of its own: questions go in and answers come out, a JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sandbox.jars import broker_classpath, oldest_client_classpath
+from sandbox.java_tools import compile_java, find_tool
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["OLDEST", "ClientHarness"]
+
+OLDEST = "3.7"
+"""The oldest Kafka client that is supported."""
+
+_QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_SOURCES = sorted(Path(__file__).parent.glob("*.java"))
+_LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel"
+
+
+def kafka_classpath(kafka: str | None = None) -> str:
+    """Return the class path of a version of Kafka's client; the harness needs a JSON library besides.
+
+    Parameters
+    ----------
+    kafka
+        `OLDEST`, one of `sandbox.jars.OTHER_KAFKAS`, or None for the sandbox's own.
+    """
+    if kafka != OLDEST:
+        return broker_classpath(kafka)
+    own = broker_classpath().split(os.pathsep)
+    return os.pathsep.join([oldest_client_classpath(), *(path for path in own if "jackson" in path)])
+
+
+class ClientHarness:
+    """A context manager around the Java program, which sees the client's private parts.
+
+    Parameters
+    ----------
+    jar
+        The client's.
+    classes
+        An empty folder for the program's own classes.
+    kafka
+        As for `kafka_classpath`.
+    options
+        Of the JVM.
+    java
+        The command that runs it, if not that on the path.
+    log_level
+        Of the JVM, on standard error.
+    """
+
+    def __init__(
+        self,
+        jar: Path,
+        classes: Path,
+        *,
+        kafka: str | None = None,
+        options: tuple[str, ...] = _QUICK_START,
+        java: str | None = None,
+        log_level: str = "off",
+    ) -> None:
+        path = os.pathsep.join([str(jar), kafka_classpath(kafka)])
+        compile_java(_SOURCES, classes, path)
+        command = [java or find_tool("java"), *options, f"{_LOG}={log_level}"]
+        self._process = subprocess.Popen(
+            [*command, "-cp", os.pathsep.join([str(classes), path]), "evenlag.client.ClientHarness"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, op: str, **question: Any) -> dict[str, Any]:
+        """Return the answer; an error of Java's is one here."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"op": op, **question}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        if answer.get("error"):
+            raise RuntimeError(answer["error"])
+        return answer

@@ -1,0 +1,1 @@
+"""Finding the places in the code that print a name without making it safe."""

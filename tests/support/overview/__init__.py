@@ -1,0 +1,1 @@
+"""Groups of an overview for tests of its page."""

@@ -1,0 +1,1 @@
+"""Records of the hint topic with bytes changed, for whoever decodes them."""

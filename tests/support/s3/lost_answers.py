@@ -1,0 +1,101 @@
+"""A proxy that passes each request on and loses some answers: the server has done what it was asked."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLOCK = 1 << 16
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: LosingProxy
+
+    def _pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        connection = http.client.HTTPConnection(self.server.target, timeout=30)
+        try:
+            # The signature covers the headers: they stay, the host's name included.
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() != "expect":
+                    connection.putheader(name, value)
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        if self.server.is_lost(self.command, self.path):
+            self.close_connection = True
+            return
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in {"transfer-encoding", "content-length", "connection"}:
+                self.send_header(name, value)
+        if self.command == "HEAD":
+            self.send_header("Content-Length", answer.getheader("content-length", "0"))
+        else:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on  # noqa: N815  # the base class looks for them
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so
+        """Write no log."""
+
+
+class LosingProxy(ThreadingHTTPServer):
+    """The proxy; it loses the first answer to each ``PUT`` of a commit.
+
+    Parameters
+    ----------
+    endpoint
+        ``http://host:port`` of the server.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target = urlsplit(endpoint).netloc
+        self.lost: list[str] = []
+        self._lock = threading.Lock()
+
+    @property
+    def endpoint(self) -> str:
+        """Its own address."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def is_lost(self, method: str, path: str) -> bool:
+        """Whether the answer to this request is lost."""
+        name = path.partition("?")[0]
+        with self._lock:
+            if method != "PUT" or not name.endswith(".json") or name in self.lost:
+                return False
+            self.lost.append(name)
+        return True
+
+
+@contextmanager
+def losing_proxy(endpoint: str) -> Iterator[LosingProxy]:
+    """Run the proxy in a thread for a ``with`` block.
+
+    Parameters
+    ----------
+    endpoint
+        ``http://host:port`` of the server.
+    """
+    with LosingProxy(endpoint) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield proxy
+        proxy.shutdown()
