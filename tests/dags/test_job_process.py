@@ -175,10 +175,10 @@ def test_stopping_ends_even_what_does_not_react_to_sigterm(module: Path, log: Lo
     stopped = time.monotonic()
     process.stop()
     thread.join(30)
-    assert codes == [-signal.SIGTERM]
-    assert processes_with(mark) == []
     # Airflow kills the task five seconds after it has asked it to end.
     assert time.monotonic() - stopped < 5
+    assert codes == [-signal.SIGTERM]
+    assert wait_until_gone(mark, 5) == []
 
 
 def test_an_exception_in_the_task_ends_the_job_too(module: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_an_exception_in_the_task_ends_the_job_too(module: Path, tmp_path: Path)
 
     with pytest.raises(TimeoutReachedError):
         JobProcess("probe_job", [mark], {}, Impatient()).run()
-    assert processes_with(mark) == []
+    assert wait_until_gone(mark, 5) == []
 
 
 def test_a_job_whose_task_was_killed_ends_by_itself(module: Path, tmp_path: Path) -> None:
