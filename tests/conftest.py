@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
+
+# A shell ignores SIGINT in what it starts in the background, and each process below inherits that: a test
+# that interrupts a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "busy", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
