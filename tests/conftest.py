@@ -7,7 +7,7 @@ import signal
 from hypothesis import HealthCheck, settings
 
 # A shell ignores SIGINT in what it starts in the background, and each process below inherits that: a test
-# that interrupts a command would wait for ever.
+# that interrupts a command would never end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
