@@ -12,18 +12,26 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sandbox.kafka.jvm_jars import build_client
 from tests.support.java_client.harness import ClientHarness
 
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "bench" / "client_assign.json"
-_WARM_UP = 5
+_WARM_UP = 40  # the JVM compiles meanwhile
 _CAP_MS = 60_000
-_SHAPES: tuple[dict[str, Any], ...] = (
-    {"members": 2_000, "topics": 100, "partitions": 100_000, "equal": True, "fresh": True},
-    {"members": 2_000, "topics": 100, "partitions": 100_000, "equal": True, "fresh": False},
-    {"members": 500, "topics": 100, "partitions": 5_000, "equal": False, "fresh": False},
+_SMALL: Final = {"members": 500, "partitions": 5_000, "fresh": False}
+_EQUAL: Final = {"members": 2_000, "topics": 100, "partitions": 100_000, "subscriptions": "equal"}
+# Who takes which topics, of how many, is explained in AssignBench.java.
+_SUBSCRIPTIONS: Final = (("random", 100), ("neighbours", 100), ("neighbours", 1_000), ("added", 100))
+_SHAPES: Final[tuple[dict[str, Any], ...]] = (
+    {**_EQUAL, "fresh": True, "owned_from": "evenlag"},
+    {**_EQUAL, "fresh": False, "owned_from": "evenlag"},
+    *(
+        {**_SMALL, "subscriptions": subscriptions, "topics": topics, "owned_from": owned_from}
+        for subscriptions, topics in _SUBSCRIPTIONS
+        for owned_from in ("evenlag", "kafka")
+    ),
 )
 
 

@@ -32,7 +32,6 @@ final class AssignBench {
     private final int numMembers;
     private final int numTopics;
     private final int partitionsPerTopic;
-    private final boolean isEqual;
     private final List<List<String>> subscriptions = new ArrayList<>();
     private final Cluster cluster;
 
@@ -40,7 +39,7 @@ final class AssignBench {
         numMembers = question.get("members").asInt();
         numTopics = question.get("topics").asInt();
         partitionsPerTopic = question.get("partitions").asInt() / numTopics;
-        isEqual = question.get("equal").asBoolean();
+        String kind = question.get("subscriptions").asText();
         List<PartitionInfo> partitions = new ArrayList<>();
         Map<String, Uuid> ids = new HashMap<>();
         for (int topic = 0; topic < numTopics; topic++) {
@@ -54,12 +53,25 @@ final class AssignBench {
         for (int member = 0; member < numMembers; member++) {
             List<String> topics = new ArrayList<>();
             for (int topic = 0; topic < numTopics; topic++) {
-                if (isEqual || chance.nextInt(10) < 3 || topic == member % numTopics) {
+                if (takes(kind, member, topic, chance)) {
                     topics.add(name(topic));
                 }
             }
             subscriptions.add(topics);
         }
+    }
+
+    private boolean takes(String kind, int member, int topic, Random chance) {
+        return switch (kind) {
+            case "equal" -> true;
+            // Three topics of ten by chance, and one at least.
+            case "random" -> chance.nextInt(10) < 3 || topic == member % numTopics;
+            // As the heterogeneous groups of Kafka's own benchmarks of assignors are meant.
+            case "neighbours" -> topic == member % numTopics || topic == (member + 1) % numTopics;
+            // While a deployment adds topics: a tenth of the members takes twice as many already.
+            case "added" -> topic < numTopics / 2 || member % 10 == 0;
+            default -> throw new IllegalArgumentException("subscriptions: " + kind);
+        };
     }
 
     /** Returns the milliseconds of each run, by assignor; a run over the cap ends Kafka's series. */
@@ -71,7 +83,9 @@ final class AssignBench {
                 new Journal("evenlag.client", "bench"));
         EvenlagAssignor ours = new EvenlagAssignor("g", () -> table, System::currentTimeMillis);
         // One member has gone, and one has come, since this was assigned.
-        Map<String, List<TopicPartition>> owned = isFresh ? Map.of() : bench.owned(ours);
+        boolean isOwnedByOurs = question.get("owned_from").asText().equals("evenlag");
+        ConsumerPartitionAssignor before = isOwnedByOurs ? ours : new CooperativeStickyAssignor();
+        Map<String, List<TopicPartition>> owned = isFresh ? Map.of() : bench.owned(before);
         int runs = question.get("runs").asInt();
         long capMs = question.get("cap_ms").asLong();
         List<Double> oursMs = new ArrayList<>();
@@ -100,7 +114,7 @@ final class AssignBench {
         return Map.of("ours_ms", oursMs, "theirs_ms", theirsMs, "is_capped", isCapped);
     }
 
-    private Map<String, List<TopicPartition>> owned(EvenlagAssignor assignor) {
+    private Map<String, List<TopicPartition>> owned(ConsumerPartitionAssignor assignor) {
         Map<String, List<TopicPartition>> owned = new HashMap<>();
         assignor.assign(cluster, group(Map.of(), 0)).groupAssignment().forEach(
                 (memberId, assignment) -> owned.put(memberId, assignment.partitions()));

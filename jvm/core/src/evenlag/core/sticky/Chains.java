@@ -22,10 +22,9 @@ final class Chains {
         numMembers = flow.counts.length;
     }
 
-    /** Returns how many rows of each class every member is to have. */
+    /** Returns how many rows of each class every taker is to have. */
     static int[][] balance(Classes classes) {
-        int numMembers = classes.owned[0].length;
-        int[] counts = new int[numMembers];
+        int[] counts = new int[classes.numMembers()];
         int[][] have = fillFree(classes, counts);
         Chains chains = new Chains(new Flow(have, classes, counts));
         boolean isPassing = true;
@@ -43,14 +42,15 @@ final class Chains {
     /** Keeps everything that is owned and fills in the rest, the choosiest class first. */
     private static int[][] fillFree(Classes classes, int[] counts) {
         int numClasses = classes.size.length;
-        int[][] placed = new int[numClasses][counts.length];
-        int[] free = new int[numClasses];
         int[][] takers = classes.takers;
+        int[][] have = new int[numClasses][];
+        int[] free = new int[numClasses];
         for (int k = 0; k < numClasses; k++) {
+            have[k] = classes.owned[k].clone();
             free[k] = classes.size[k];
-            for (int member : takers[k]) {
-                counts[member] += classes.owned[k][member];
-                free[k] -= classes.owned[k][member];
+            for (int i = 0; i < takers[k].length; i++) {
+                counts[takers[k][i]] += have[k][i];
+                free[k] -= have[k][i];
             }
         }
         int[] order = sorted(Arrays.stream(takers).mapToInt(each -> each.length).toArray());
@@ -58,34 +58,29 @@ final class Chains {
         boolean hasChanged = true;
         for (int sweep = 0; sweep < SWEEPS && hasChanged; sweep++) {
             hasChanged = false;
-            for (int number : order) {
-                hasChanged |= refill(takers[number], free[number], counts, placed[number], sweep > 0);
+            for (int k : order) {
+                hasChanged |= refill(takers[k], free[k], counts, classes.owned[k], have[k], sweep > 0);
             }
             hasChanged &= order.length > 1;
-        }
-        int[][] have = new int[numClasses][counts.length];
-        for (int k = 0; k < numClasses; k++) {
-            for (int member : takers[k]) {
-                have[k][member] = classes.owned[k][member] + placed[k][member];
-            }
         }
         return have;
     }
 
     /** Takes a class back and fills it in again: a first filling cannot know what later classes bring. */
-    private static boolean refill(int[] takers, int free, int[] counts, int[] placed, boolean isAgain) {
+    private static boolean refill(
+            int[] takers, int free, int[] counts, int[] owned, int[] have, boolean isAgain) {
         int[] now = new int[takers.length];
         int[] before = new int[takers.length];
         for (int i = 0; i < takers.length; i++) {
             now[i] = counts[takers[i]];
-            before[i] = now[i] - placed[takers[i]];
+            before[i] = now[i] - (have[i] - owned[i]);
         }
         if (isAgain && Levels.max(now) - Levels.min(now) <= 1) {
             return false;
         }
         int[] filled = Levels.fill(before, free);
         for (int i = 0; i < takers.length; i++) {
-            placed[takers[i]] = filled[i] - before[i];
+            have[i] = owned[i] + filled[i] - before[i];
             counts[takers[i]] = filled[i];
         }
         return !Arrays.equals(filled, now);
@@ -104,28 +99,28 @@ final class Chains {
     }
 
     private boolean fillOne(int taker) {
-        int[] classes = IntStream.range(0, flow.have.length).filter(k -> flow.eligible[k][taker]).toArray();
+        int[] classes = flow.classesOf(taker);
+        int[] shared = new int[numMembers]; // what each member has of the taker's classes
+        for (int k : classes) {
+            for (int i = 0; i < flow.takers[k].length; i++) {
+                shared[flow.takers[k][i]] += flow.have[k][i];
+            }
+        }
         int[] givers = IntStream.range(0, numMembers)
                 .filter(giver -> flow.counts[giver] >= flow.counts[taker] + ENOUGH_TO_PASS_ON)
-                .filter(giver -> Arrays.stream(classes).anyMatch(k -> flow.out[k][giver] < Flow.FAR))
+                .filter(giver -> shared[giver] > 0)
                 .toArray();
         if (givers.length == 0) {
             return false;
         }
         int[] tops = Arrays.stream(givers).map(giver -> flow.counts[giver]).toArray();
-        int[] most = Arrays.stream(givers)
-                .map(giver -> Arrays.stream(classes).map(k -> flow.have[k][giver]).sum())
-                .toArray();
+        int[] most = Arrays.stream(givers).map(giver -> shared[giver]).toArray();
         int[] wanted = howMany(tops, most, flow.counts[taker]);
         boolean hasPassed = false;
         for (int i = 0; i < givers.length; i++) {
             int left = wanted[i];
             while (left > 0) {
-                int number = bestClass(classes, givers[i]);
-                int spare = flow.have[number][givers[i]] - flow.owned[number][givers[i]];
-                int amount = Math.min(left, spare > 0 ? spare : flow.have[number][givers[i]]);
-                flow.move(number, givers[i], taker, amount);
-                left -= amount;
+                left -= flow.pass(bestClass(classes, givers[i]), givers[i], taker, left);
             }
             flow.counts[givers[i]] -= wanted[i];
             flow.counts[taker] += wanted[i];
@@ -136,11 +131,19 @@ final class Chains {
 
     /** What costs nothing goes first, and of equals the class that the giver has most of. */
     private int bestClass(int[] classes, int giver) {
-        int best = classes[0];
+        int best = Flow.NONE;
+        int lowest = Flow.FAR;
+        int most = 0;
         for (int number : classes) {
-            int cost = Integer.compare(flow.out[number][giver], flow.out[best][giver]);
-            if (cost < 0 || cost == 0 && flow.have[number][giver] > flow.have[best][giver]) {
+            int place = flow.placeOf(number, giver);
+            if (place < 0 || flow.have[number][place] == 0) {
+                continue;
+            }
+            int cost = flow.out[number][place];
+            if (cost < lowest || cost == lowest && flow.have[number][place] > most) {
                 best = number;
+                lowest = cost;
+                most = flow.have[number][place];
             }
         }
         return best;

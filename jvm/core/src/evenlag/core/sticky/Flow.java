@@ -14,75 +14,120 @@ final class Flow {
     static final int FAR = 1 << 28;
 
     static final int JUMP = -2;
-    private static final int NONE = -1;
+    static final int NONE = -1;
 
-    /** Rows of each class and member: now, and owned at first. */
+    /** Of each class, who can take it, ascending; the next four are by their places in it. */
+    final int[][] takers;
+    /** Rows of each class and taker: now, and owned at first. */
     final int[][] have;
     final int[][] owned;
-    final boolean[][] eligible;
-    /** Of each class, who can take it: only these have anything of it. */
-    final int[][] takers;
-    /** All that each member has. */
-    final int[] counts;
-    /** The cost of taking one from a member, and of giving it one; FAR where that cannot be. */
+    /** The cost of taking one from a taker, FAR if it has none, and of giving it one. */
     final int[][] out;
     final int[][] into;
+    /** All that each member has. */
+    final int[] counts;
     /** What leads to each member: the class, or JUMP, and from whom. */
     final int[] viaClass;
     final int[] viaMember;
     int[] distance;
 
+    private final Classes classes;
     private final int numMembers;
-    /** Of the current search: the cheapest way out of each class, and from whom. */
+    /** The classes of each member, ascending, and its places in them: those from its first to the next's. */
+    private final int[] firstOfMember;
+    private final int[] classOfEntry;
+    private final int[] placeOfEntry;
+    /** Of the current search: the cheapest way out of each class, from whom, and whether it became cheaper. */
     private final int[] fromClass;
     private final int[] givers;
+    private final boolean[] isCheaper;
     /** Whose way became shorter in the last round, ascending: only these can shorten others. */
     private final int[] changed;
-    private final boolean[] isChanged;
     private int numChanged;
 
     Flow(int[][] have, Classes classes, int[] counts) {
         this.have = have;
+        this.classes = classes;
         this.owned = classes.owned;
-        this.eligible = classes.eligible;
         this.takers = classes.takers;
         this.counts = counts;
         numMembers = counts.length;
-        out = new int[have.length][numMembers];
-        into = new int[have.length][numMembers];
+        out = Arrays.stream(takers).map(each -> new int[each.length]).toArray(int[][]::new);
+        into = Arrays.stream(takers).map(each -> new int[each.length]).toArray(int[][]::new);
+        firstOfMember = new int[numMembers + 1];
         for (int number = 0; number < have.length; number++) {
-            Arrays.fill(out[number], FAR);
-            Arrays.fill(into[number], FAR);
-            for (int member : takers[number]) {
-                price(number, member);
+            for (int place = 0; place < takers[number].length; place++) {
+                price(number, place);
+                firstOfMember[takers[number][place] + 1]++;
             }
         }
+        for (int member = 0; member < numMembers; member++) {
+            firstOfMember[member + 1] += firstOfMember[member];
+        }
+        classOfEntry = new int[firstOfMember[numMembers]];
+        placeOfEntry = new int[firstOfMember[numMembers]];
+        listEntries();
         viaClass = new int[numMembers];
         viaMember = new int[numMembers];
         fromClass = new int[have.length];
         givers = new int[have.length];
+        isCheaper = new boolean[have.length];
         changed = new int[numMembers];
-        isChanged = new boolean[numMembers];
     }
 
-    private void price(int number, int member) {
-        int now = have[number][member];
-        int before = owned[number][member];
-        out[number][member] = now == 0 ? FAR : now <= before ? 1 : 0;
-        into[number][member] = !eligible[number][member] ? FAR : now < before ? -1 : 0;
+    private void listEntries() {
+        int[] next = firstOfMember.clone();
+        for (int number = 0; number < have.length; number++) {
+            for (int place = 0; place < takers[number].length; place++) {
+                int entry = next[takers[number][place]]++;
+                classOfEntry[entry] = number;
+                placeOfEntry[entry] = place;
+            }
+        }
     }
 
-    /** Passes some of a class from one member to another; the counts are the caller's to change. */
-    void move(int number, int giver, int taker, int amount) {
-        have[number][giver] -= amount;
-        have[number][taker] += amount;
-        price(number, giver);
-        price(number, taker);
+    /** Returns the classes that a member takes, ascending. */
+    int[] classesOf(int member) {
+        return Arrays.copyOfRange(classOfEntry, firstOfMember[member], firstOfMember[member + 1]);
+    }
+
+    /** Returns a member's place among the takers of a class; negative if it does not take it. */
+    int placeOf(int number, int member) {
+        return classes.placeOf(number, member);
+    }
+
+    private void price(int number, int place) {
+        int now = have[number][place];
+        int before = owned[number][place];
+        out[number][place] = now == 0 ? FAR : now <= before ? 1 : 0;
+        into[number][place] = now < before ? -1 : 0;
+    }
+
+    /**
+     * Passes some of a class on: first what the giver has beyond what it owned. The counts are the caller's to
+     * change.
+     *
+     * @return how many were passed on, at most as many as asked
+     */
+    int pass(int number, int giver, int taker, int most) {
+        int from = placeOf(number, giver);
+        int spare = have[number][from] - owned[number][from];
+        int amount = Math.min(most, spare > 0 ? spare : have[number][from]);
+        move(number, from, placeOf(number, taker), amount);
+        return amount;
+    }
+
+    private void move(int number, int from, int to, int amount) {
+        have[number][from] -= amount;
+        have[number][to] += amount;
+        price(number, from);
+        price(number, to);
     }
 
     /** Passes one on to a member, as the last search found. */
     void go(int member) {
-        move(viaClass[member], viaMember[member], member, 1);
+        int number = viaClass[member];
+        move(number, placeOf(number, viaMember[member]), placeOf(number, member), 1);
     }
 
     /** Finds the cheapest ways from the sources to every member; earnings are left out, so that it ends. */
@@ -169,7 +214,6 @@ final class Flow {
     }
 
     private void noteChange(int member, boolean hasChanged) {
-        isChanged[member] = hasChanged;
         if (hasChanged) {
             changed[numChanged++] = member;
         }
@@ -182,18 +226,20 @@ final class Flow {
      * others were tried in the round before.
      */
     private boolean improve(boolean isPriced, int[] next) {
+        leave();
         int[] cheapest = new int[numMembers];
-        int[] classes = new int[numMembers];
+        int[] via = new int[numMembers];
         Arrays.fill(cheapest, Integer.MAX_VALUE);
         for (int number = 0; number < have.length; number++) {
-            if (leave(number)) {
+            if (isCheaper[number]) {
                 int leaving = fromClass[number];
                 int[] row = into[number];
-                for (int member : takers[number]) {
-                    int arriving = isPriced ? leaving + row[member] : leaving;
-                    if (arriving < cheapest[member]) {
-                        cheapest[member] = arriving;
-                        classes[member] = number;
+                int[] members = takers[number];
+                for (int place = 0; place < members.length; place++) {
+                    int arriving = isPriced ? leaving + row[place] : leaving;
+                    if (arriving < cheapest[members[place]]) {
+                        cheapest[members[place]] = arriving;
+                        via[members[place]] = number;
                     }
                 }
             }
@@ -202,36 +248,35 @@ final class Flow {
         for (int member = 0; member < numMembers; member++) {
             if (cheapest[member] < distance[member]) {
                 next[member] = cheapest[member];
-                viaClass[member] = classes[member];
-                viaMember[member] = givers[classes[member]];
+                viaClass[member] = via[member];
+                viaMember[member] = givers[via[member]];
                 isBetter = true;
             }
         }
         return isBetter;
     }
 
-    /** Updates the cheapest way out of a class; returns whether it has become cheaper. */
-    private boolean leave(int number) {
-        int best = fromClass[number];
-        int giver = givers[number];
-        int[] row = out[number];
-        boolean areMany = numChanged > takers[number].length;
-        int[] members = areMany ? takers[number] : changed;
-        int size = areMany ? members.length : numChanged;
-        for (int i = 0; i < size; i++) {
-            int member = members[i];
-            if (isChanged[member] && row[member] < FAR) {
-                int leaving = row[member] + distance[member];
-                if (leaving < best || leaving == best && member < giver) {
-                    best = leaving;
-                    giver = member;
+    /** Updates the cheapest way out of each class, of equals the first giver's. */
+    private void leave() {
+        Arrays.fill(isCheaper, false);
+        for (int i = 0; i < numChanged; i++) {
+            int member = changed[i];
+            for (int entry = firstOfMember[member]; entry < firstOfMember[member + 1]; entry++) {
+                int number = classOfEntry[entry];
+                int cost = out[number][placeOfEntry[entry]];
+                if (cost == FAR) {
+                    continue;
+                }
+                int leaving = cost + distance[member];
+                if (leaving < fromClass[number]) {
+                    isCheaper[number] = true;
+                    fromClass[number] = leaving;
+                    givers[number] = member;
+                } else if (leaving == fromClass[number] && member < givers[number]) {
+                    givers[number] = member;
                 }
             }
         }
-        boolean isCheaper = best < fromClass[number];
-        fromClass[number] = best;
-        givers[number] = giver;
-        return isCheaper;
     }
 
     /** Returns, per member, the cheapest to reach of those with one fewer; NONE without any. */

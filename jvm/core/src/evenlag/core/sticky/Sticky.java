@@ -57,22 +57,7 @@ public final class Sticky {
 
     private static int[] evenOneClass(Classes classes) {
         int[] owned = classes.owned[0];
-        boolean[] eligible = classes.eligible[0];
-        int[] members = new int[owned.length];
-        int size = 0;
-        for (int member = 0; member < owned.length; member++) {
-            if (eligible[member]) {
-                members[size++] = member;
-            }
-        }
-        int[] counts = new int[size];
-        Arrays.setAll(counts, i -> owned[members[i]]);
-        int[] even = Levels.even(counts, classes.size[0] - Arrays.stream(counts).sum());
-        int[] wanted = owned.clone();
-        for (int i = 0; i < size; i++) {
-            wanted[members[i]] = even[i];
-        }
-        return wanted;
+        return Levels.even(owned, classes.size[0] - Arrays.stream(owned).sum());
     }
 
     private static int[] nobody(Group group) {
