@@ -113,6 +113,7 @@ class HintCache:
         self._hints = HintMarks()
         self._loads = LoadsMarks()
         self._topic_id: str | None = None
+        self._is_unavailable = False
         self._counts: Counter[Reason] = Counter()
         self._logged: set[tuple[str | None, Reason]] = set()
         self.cluster_id: str | None = None
@@ -201,8 +202,9 @@ class HintCache:
 
     def mark_ready(self) -> None:
         """Record that the hint topic has been read to its end."""
-        if self._update(is_cold=False):
-            self.note(Reason.READY, None, "the hint topic was read to its end")
+        is_back, self._is_unavailable = self._is_unavailable, False
+        if self._update(is_cold=False) or is_back:
+            self.note(Reason.READY, None, "the hint topic was read to its end", again=is_back)
 
     def mark_unavailable(self, why: str, *, forget: bool) -> None:
         """Record that the hint topic cannot be read.
@@ -217,7 +219,8 @@ class HintCache:
         """
         gone = {"is_cold": False, "hint": None, "flat": None, "loads": None, "is_stopped": False}
         changed = forget and self._update(**gone)
-        self.note(Reason.UNAVAILABLE, None, why, again=changed)
+        is_first, self._is_unavailable = not self._is_unavailable, True
+        self.note(Reason.UNAVAILABLE, None, why, again=changed or is_first)
 
     def note(self, reason: Reason, plan_id: str | None, detail: str = "", *, again: bool = False) -> None:
         """Count an event, call the callback, and log the first event of this reason for this plan.

@@ -77,7 +77,7 @@ _REASONS: Final = {
     Reason.COUNT_SLACK: "counts would differ by more than its own limit",
     Reason.INVALID: "it assigns a partition twice, or to a member without a subscription",
     Reason.INTERNAL_ERROR: "a fault of evenlag; the group still got an assignment",
-    Reason.READY: "the watcher has read all of the topic",
+    Reason.READY: "the watcher has read all of the topic, for the first time or after `UNAVAILABLE`",
     Reason.UNAVAILABLE: "the topic does not exist, or may not be read",
     Reason.TOPIC_RECREATED: "the topic was deleted and created again: what it had is forgotten",
     Reason.ASKED: "this member requested a rebalance",

@@ -87,6 +87,11 @@ class Cluster:
         self.publisher.close()
         self.publisher = self._make_publisher()
 
+    def renew_admin(self) -> None:
+        """Start again: an admin client that was there before a broker's restart may never find it again."""
+        self.admin.close()
+        self.admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+
     def _make_publisher(self) -> Any:
         publisher = KafkaProducer(
             bootstrap_servers=self.bootstrap_servers, transactional_id=f"publisher-{uuid.uuid4()}"

@@ -124,6 +124,19 @@ def test_losing_the_topic_forgets_the_hint_only_when_told(cache: HintCache) -> N
     assert not view(cache).is_cold
 
 
+def test_the_end_of_every_outage_is_told(cache: HintCache, caplog: pytest.LogCaptureFixture) -> None:
+    """Also of one that began before the topic was ever read, and of one after which no hint is left."""
+    caplog.set_level("INFO")
+    for forget in (True, False, True):
+        cache.mark_unavailable("connection refused", forget=forget)
+        cache.mark_unavailable("connection refused", forget=False)
+        cache.mark_ready()
+        cache.mark_ready()
+    assert cache.counts == {Reason.UNAVAILABLE: 6, Reason.READY: 3}
+    told = [record.reason for record in caplog.records if hasattr(record, "reason")]
+    assert told == ["UNAVAILABLE", "READY"] * 3
+
+
 def test_a_failing_callback_does_no_harm() -> None:
     def fail(_: HintEvent) -> None:
         raise RuntimeError("the application's own")
