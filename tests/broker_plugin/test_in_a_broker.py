@@ -251,7 +251,7 @@ def test_it_outlives_a_broker_and_a_topic_and_a_pod(scene: Scene) -> None:
     scene.ask()
     assert scene.node.figures()["FollowedTotal"] > followed
     scene.settle(UNEVEN)
-    # kafka-python's admin client asks the one broker that it has taken for the controller, for good.
+    # kafka-python's admin client asks only the broker that it has taken for the controller.
     scene.cluster.renew_admin()
     when_connected(lambda: scene.cluster.admin.delete_topics([HINTS]))
     scene.node.wait_for("hints are gone", lambda now: now["HintsHeld"] == 0)
