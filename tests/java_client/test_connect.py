@@ -8,6 +8,8 @@ import pytest
 
 from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
+from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.publishing.asking.await_followers import await_followers
 from tests.support.hints import Cluster, Runner, wait_until
 from tests.support.java_client.connect import ConnectWorker
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from tests.support.brokers import Brokers
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
+
 NUM_PARTITIONS = 8
 NUM_TASKS = 3
 
@@ -83,3 +86,43 @@ def test_the_tasks_of_a_sink_follow_a_hint(
         wait_until(lambda: len(seen()) >= len(sent), what="records are lost at the end")
         assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
     assert seen() == sorted(sent)
+
+
+def test_a_group_of_sink_tasks_alone_follows_after_the_temporary_member(
+    broker: Brokers, client_jar: Path, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    """Nobody in the group can ask: Connect owns the loop that polls."""
+    with (
+        Cluster(
+            broker,
+            group_id=f"connect-{unique('sink')}",
+            topics={unique("orders"): NUM_PARTITIONS},
+            hint_topic=unique("hints"),
+        ) as cluster,
+        ConnectWorker(tmp_path, client_jar, cluster, num_tasks=NUM_TASKS) as worker,
+    ):
+        [topic] = cluster.topics
+
+        def send(first: int) -> None:
+            for number in range(first, first + 80):
+                cluster.producer.send(topic, f"record-{number}".encode(), partition=number % NUM_PARTITIONS)
+            cluster.producer.flush()
+
+        worker.wait_until_running()
+        wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even")
+        wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
+        send(0)
+        plan = dict(zip(sorted(held(cluster)), ([0, 1, 2, 3, 4], [5, 6], [7]), strict=True))
+        payload = cluster.payload({key: {topic: tuple(numbers)} for key, numbers in plan.items()})
+        cluster.publish(payload)
+        settings = ClusterSettings(
+            bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")), hint_topic=cluster.hint_topic
+        )
+        asked = await_followers(cluster.admin, settings, {cluster.group_id: payload}, after_s=1)
+        assert asked == {}
+        assert held(cluster) == plan
+        send(80)
+        expected = sorted(f"record-{number}" for number in range(160))
+        wait_until(lambda: len(worker.records()) >= len(expected), what="records are lost")
+        assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
+    assert sorted(worker.records()) == expected
