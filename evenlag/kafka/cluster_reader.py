@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import GroupType
 from evenlag.kafka.arrow_rows import (
     Problem,
     commit_rows,
@@ -22,16 +21,18 @@ from evenlag.kafka.arrow_rows import (
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE, GroupListing, describe_groups, list_groups
+from evenlag.kafka.groups import describe_groups, list_groups
 from evenlag.kafka.log_offsets import read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.rate_limit import RequestBudget, RequestLimits
-from evenlag.kafka.topic_metadata import error_name, read_metadata
+from evenlag.kafka.topic_metadata import read_metadata
+from evenlag.kafka.unlisted_groups import find_unlisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
+    from evenlag.kafka.groups import GroupListing
     from evenlag.kafka.topic_metadata import Metadata, Partitions
     from evenlag.policy.pseudonymize import Pseudonymizer
 
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 NUM_STEPS: Final = 5
 PROGRESS_STEP: Final = "observe: reading Kafka"
-# INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND: the coordinator answers, and does not have
-# the group as one of the type classic, or does not show it.
-_NOT_THERE: Final = (24, 30, 69)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +125,9 @@ class ClusterReader:
     limits
         Request rate, timeouts and deadline.
     known_groups
-        Returns the ids of the previous snapshot's groups. Those that no broker lists are asked for, because a
-        broker that takes over others' groups may not list them yet. Where their coordinator does not answer,
-        they are in the snapshot, and their lag is unknown.
+        Returns the types of the previous snapshot's groups by id. Those that no broker lists are asked for,
+        because a broker that takes over others' groups may not list them yet. Where their coordinator does
+        not answer, they are in the snapshot, and their lag is unknown.
     budget
         Request budget; None: a new one of ``limits.requests_per_s``.
     pseudonymizer
@@ -144,7 +142,7 @@ class ClusterReader:
         *,
         ignored_topics: frozenset[str] = frozenset(),
         limits: RequestLimits | None = None,
-        known_groups: Callable[[], Sequence[str]] = tuple,
+        known_groups: Callable[[], Mapping[str, str]] = dict,
         budget: RequestBudget | None = None,
         pseudonymizer: Pseudonymizer | None = None,
         reset_policy_of: Callable[[str], str | None] = lambda _group_id: None,
@@ -176,7 +174,11 @@ class ClusterReader:
         if silent:
             metadata = self._await_failover(silent)
             listed, silent = list_groups(self._calls, metadata.brokers)
-        unread = self._add_unlisted(listed, silent, metadata.brokers)
+        known = {name: kind for name, kind in self._known_groups().items() if name not in listed}
+        asked = find_unlisted(self._calls, known, metadata.brokers, metadata.partitions.names)
+        listed |= asked.found
+        silent |= asked.silent
+        unread = asked.unread
         coordinators = find_coordinators(self._calls, sorted(listed.keys() - unread)) | unread
         problems = [
             *(Problem("broker", self._calls.name_of(node), error) for node, error in sorted(silent.items())),
@@ -263,32 +265,6 @@ class ClusterReader:
             if not metadata.brokers & silent.keys():
                 break
         return metadata
-
-    def _add_unlisted(
-        self, listed: dict[str, GroupListing], silent: dict[int, str], brokers: Collection[int]
-    ) -> dict[str, int | str]:
-        """Add the known groups that their coordinator has not listed; return the errors of those it cannot.
-
-        A broker that takes over a partition of ``__consumer_offsets`` lists none of its groups, and no error,
-        until it begins to load them. To describe a group waits for the coordinator that has loaded it.
-        """
-        missing = sorted(set(self._known_groups()) - listed.keys())
-        if not missing:
-            return {}
-        names = dict.fromkeys(missing, GroupListing(None, GroupType.CLASSIC, CONSUMER_PROTOCOL_TYPE))
-        described = describe_groups(self._calls, names, find_coordinators(self._calls, missing))
-        found, now_silent = list_groups(self._calls, brokers)
-        listed |= found
-        silent |= now_silent
-        gone = {None, *map(error_name, _NOT_THERE)}
-        unread: dict[str, int | str] = {
-            row["group_id"]: row["error"]
-            for row in described
-            if row["group_id"] not in listed and row["error"] not in gone
-        }
-        for group_id, error in unread.items():
-            listed[group_id] = GroupListing(None, GroupType.CLASSIC, CONSUMER_PROTOCOL_TYPE, error=str(error))
-        return unread
 
 
 def _now() -> datetime:

@@ -93,7 +93,13 @@ class _Columns:
         )
 
 
-def read_commits(calls: BrokerCalls, coordinators: Mapping[str, int | str], topics: Sequence[str]) -> Commits:
+def read_commits(
+    calls: BrokerCalls,
+    coordinators: Mapping[str, int | str],
+    topics: Sequence[str],
+    *,
+    require_stable: bool = False,
+) -> Commits:
     """Read the committed offsets of groups.
 
     Parameters
@@ -104,6 +110,9 @@ def read_commits(calls: BrokerCalls, coordinators: Mapping[str, int | str], topi
         By group id: the coordinator's broker id, or why it is unknown.
     topics
         Topics whose commits are returned.
+    require_stable
+        Whether a coordinator answers only when what it has written or loaded is replicated. A group with
+        offsets of an open transaction then has an error.
 
     Returns
     -------
@@ -117,7 +126,7 @@ def read_commits(calls: BrokerCalls, coordinators: Mapping[str, int | str], topi
         waiting: list[str] = []
         if attempt:
             pending, waiting = refresh_coordinators(calls, again)
-        again = [*_read_once(calls, pending, columns, failed), *waiting]
+        again = [*_read_once(calls, pending, columns, failed, require_stable=require_stable), *waiting]
         if not again:
             break
         calls.failover.begin()
@@ -129,6 +138,8 @@ def _read_once(
     coordinators: Mapping[str, int | str],
     columns: _Columns,
     failed: dict[str, str],
+    *,
+    require_stable: bool,
 ) -> list[str]:
     """Send each request once; return the groups whose coordinator has changed, or may have."""
     by_node: dict[int, list[str]] = defaultdict(list)
@@ -143,7 +154,12 @@ def _read_once(
         for node, names in sorted(by_node.items())
         for first in range(0, len(names), size)
     ]
-    answers = calls.run([Call(node, _request(names, is_one=size == 1)) for node, names in parts])
+    answers = calls.run(
+        [
+            Call(node, _request(names, is_one=size == 1, require_stable=require_stable))
+            for node, names in parts
+        ]
+    )
     again: list[str] = []
     for (_, names), answer in zip(parts, answers, strict=True):
         again += _take_answer(names, answer, columns, failed, is_one=size == 1)
@@ -156,17 +172,23 @@ def _takes_many(calls: BrokerCalls) -> bool:
     return calls.api_version(OffsetFetchRequest) >= _MANY_GROUPS
 
 
-def _request(names: Sequence[str], *, is_one: bool) -> Callable[[], Any]:
+def _request(names: Sequence[str], *, is_one: bool, require_stable: bool) -> Callable[[], Any]:
     from kafka.protocol.consumer import OffsetFetchRequest
 
     if is_one:
         # Brokers before 3.0 accept one group per request.
         return lambda: OffsetFetchRequest(
-            group_id=names[0], topics=None, min_version=2, max_version=_MANY_GROUPS - 1
+            group_id=names[0],
+            topics=None,
+            # Ignored by brokers before 2.5 (KIP-447).
+            require_stable=require_stable,
+            min_version=2,
+            max_version=_MANY_GROUPS - 1,
         )
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     return lambda: OffsetFetchRequest(
         groups=[group(group_id=name, topics=None) for name in names],
+        require_stable=require_stable,
         min_version=_MANY_GROUPS,
         max_version=_MANY_GROUPS,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from evenlag.enums import GroupType
 from evenlag.errors import ClusterMismatchError
 from evenlag.kafka.arrow_rows import problem_rows, with_head
 from evenlag.kafka.cluster_reader import ClusterReader
@@ -207,16 +208,15 @@ def _check_cluster_id(reader: LakeReader, name: str, kafka_cluster_id: str) -> N
         )
 
 
-def _known_groups(lake: Lake, reader: LakeReader, name: str) -> list[str]:
-    """The groups of the newest snapshot."""
+def _known_groups(lake: Lake, reader: LakeReader, name: str) -> dict[str, str]:
+    """The types of the newest snapshot's groups by id."""
     newest = reader.latest_snapshot(name)
     if newest is None:
-        return []
+        return {}
     of_newest = SnapshotRows(lake, reader, newest).filters
-    group_ids: list[str] = (
-        reader.read(MEMBERS, columns=["group_id"], filters=of_newest)["group_id"].unique().to_pylist()
-    )
-    return group_ids
+    rows = reader.read(MEMBERS, columns=["group_id", "group_type"], filters=of_newest)
+    pairs = zip(rows["group_id"].to_pylist(), rows["group_type"].to_pylist(), strict=True)
+    return {group_id: group_type or GroupType.CLASSIC.value for group_id, group_type in pairs}
 
 
 def _write_rows(attempt: SnapshotRows, reading: ClusterSnapshot, policy: Policy) -> None:

@@ -1,0 +1,89 @@
+"""What is concluded from the answers about a group that an earlier snapshot has and no broker lists."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from evenlag.kafka import unlisted_groups
+from evenlag.kafka.groups import GroupListing
+from evenlag.kafka.unlisted_groups import find_unlisted
+
+GONE = "GroupIdNotFoundError"
+
+
+def conclude(
+    monkeypatch: pytest.MonkeyPatch,
+    described: dict[str, Any],
+    *,
+    has_commits: bool = False,
+    commits_failed: str | None = None,
+    listed: GroupListing | None = None,
+) -> GroupListing | None:
+    """Return what is found of the group ``g`` by these answers; None: it is gone."""
+    commits = SimpleNamespace(
+        groups=("other", "g"),
+        group=np.array([0, 1] if has_commits else [0], dtype=np.int32),
+        failed={} if commits_failed is None else {"g": commits_failed},
+    )
+    row = {"group_id": "g", "group_type": "consumer", "group_state": None, "error": None} | described
+    answers = {
+        "find_coordinators": {"g": 1},
+        "read_commits": commits,
+        "describe_groups": [row],
+        "list_groups": ({} if listed is None else {"g": listed}, {2: "did not answer"}),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(unlisted_groups, name, lambda *_, answer=answer, **__: answer)
+    asked = find_unlisted(cast("Any", None), {"g": "consumer"}, {1, 2}, ["t"])
+    assert asked.silent == {2: "did not answer"}
+    found = asked.found.get("g")
+    assert asked.unread == ({} if found is None or found.error is None else {"g": found.error})
+    return found
+
+
+@pytest.mark.parametrize("state", ["Stable", "Empty", "PreparingRebalance"])
+def test_a_group_that_is_described_exists(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    found = conclude(monkeypatch, {"group_state": state})
+    assert found == GroupListing(state, "consumer", "consumer")
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"error": GONE, "group_state": "Dead"},
+        {"error": f"{GONE}: Group g not found."},
+        # Brokers before 4.0.
+        {"group_state": "Dead"},
+        {"error": "GroupAuthorizationFailedError"},
+    ],
+)
+def test_a_group_is_gone_if_its_coordinator_says_so(
+    monkeypatch: pytest.MonkeyPatch, described: dict[str, Any]
+) -> None:
+    assert conclude(monkeypatch, described) is None
+    assert conclude(monkeypatch, described, commits_failed=GONE) is None
+    # The coordinator may change between the two answers.
+    assert conclude(monkeypatch, described, has_commits=True) is not None
+    failed = conclude(monkeypatch, described, commits_failed="NotCoordinatorError")
+    assert failed is not None
+    assert failed.error == "NotCoordinatorError"
+
+
+def test_a_group_whose_coordinator_does_not_answer_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = conclude(monkeypatch, {"error": "broker 1 did not answer: KafkaTimeoutError: 10 s"})
+    assert found is not None
+    assert found.error == "broker 1 did not answer: KafkaTimeoutError: 10 s"
+
+
+def test_a_group_may_have_another_type_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = GroupListing("Stable", "classic", "consumer")
+    assert conclude(monkeypatch, {"error": GONE}, has_commits=True, listed=listed) == listed
+
+
+def test_nothing_is_asked_if_all_are_listed() -> None:
+    asked = find_unlisted(cast("Any", None), {}, {1}, ["t"])
+    assert (asked.found, asked.silent) == ({}, {})
