@@ -123,6 +123,8 @@ def _texts(given: str | Sequence[str]) -> tuple[str, ...]:
 def _checked_approvers(given: str | Sequence[str]) -> tuple[str, ...]:
     from evenlag.policy.setting_types import approver
 
+    if not given:
+        raise DagPolicyError("make_dags: approvers is empty: name at least one, or None for any user")
     try:
         return tuple(approver(each) for each in _texts(given))
     except ValueError as error:

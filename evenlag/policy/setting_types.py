@@ -124,13 +124,14 @@ def cron_expression(value: str) -> str:
     Returns
     -------
     str
-        The same expression.
+        The expression without spaces around it: Airflow takes no preset with them.
 
     Raises
     ------
     ValueError
         If Airflow would not load the DAG.
     """
+    value = value.strip()
     try:
         check_expression(value)
     except ValueError as error:

@@ -10,6 +10,7 @@ import pytest
 from evenlag.errors import PolicyError
 from evenlag.policy.cron import check_expression, last_due
 from evenlag.policy.loader import load_policy
+from evenlag.policy.setting_types import cron_expression
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,9 +75,12 @@ def test_what_airflow_would_not_load_is_an_error(expression: str, message: str) 
 
 def test_airflow_loads_what_is_taken() -> None:
     timetables = pytest.importorskip("airflow.timetables.interval")
-    for expression in ("*/5 * * * *", "15,45 8-18/2 * * mon-fri", "0 0 L * *", "@quarterly", "0 0 * * mon#2"):
-        check_expression(expression)
-        timetables.CronDataIntervalTimetable(expression, timezone="UTC").validate()
+    for expression in (
+        "*/5 * * * *", "15,45 8-18/2 * * mon-fri", "0 0 L * *", "@quarterly", "0 0 * * mon#2", "@daily ",
+        " 0 0 * * *",
+    ):  # fmt: skip
+        taken = cron_expression(expression)
+        timetables.CronDataIntervalTimetable(taken, timezone="UTC").validate()
 
 
 def test_policy_check_names_the_line_of_a_schedule_that_airflow_refuses(tmp_path: Path) -> None:
