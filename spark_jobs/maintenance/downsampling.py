@@ -203,10 +203,19 @@ def _downsample_day(work: MaintenanceRun, cluster: str, day: date, row: Mapping[
     DirectUpkeep(work.lake.paths.root, SNAPSHOTS).delete_snapshots(cluster, day, kept)
     delete_rows(work, LAG, (cluster, day), except_snapshots=kept)
     limit = work.age_limit(work.settings.orphan_days or _SAFE_DAYS)
+    recent = []
     for table in _DROPPED:
         files = work.files(table)
         parts = () if files is None else files.by_part.get((cluster, day), ())
-        # Recent files may belong to a snapshot that is being written; `orphans` deletes them later.
-        if parts and max(file.written_at for file in parts) < limit:
+        if not parts:
+            continue
+        # Recent files may belong to a snapshot that is being written. Or they were compacted, or written
+        # again by an erasure: only the next runs of this step can delete those.
+        if max(file.written_at for file in parts) < limit:
             delete_rows(work, table, (cluster, day))
-    _record_days(work, cluster, [row], work.now)
+        else:
+            recent.append(table.name)
+    if recent:
+        work.defer(f"finish downsampling {day} of {cluster}: files of {', '.join(recent)} are recent")
+    else:
+        _record_days(work, cluster, [row], work.now)

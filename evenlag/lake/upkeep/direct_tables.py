@@ -163,12 +163,13 @@ class DirectUpkeep:
         return int(done.get("num_deleted_rows") or 0)
 
     def vacuum(self, days: int) -> None:
-        """Delete replaced files, write a checkpoint, and delete the log before it.
+        """Delete files that no version needs, write a checkpoint, and delete the log before it.
 
         Parameters
         ----------
         days
-            Retention: only files that were replaced earlier are deleted.
+            Retention: only files that were replaced earlier are deleted, and those that a killed writer left
+            before.
 
         Raises
         ------
@@ -177,7 +178,9 @@ class DirectUpkeep:
         """
         with write_errors(self.paths, self.table):
             delta = self._open()
-            delta.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=True)
+            # Not only what the log since its last checkpoint names, as is the default: a file that was
+            # replaced so long ago is named before it.
+            delta.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=True, full=True)
             delta.create_checkpoint()
             delta.cleanup_metadata()
 

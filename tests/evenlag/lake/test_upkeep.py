@@ -11,9 +11,12 @@ import pytest
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import LAG, RUNS, Column, Table
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
+from sandbox.truth.delta_files import live_files
+from tests.support.lakes.aged import age
 from tests.support.lakes.run_rows import run, run_ids
 
 if TYPE_CHECKING:
@@ -159,6 +162,36 @@ def test_compactions_and_appends_at_the_same_time_lose_and_double_nothing(tmp_pa
     compact(tmp_path)
     assert run_ids(tmp_path) == expected
     assert files(tmp_path) == [CLOSED, (OPEN, OPEN)]
+
+
+def test_vacuum_deletes_what_was_replaced_and_what_a_killed_writer_left_also_before_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    root, folder = tmp_path / "lake", tmp_path / "lake" / RUNS.name / "cluster=c"
+
+    def write(*days: int) -> None:
+        for number in days:
+            append_once(str(root), RUNS, [run(str(number), FIRST + timedelta(days=number))], None)
+
+    def files() -> set[str]:
+        return {path.name for path in folder.rglob("*.parquet")}
+
+    write(0, 1, 2, 3)
+    (folder / "month=2026-03-01" / "part-killed.parquet").write_bytes(b"half a file")
+    compact(root)
+    replaced = files()
+    DirectUpkeep(str(root), RUNS).vacuum(7)
+    assert files() == replaced
+    age(root, 8)
+    # As many commits as write a checkpoint, which does not name the replaced files any more.
+    write(*range(4, 4 + COMMITS_PER_CHECKPOINT))
+    young = files() - replaced
+    DirectUpkeep(str(root), RUNS).vacuum(7)
+    live = {file.path.name for file in live_files(root / RUNS.name)}
+    assert files() == live
+    assert len(live & replaced) == 1
+    assert young <= live
+    assert len(run_ids(root)) == 4 + COMMITS_PER_CHECKPOINT
 
 
 def test_a_table_of_spark_and_one_that_is_not_there_are_refused(tmp_path: Path) -> None:

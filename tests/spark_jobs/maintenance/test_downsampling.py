@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 
 
+RAW = (OFFSETS, COMMITS, MEMBERS)
+
+
 class KilledError(BaseException):
     """What ends a process in the middle."""
 
@@ -122,6 +125,28 @@ def _skipping_markers(
         (write_once if table is DOWNSAMPLED_DAYS else dying)(self, table, work)
 
     return chosen
+
+
+def test_rows_in_files_that_were_written_again_lately_go_when_these_are_old(
+    lake: Lake, tmp_path: Path
+) -> None:
+    names = write_readings(lake, (0, 5, 65))
+    audit_assignments(lake, "c")
+    # As after a pause of maintenance, or an erasure: the day is old, and its files are of today.
+    old = aged(lake, tmp_path / "old", 4)
+    assert maintain(old, "compact", target_file_mb=64).done["compacted"] >= len(RAW)
+    first = maintain(old, "downsample", raw_days=30)
+    assert [len(ids_of(old, table)) for table in RAW] == [3, 3, 3]
+    assert ids_of(old, SNAPSHOTS) == ids_of(old, LAG) == [names[0], names[2]]
+    assert first.left == (f"finish downsampling {DAY} of c: files of offsets, commits, members are recent",)
+    assert [row["downsampled_at"] for row in rows_of(old, DOWNSAMPLED_DAYS)] == [None]
+    older = aged(old, tmp_path / "older", 4)
+    assert maintain(older, "downsample", raw_days=30).left == ()
+    assert [rows_of(older, table) for table in RAW] == [[], [], []]
+    (day,) = rows_of(older, DOWNSAMPLED_DAYS)
+    assert (day["num_snapshots"], day["kept_snapshot_ids"]) == (3, [names[0], names[2]])
+    assert day["downsampled_at"] is not None
+    assert maintain(older, "downsample", raw_days=30).done == {}
 
 
 def test_a_reading_made_long_after_its_slot_keeps_its_day(lake: Lake) -> None:

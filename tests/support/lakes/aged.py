@@ -24,14 +24,26 @@ def copy_aged(lake: Path, folder: Path, days: int) -> Path:
     """
     ignored = shutil.ignore_patterns("*.crc", "*.checkpoint.*", "_last_checkpoint")
     shutil.copytree(lake, folder, ignore=ignored)
-    for log in folder.glob("*/_delta_log/*.json"):
+    age(folder, days)
+    return folder
+
+
+def age(lake: Path, days: int) -> None:
+    """Make every write to a lake so many days older: in logs and checkpoints, and by the files' own times."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    times = {path: path.stat().st_mtime - days * _MS_PER_DAY / 1000 for path in lake.rglob("*")}
+    for log in lake.glob("*/_delta_log/*.json"):
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
         text = "\n".join(json.dumps(_older(line, days)) for line in lines)
         log.write_text(text + "\n", encoding="utf-8")
-    for path in folder.rglob("*"):
-        seconds = path.stat().st_mtime - days * _MS_PER_DAY / 1000
+    for checkpoint in lake.glob("*/_delta_log/*.checkpoint*.parquet"):
+        found = pq.read_table(checkpoint)
+        rows = [_older(row, days) for row in found.to_pylist()]
+        pq.write_table(pa.Table.from_pylist(rows, found.schema), checkpoint)
+    for path, seconds in times.items():
         os.utime(path, (seconds, seconds))
-    return folder
 
 
 def _older(value: Any, days: int) -> Any:
