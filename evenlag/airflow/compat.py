@@ -60,7 +60,7 @@ def answer_within(limit: timedelta) -> dict[str, timedelta]:
 
 
 def defers_questions() -> bool:
-    """Return whether a task that waits for a person's answer is deferred, as in Airflow 3.1.
+    """Return whether a task that waits for a person's answer is deferred, as before Airflow 3.3.
 
     Returns
     -------

@@ -11,6 +11,7 @@ from shlex import quote as quoted
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from evenlag.doctor.airflow_health import check_health
 from evenlag.doctor.airflow_rest import TOKEN_VARIABLE, AirflowRest, NotThereError, RestError, ask
 from evenlag.doctor.connect_checks import CONNECTION_VARIABLE, find_remote, read_connection
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
 _HEARTBEAT_DEFAULT_S: Final = 300.0
-_NEEDED_PARTS: Final = ("metadatabase", "scheduler", "dag_processor")
 
 
 def airflow_checks(
@@ -54,7 +54,7 @@ def airflow_checks(
         Check("airflow", "connection", lambda: check_connection(given)),
         Check("airflow", "dag_files", lambda: check_dag_files(given)),
         Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
-        Check("airflow", "health", _by_rest(rest, lambda: judge_health(ask(rest, "monitor/health")))),
+        Check("airflow", "health", _by_rest(rest, lambda: check_health(rest, policy))),
         Check(
             "airflow", "imports", _by_rest(rest, lambda: judge_imports(ask(rest, "importErrors?limit=100")))
         ),
@@ -188,22 +188,6 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
         todo = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(min(widths) // 2))}"
         return [warning(f"{told}: a killed worker stands in the way of more than one run", todo)]
     return [ok(told)]
-
-
-def judge_health(answer: Mapping[str, Any]) -> list[Finding]:
-    """Check that database, scheduler and DAG processor are healthy; a missing part is a failure."""
-    found: list[Finding] = []
-    for part in _NEEDED_PARTS:
-        state = (answer.get(part) or {}).get("status")
-        if state != "healthy":
-            found.append(
-                failed(f"{part} is {state or 'not there'}", f"look at its log: airflow {_command(part)}")
-            )
-    return found or [ok("database, scheduler and DAG processor are healthy")]
-
-
-def _command(part: str) -> str:
-    return {"metadatabase": "db check", "dag_processor": "dag-processor"}.get(part, part)
 
 
 def judge_imports(answer: Mapping[str, Any]) -> list[Finding]:

@@ -12,12 +12,14 @@ from evenlag.doctor.airflow_checks import (
     check_connection,
     check_dag_files,
     judge_dags,
-    judge_health,
     judge_heartbeat,
     judge_imports,
     judge_pools,
 )
+from evenlag.doctor.airflow_health import judge_health
+from evenlag.doctor.airflow_rest import AirflowRest
 from evenlag.doctor.model import Verdict
+from evenlag.policy.loader import parse_policy
 from tests.evenlag.doctor.verdicts import NOW, worst
 
 if TYPE_CHECKING:
@@ -101,6 +103,35 @@ def test_airflow_s_answers_are_judged() -> None:
     assert worst(judge_heartbeat(300, [], NOW)) == "skipped"
     # A month is longer than any timeout.
     assert worst(judge_heartbeat(300, ["0 0 L * *"], NOW)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "triggerer", "verdict"),
+    [
+        ("3.1.8", "approve", None, "failed"),
+        ("3.2.1", "approve", "unhealthy", "failed"),
+        ("3.2.1", "approve", "healthy", "ok"),
+        ("3.2.1", "auto", None, "ok"),
+        ("3.3.0", "approve", None, "ok"),
+    ],
+)
+def test_a_policy_that_asks_needs_the_triggerer_of_an_older_airflow(
+    version: str, mode: str, triggerer: str | None, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
+    answers = {
+        "version": {"version": version},
+        "monitor/health": {**parts, "triggerer": {"status": triggerer}},
+    }
+    monkeypatch.setattr(AirflowRest, "get", lambda _, path: answers[path])
+    text = f"lake: x\nclusters: {{c: {{bootstrap_servers: h:1}}}}\ngroups: [{{match: g, mode: {mode}}}]\n"
+    policy = parse_policy(text, environ={}).policy
+    checks = {check.full_name: check for check in airflow_checks(policy, "http://127.0.0.1:1", {})}
+    [found] = checks["airflow.health"].look()
+    assert found.verdict.value == verdict
+    if verdict == "failed":
+        assert found.told.endswith("no answer to a request for approval arrives")
+        assert found.todo.endswith("airflow triggerer")
 
 
 def test_an_airflow_that_is_not_there_fails_what_asks_it() -> None:
