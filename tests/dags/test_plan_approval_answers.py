@@ -180,6 +180,30 @@ def test_it_waits_until_the_plan_s_own_limit_however_often_it_is_begun(
     assert set(asked.events) == {"PROPOSED"}
 
 
+def test_approvers_of_the_request_hold_where_the_policy_names_nobody_any_more(
+    live: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.standard.operators import hitl
+    from airflow.sdk.exceptions import TaskAwaitingInput
+
+    requests: list[dict[str, Any]] = []
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **given: requests.append(given))
+    live.rule_keys = "approvers: [grace]"
+    live.set_mode("approve")
+    asked = Asked(live, live.plan())
+    asked.context["task_instance"] = cast("Any", type("Instance", (), {"id": "1"})())
+    live.rule_keys = ""
+    live.set_mode("approve")
+    # In another case it is another user; and nobody else may answer because the list is gone.
+    for user_id in ("Grace", "ada"):
+        with pytest.raises(TaskAwaitingInput):
+            asked.answer("Approve", user={"id": user_id, "name": "grace"})
+        assert [user["id"] for user in requests[-1]["assigned_users"]] == ["grace"]
+    assert set(asked.events) == {"PROPOSED"}
+    asked.answer("Approve", user={"id": "grace", "name": "Grace"})
+    assert asked.events["APPROVED"]["actor"] == "grace"
+
+
 def test_the_page_holds_numbers_a_picture_and_moves_whatever_names_hold(live: LiveGroup) -> None:
     from evenlag.publishing.approval_page import read_page
 

@@ -83,6 +83,8 @@ class PlanApprovalOperator(ApprovalOperator):
         AirflowSkipException
             If the plan does not wait for approval.
         """
+        from evenlag.lake.reader import LakeReader
+        from evenlag.publishing.approval_requests import read_request
         from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError, check_waiting
 
         cluster, plan_id = _plan_of(context)
@@ -94,8 +96,10 @@ class PlanApprovalOperator(ApprovalOperator):
                 return self._go_by(error)
             except NotWaitingError as error:
                 raise AirflowSkipException(printable_lines(str(error))) from error
-        # Airflow has no template for them.
-        named = loaded.policy.approvers_of(cluster, head["group_id"]) or self.approvers
+            request = read_request(LakeReader(loaded.policy.lake), head) or {}
+        # Airflow has no template for them. Those of the request hold where nobody is named any more.
+        named = loaded.policy.approvers_of(cluster, head["group_id"])
+        named = named or self.approvers or request.get("approvers")
         self.assigned_users = [{"id": one, "name": one} for one in named] if named else None
         left = datetime.fromisoformat(self.answer_by) - datetime.now(UTC)
         for name, limit in answer_within(max(left, _NO_TIME_LEFT)).items():
