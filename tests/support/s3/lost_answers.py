@@ -33,6 +33,7 @@ class _Handler(BaseHTTPRequestHandler):
             content = answer.read()
         finally:
             connection.close()
+        self.server.note(self.command, self.path, self.headers.get("If-None-Match"))
         if self.server.is_lost(self.command, self.path):
             self.close_connection = True
             return
@@ -61,6 +62,13 @@ class LosingProxy(ThreadingHTTPServer):
     ----------
     endpoint
         ``http://host:port`` of the server.
+
+    Attributes
+    ----------
+    lost
+        Paths of the commits whose first answer was lost.
+    conditions
+        ``If-None-Match`` of each request that wrote a commit.
     """
 
     daemon_threads = True
@@ -69,12 +77,18 @@ class LosingProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = urlsplit(endpoint).netloc
         self.lost: list[str] = []
+        self.conditions: list[str | None] = []
         self._lock = threading.Lock()
 
     @property
     def endpoint(self) -> str:
         """Its own address."""
         return f"http://127.0.0.1:{self.server_port}"
+
+    def note(self, method: str, path: str, condition: str | None) -> None:
+        """Note the condition of a request that writes a commit, in whatever way."""
+        if method in {"PUT", "POST"} and path.partition("?")[0].endswith(".json"):
+            self.conditions.append(condition)
 
     def is_lost(self, method: str, path: str) -> bool:
         """Whether the answer to this request is lost."""

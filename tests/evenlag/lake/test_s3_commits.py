@@ -1,0 +1,42 @@
+"""Commits without a JVM on an S3 server: each is a put on condition, and a lost answer doubles nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import RUNS
+from evenlag.lake.writer import append_once
+from tests.support.lakes.run_rows import run
+from tests.support.races.lake_log import read_rows
+from tests.support.s3.lost_answers import losing_proxy
+
+if TYPE_CHECKING:
+    from tests.support.s3.server import S3Server
+
+
+@pytest.mark.parametrize("variables", [{}, {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}], ids=["default", "unsafe"])
+def test_each_commit_is_a_put_on_condition_and_one_whose_answer_was_lost_is_found(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    bucket = f"commits-{len(variables)}"
+    root = f"s3://{bucket}/lake"
+    s3.make_bucket(bucket)
+    with losing_proxy(s3.endpoint) as proxy:
+        environ = s3.environment() | {"AWS_ENDPOINT_URL": proxy.endpoint} | variables
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        for name in ("a", "b"):
+            append_once(root, RUNS, [run(name)], f"run/c/{name}")
+        assert not append_once(root, RUNS, [run("a")], "run/c/a")
+        append_once(root, RUNS, [run("c")], None)
+        # The table's first commit, and one for each row.
+        assert len(proxy.lost) == 4
+        assert len(proxy.conditions) >= 4
+        assert set(proxy.conditions) == {"*"}
+        assert LakeReader(root).read(RUNS).num_rows == 3
+    # Without the proxy, and without the product's reader.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    assert sorted(row["run_id"] for row in read_rows(root, RUNS.name)) == ["a", "b", "c"]
