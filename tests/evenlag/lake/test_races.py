@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.support.s3.server import S3Server
 
-NUM_RACES = 2
+NUM_RACES = 10
 
 
 def test_of_racing_writers_one_wins_and_the_others_go_by_it(tmp_path: Path) -> None:
