@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import CycleStep, GroupType, PlanEvent
@@ -51,6 +51,10 @@ if TYPE_CHECKING:
 from evenlag.publishing.publish_checks import Plan
 
 _LOG = named_logger(__name__)
+_NOT_OURS: Final = (
+    "this plan replaces a hint, sequence %d on %s, that this lake has not recorded: does another policy "
+    "publish for the group? (once, after a killed run or on a new lake, it is none)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +212,20 @@ def _write_hints(
         return _logged(_Written(published=found.published, held=held))
     current = expire_stale(loaded, cluster, found.waiting, client)
     issued_at = datetime.now(UTC)
+    last_sequences = read_last_sequences(loaded.policy.lake, cluster, issued_at)
     encoded = encode_hints(
         loaded,
         cluster,
         current.accepted,
         state,
-        last_sequences=read_last_sequences(loaded.policy.lake, cluster, issued_at),
+        last_sequences=last_sequences,
         max_bytes=read_max_bytes(client, settings.hint_topic),
         issued_at=issued_at,
     )
     expired = (*current.expired, *encoded.expired)
+    for hint in encoded.hints:
+        if (number := last_sequences.unrecorded(hint.plan["group_id"], state)) is not None:
+            _LOG.warning(_NOT_OURS, number, settings.hint_topic, extra=_log_fields(hint.plan))
     publisher.write({hint.plan["group_id"]: hint.value for hint in encoded.hints})
     if expired and not encoded.hints:
         # Without a write, nothing has checked the fence: a fenced publisher may have judged groups that

@@ -159,6 +159,19 @@ class LastSequences:
         # A forged number at the limit ends the counting: from then on time alone decides.
         return min(1 + last, MAX_PLAUSIBLE_SEQUENCE)
 
+    def unrecorded(self, group_id: str, state: TopicState) -> int | None:
+        """Return the sequence number of a group's hint if it is larger than all on record, else None.
+
+        Parameters
+        ----------
+        group_id, state
+            As for :meth:`next_of`.
+        """
+        current = state.hints.get(group_id)
+        if current is None or not self.by_group.get(group_id, self.floor) < current.sequence:
+            return None
+        return current.sequence
+
 
 def reconcile_published(plans: Sequence[Plan], state: TopicState) -> Reconciled:
     """Find the plans whose hint is already on the topic: an earlier try was killed before its events.
