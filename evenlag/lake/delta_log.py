@@ -309,10 +309,12 @@ def _check_complete(log: Path, version: int, num_files: int) -> None:
 def _check_counts(commit: Path) -> None:
     """Compare a commit of deltalake to the count in its first line."""
     try:
-        actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
+        # Not by splitlines(): names and texts in the statistics may have other ends of lines, such as U+2028.
+        lines = commit.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         # A checkpoint has replaced it.
         return
+    actions = [json.loads(line) for line in lines if line]
     found = sum("add" in action for action in actions)
     for action in actions:
         metrics = action.get("commitInfo", {}).get("operationMetrics") or {}

@@ -143,7 +143,7 @@ def _actions(log: Path) -> Iterator[dict[str, Any]]:
                 yield action
     for path in sorted(log.glob("*.json")):
         if path.stem.isdigit() and int(path.stem) > start:
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in path.read_text(encoding="utf-8").split("\n"):
                 if line.strip():
                     yield json.loads(line)
 

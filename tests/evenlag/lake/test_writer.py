@@ -20,6 +20,7 @@ from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
 from evenlag.monitoring.table_health import check_lake, check_table
 from evenlag.policy.settings import MaintenanceSettings
+from sandbox.truth.delta_files import read_rows
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, expire_ids, run, run_ids, set_property
 from tests.support.lakes.snapshots import frame
@@ -149,6 +150,19 @@ def test_maintenance_deletes_the_snapshots_of_one_day_of_one_cluster(tmp_path: P
     left = [row for row in left if row != (odd, OLD, "s-1") and row[:2] != ("c", TODAY)]
     found = LakeReader(str(tmp_path)).read(SNAPSHOTS).to_pylist()
     assert sorted((row["cluster"], row["day"], row["snapshot_id"]) for row in found) == sorted(left)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\x0b", "\x1e", "\x85", "\u2028", "\u2029"], ids=ascii)
+def test_a_name_with_an_end_of_a_line_in_it_harms_no_log(end: str, tmp_path: Path) -> None:
+    """The log has the least and the greatest name of each file."""
+    head = {"cluster": "c", "day": TODAY, "snapshot_id": "s", "plan_id": "p", "passed": True, "message": end}
+    names = [f"a{end}b", f"{end}", f"z{end}"]
+    for number, name in enumerate(names):
+        row = head | {"group_id": name, "gate": str(number)}
+        assert append_once(str(tmp_path), GATE_RESULTS, [row], f"validate/c/{number}")
+        found = LakeReader(str(tmp_path)).read(GATE_RESULTS, filters=[("group_id", "=", name)]).to_pylist()
+        assert [(row["gate"], row["message"]) for row in found] == [(str(number), end)]
+    assert sorted(row["group_id"] for row in read_rows(tmp_path, GATE_RESULTS.name)) == sorted(names)
 
 
 # What is refused --------------------------------------------------------------------------------------------

@@ -131,3 +131,32 @@ def test_a_member_and_then_a_group_are_in_no_file_and_others_stay(lake: Lake) ->
     (run,) = (row for row in rows_of(lake, RUNS) if row["run_id"] == "r")
     assert json.loads(run["summary"]) == {"failures": {ERASED: f"{ERASED} left", "billing-2": "no"}}
     assert erase(lake, Erasure("billing", is_group=True)) == {}
+
+
+def test_a_name_of_any_characters_is_erased_and_others_stay(lake: Lake) -> None:
+    odd = "o'dd\"\\name$1 %_`{x}* -- ;\n\u2028\U0001f600"
+    # What a pattern, a wildcard or an end of the text in the name would match too.
+    groups = ("billing", "o", "o'dd", odd.replace("*", "}"), odd.replace("_", "x"), odd)
+    for group in groups:
+        head = {"group_id": group, "snapshot_id": named(0), "topic_id": "x", "topic": "t", "partition": 0}
+        lag = commit(0, 5, group=group, owner_member_id=group, status="OK", snapshot_id=named(0))
+        write(lake, LAG, [lag])
+        rows = [{**head, "plan_id": group, "owner_before": group, "owner_after": odd, "moved": True}]
+        write(lake, PLAN_ASSIGNMENTS, rows)
+        write(lake, PLAN_EVENTS, [{"plan_id": group, "group_id": group, "event": "PROPOSED", "actor": group}])
+    num = len(groups)
+    member_of = Erasure(odd, is_group=False)
+    assert erase(lake, member_of, is_dry_run=True) == {"lag": 1, "plan_assignments": num, "plan_events": 1}
+    erase(lake, member_of)
+    assert {row["owner_after"] for row in rows_of(lake, PLAN_ASSIGNMENTS)} == {ERASED}
+    for table, column in (
+        (LAG, "owner_member_id"),
+        (PLAN_ASSIGNMENTS, "owner_before"),
+        (PLAN_EVENTS, "actor"),
+    ):
+        assert {row[column] for row in rows_of(lake, table)} == {*groups, ERASED} - {odd}, table.name
+        assert {row["group_id"] for row in rows_of(lake, table)} == set(groups), table.name
+    erase(lake, Erasure(odd, is_group=True))
+    for table in (LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS):
+        assert {row["group_id"] for row in rows_of(lake, table)} == set(groups) - {odd}, table.name
+    assert erase(lake, Erasure(odd, is_group=True)) == erase(lake, member_of) == {}

@@ -35,7 +35,7 @@ def age(lake: Path, days: int) -> None:
 
     times = {path: path.stat().st_mtime - days * _MS_PER_DAY / 1000 for path in lake.rglob("*")}
     for log in lake.glob("*/_delta_log/*.json"):
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n") if line]
         text = "\n".join(json.dumps(_older(line, days)) for line in lines)
         log.write_text(text + "\n", encoding="utf-8")
     for checkpoint in lake.glob("*/_delta_log/*.checkpoint*.parquet"):

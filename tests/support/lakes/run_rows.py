@@ -36,7 +36,7 @@ def actions(root: Path) -> list[list[str]]:
     """Return the names of the actions of each commit, as the log has them."""
     files = sorted((root / RUNS.name / "_delta_log").glob("*.json"))
     return [
-        [name for line in file.read_text(encoding="utf-8").splitlines() for name in json.loads(line)]
+        [name for line in file.read_text(encoding="utf-8").split("\n") if line for name in json.loads(line)]
         for file in files
     ]
 

@@ -50,7 +50,7 @@ def read_actions(root: str, table: str) -> list[dict[str, Any]]:
     for number, path in enumerate(commits):
         assert path.endswith(f"{number:020d}.json"), f"{path} is not commit {number}"
         with filesystem.open_input_stream(path) as stream:
-            actions += [json.loads(line) for line in stream.read().decode().splitlines() if line.strip()]
+            actions += [json.loads(line) for line in stream.read().decode().split("\n") if line]
     return actions
 
 
