@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic, OffsetSpec
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import RetriableError, TopicAlreadyExistsError, UnknownBrokerIdError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_HINT_TOPIC = "evenlag-hints"
+_CREATE_WITHIN_S: Final = 30.0
+_RETRY_S: Final = 0.5
 
 
 def create_topic(
@@ -32,17 +35,29 @@ def create_topic(
     -------
     bool
         True if it was created, False if it exists already.
+
+    Raises
+    ------
+    KafkaError
+        When the brokers refuse it, or do not answer for half a minute.
     """
-    admin = KafkaAdminClient(**client)
-    try:
-        topic = NewTopic(name, num_partitions=num_partitions, replication_factor=-1, topic_configs=configs)
-        admin.create_topics([topic])
-    except TopicAlreadyExistsError:
-        return False
-    else:
-        return True
-    finally:
-        admin.close()
+    topic = NewTopic(name, num_partitions=num_partitions, replication_factor=-1, topic_configs=configs)
+    deadline = time.monotonic() + _CREATE_WITHIN_S
+    while True:
+        admin = KafkaAdminClient(**client)
+        try:
+            admin.create_topics([topic])
+        except TopicAlreadyExistsError:
+            return False
+        # The broker that the client has taken for the controller may leave the cluster meanwhile.
+        except (RetriableError, UnknownBrokerIdError):
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            return True
+        finally:
+            admin.close()
+        time.sleep(_RETRY_S)
 
 
 def create_hint_topic(client: Mapping[str, Any], name: str = DEFAULT_HINT_TOPIC) -> bool:
