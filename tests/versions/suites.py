@@ -79,6 +79,7 @@ QUICK: Final = Suite(
         f"{_READER}::test_offsets_commits_and_members_of_a_live_group",
         f"{_READER}::test_reset_offsets_by_duration_are_those_of_the_records_times",
         "tests/evenlag/doctor/test_with_broker.py::test_a_cluster_over_tls_is_well_and_stays_as_it_is",
+        "tests/evenlag/kafka/test_kip848_groups.py::test_a_group_that_is_not_there_is_an_error_of_its_own",
         f"{_FOLLOWING}::test_a_published_hint_is_followed_in_two_phases_and_nothing_is_read_twice",
     ),
 )
