@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib.metadata import version
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.versions.installed import pins
 from tests.versions.suites import ROOT
 
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 AIRFLOW = ("apache-airflow", "apache-airflow-providers-apache-spark", "apache-airflow-providers-standard")
 # The Python package and the jar of Delta must have one version: see ADR 72.
 EXACT = {"delta-spark"}
@@ -54,3 +57,21 @@ def test_extras_agree_on_the_range_of_a_package() -> None:
             ranges.setdefault(name, set()).add(str(requirement.specifier))
     assert {name: found for name, found in ranges.items() if len(found) > 1} == {}
     assert ranges["pyspark"] == ranges["pyspark-client"]
+
+
+def test_the_page_has_the_ends_of_the_ranges() -> None:
+    """The lowest versions of the extras, and the newest ones of the lock."""
+    page, lock = (ROOT / "docs" / "versions.md").read_text("utf-8"), (ROOT / "requirements.lock").read_text()
+    rows = re.findall(r"^\| ([a-z, -]+) \| ([\d., ]+) \| ([\d.]+|as locked) \|$", page, re.MULTILINE)
+    ours = requirements("airflow", "cli", "consumer", "executor") | {
+        "numpy": Requirement(PROJECT["dependencies"][0])
+    }
+    named = set()
+    for names, lowest, newest in rows:
+        for name, end in zip(names.split(", "), lowest.split(", "), strict=True):
+            [bound] = [part.version for part in ours[name].specifier if part.operator == ">="]
+            assert Version(bound) == Version(end), name
+            locked = re.findall(rf"^{re.escape(name)}==(\S+)", lock, re.MULTILINE)
+            assert newest in {"as locked", *locked}, name
+            named.add(name)
+    assert {*AIRFLOW, "deltalake", "kafka-python", "numpy", "pyarrow", "pydantic"} == named
