@@ -24,6 +24,7 @@ from evenlag.lake.tables import (
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
     PLANS,
+    QUALITY_RESULTS,
     SNAPSHOTS,
     TABLE_HEALTH,
     TABLES,
@@ -33,6 +34,7 @@ from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.approval_requests import request_approval
+from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.waiting_plans import AlreadyDecidedError
 from evenlag.spark_installation import JARS_VARIABLE
@@ -125,8 +127,28 @@ class Setting:
             env=os.environ | {JARS_VARIABLE: str(folder), "PYTHONPATH": str(REPOSITORY)},
         )
 
+    def approve(self, plan_id: str) -> None:
+        """Say yes to a plan that waits."""
+        told = {"reason": "seen", "run_id": "person"}
+        now = datetime.now(UTC)
+        approvals.decide(self.loaded, MINE, plan_id, approve=True, actor=Actor("ann"), now=now, **told)
+
+    def wait_until_followed(self, plan_id: str) -> None:
+        """Wait until the group's members own what a plan gives them."""
+        parts: dict[str, set[int]] = {}
+        for row in self.rows(PLAN_ASSIGNMENTS):
+            if row["plan_id"] == plan_id:
+                parts.setdefault(row["owner_after"], set()).add(row["partition"])
+        wanted = {frozenset(held) for held in parts.values()}
+        self.workload.wait_until_owned(
+            condition=lambda owners: {frozenset(held) for held in owners.values()} == wanted
+        )
+
     def kill_after(self, table: str, slot: datetime, *, step: str) -> None:
-        """Run the cycle in a driver that is killed right after it has written a table."""
+        """Run the cycle in a driver that is killed right after it has written a table.
+
+        With the step ``publish``, the publisher is killed before it writes its event.
+        """
         status = self._killer.ask([str(self.config), MINE, slot.isoformat(), step, table, 1])
         assert status == -9, self._killer.log.read_text(encoding="utf-8")[-3000:]
 
@@ -213,13 +235,7 @@ def test_two_drivers_a_person_and_the_upkeep_share_a_lake(setting: Setting, spar
     ((group, published, _),) = publish_hints(loaded, MINE, slot, "r1").published
     assert (group, published) == (setting.group, plan["plan_id"])
 
-    parts: dict[str, set[int]] = {}
-    for row in setting.rows(PLAN_ASSIGNMENTS):
-        parts.setdefault(row["owner_after"], set()).add(row["partition"])
-    wanted = {frozenset(held) for held in parts.values()}
-    setting.workload.wait_until_owned(
-        condition=lambda owners: {frozenset(held) for held in owners.values()} == wanted
-    )
+    setting.wait_until_followed(plan["plan_id"])
     later = datetime.now(UTC)
     assert run_observe(spark, loaded, MINE, later, "r2")["outcomes"] == {"APPLIED": 1}
     assert [row["outcome"] for row in setting.rows(OUTCOMES)] == ["APPLIED"]
@@ -243,14 +259,17 @@ def test_two_drivers_a_person_and_the_upkeep_share_a_lake(setting: Setting, spar
     check_log_is_whole(setting)
 
 
-# In the order of the writes. Each repeat of the slot goes on from where the last one was killed.
+# In the order of the writes, as on a disk. Each repeat of the slot goes on where the last one was killed.
 KILLS = [
     ("offsets", "observe"),
     ("commits", "observe"),
     ("members", "observe"),
     ("lag", "observe"),
     ("snapshots", "observe"),
+    ("quality_results", "observe"),
     ("runs", "observe"),
+    ("policies", "decide"),
+    ("decisions", "decide"),
     ("plan_assignments", "decide"),
     ("plans", "decide"),
     ("plan_events", "decide"),
@@ -263,7 +282,7 @@ KILLS = [
     "kills",
     [
         # The moments in which most is half done: a marker without its run, a plan's rows without its head.
-        pytest.param([KILLS[4], KILLS[6]], id="some"),
+        pytest.param([("snapshots", "observe"), ("plan_assignments", "decide")], id="some"),
         pytest.param(KILLS, id="each", marks=pytest.mark.soak),
     ],
 )
@@ -271,6 +290,8 @@ def test_killed_after_a_write_a_repeat_puts_the_slot_right(
     setting: Setting, spark: SparkSession, kills: list[tuple[str, str]]
 ) -> None:
     setting.skew()
+    # A policy that the lake does not have yet is written once more.
+    setting.config.write_text(setting.config.read_text(encoding="utf-8") + "# the same\n", encoding="utf-8")
     slot, loaded = datetime.now(UTC).replace(microsecond=0), setting.loaded
     known = {row["snapshot_id"] for row in setting.rows(SNAPSHOTS)}
     for table, step in kills:
@@ -279,14 +300,42 @@ def test_killed_after_a_write_a_repeat_puts_the_slot_right(
         # The marker is what makes a snapshot visible.
         assert len(new) == (1 if KILLS.index((table, step)) >= KILLS.index(("snapshots", "observe")) else 0)
         heads = [row["plan_id"] for row in setting.rows(PLANS) if row["snapshot_id"] in new]
+        assert len(heads) == (1 if KILLS.index((table, step)) >= KILLS.index(("plans", "decide")) else 0)
         parts = Counter(row["plan_id"] for row in setting.rows(PLAN_ASSIGNMENTS))
         assert all(parts[plan_id] == 6 for plan_id in heads)
     run_observe(spark, loaded, MINE, slot, "repeat")
     run_decide(spark, loaded, MINE, slot, "repeat")
     (snapshot,) = {row["snapshot_id"] for row in setting.rows(SNAPSHOTS)} - known
-    for table_of in (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, GATE_RESULTS, SNAPSHOTS):
+    written = (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, GATE_RESULTS, SNAPSHOTS, QUALITY_RESULTS)
+    for table_of in written:
         rows = [row for row in setting.rows(table_of) if row["snapshot_id"] == snapshot]
         assert rows, table_of.name
         counts = Counter(tuple(row[name] for name in table_of.key) for row in rows)
         assert set(counts.values()) == {1}, table_of.name
+    check_log_is_whole(setting)
+
+
+def test_killed_between_hint_and_event_and_after_an_outcome_a_repeat_writes_the_events(
+    setting: Setting, spark: SparkSession
+) -> None:
+    setting.skew()
+    slot, loaded = datetime.now(UTC).replace(microsecond=0), setting.loaded
+    snapshot = run_observe(spark, loaded, MINE, slot, "r1")["snapshot_id"]
+    assert run_decide(spark, loaded, MINE, slot, "r1")["waiting"] == 1, setting.rows(GATE_RESULTS)
+    (plan,) = (row["plan_id"] for row in setting.rows(PLANS) if row["snapshot_id"] == snapshot)
+    setting.approve(plan)
+    setting.kill_after(PLAN_EVENTS.name, slot, step="publish")
+    cluster = loaded.policy.clusters[MINE]
+    standing = read_hint_topic(cluster).hints[setting.group]
+    assert (standing.plan_id, setting.events(plan)) == (plan, Counter(["PROPOSED", "APPROVED"]))
+    repeat = publish_hints(loaded, MINE, slot, "r2")
+    assert repeat.published == [(setting.group, plan, standing.sequence)]
+    assert read_hint_topic(cluster).hints[setting.group].sequence == standing.sequence
+    setting.wait_until_followed(plan)
+    later = datetime.now(UTC)
+    setting.kill_after(OUTCOMES.name, later, step="observe")
+    assert setting.events(plan) == Counter(["PROPOSED", "APPROVED", "PUBLISHED"])
+    run_observe(spark, loaded, MINE, later, "r3")
+    assert [row["outcome"] for row in setting.rows(OUTCOMES) if row["plan_id"] == plan] == ["APPLIED"]
+    assert setting.events(plan) == Counter(["PROPOSED", "APPROVED", "PUBLISHED", "APPLIED"])
     check_log_is_whole(setting)
