@@ -48,8 +48,13 @@ def test_the_integration_tests_pass_on_three_nodes_in_every_round(tmp_path: Path
     with ThreadPoolExecutor(at_once) as pool:
         for found in pool.map(run_round, [tmp_path / f"round-{number}" for number in range(num_rounds)]):
             rounds.append(found)
-            results = {"brokers": NUM_BROKERS, "replication": NUM_BROKERS, "at_once": at_once}
-            results |= {"paths": PATHS, "rounds": rounds}
+            results = {
+                "brokers": NUM_BROKERS,
+                "replication": NUM_BROKERS,
+                "at_once": at_once,
+                "paths": PATHS,
+                "rounds": rounds,
+            }
             RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     assert [found["failed"] for found in rounds] == [[]] * num_rounds
     assert all(found["tests"] - found["skipped"] > 0 for found in rounds)
