@@ -29,7 +29,7 @@ TEMPORARY_CLIENT_ID: Final = "evenlag-temporary-member"
 # protocol_type of consumer groups; Kafka Connect and others use the same coordinator with their own.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 # "" belongs to groups without members, or with standalone consumers that only commit.
-_CONSUMER_PROTOCOL_TYPES: Final = frozenset({CONSUMER_PROTOCOL_TYPE, ""})
+CONSUMER_PROTOCOL_TYPES: Final = frozenset({CONSUMER_PROTOCOL_TYPE, ""})
 # Types whose members can be described; share and streams groups assign partitions in other ways.
 _DESCRIBED_TYPES: Final = frozenset({GroupType.CLASSIC.value, GroupType.CONSUMER.value})
 _GROUPS_PER_REQUEST: Final = 100
@@ -102,7 +102,7 @@ def list_groups(
         if not (pending := retry):
             break
         calls.failover.begin()
-    consumers = {name: row for name, row in groups.items() if row.protocol_type in _CONSUMER_PROTOCOL_TYPES}
+    consumers = {name: row for name, row in groups.items() if row.protocol_type in CONSUMER_PROTOCOL_TYPES}
     return consumers, failed
 
 
@@ -258,6 +258,7 @@ def _classic_group(row: Any) -> dict[str, Any]:
         )
     return {
         "group_state": row.group_state,
+        "protocol_type": row.protocol_type,
         "protocol_data": row.protocol_data,
         "members": members,
         "error": error_name(row.error_code) if row.error_code else None,
@@ -315,7 +316,7 @@ def _member_rows(
         "group_id": group_id,
         "group_state": fields.get("group_state") or listed.state,
         "group_type": listed.group_type,
-        "protocol_type": listed.protocol_type,
+        "protocol_type": fields.get("protocol_type") or listed.protocol_type,
         "assignor": fields.get("protocol_data") or None,
         "group_epoch": fields.get("group_epoch"),
         "assignment_epoch": fields.get("assignment_epoch"),

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import GroupState
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE, GroupListing, describe_groups, list_groups
+from evenlag.kafka.groups import (
+    CONSUMER_PROTOCOL_TYPE,
+    CONSUMER_PROTOCOL_TYPES,
+    GroupListing,
+    describe_groups,
+    list_groups,
+)
 from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
@@ -90,7 +96,9 @@ def find_unlisted(
         if group_id in listed:
             continue
         if _exists(row):
-            found[group_id] = GroupListing(row["group_state"], row["group_type"], CONSUMER_PROTOCOL_TYPE)
+            # The id may be one of Kafka Connect's by now.
+            if row["protocol_type"] in CONSUMER_PROTOCOL_TYPES:
+                found[group_id] = GroupListing(row["group_state"], row["group_type"], row["protocol_type"])
         elif (error := _failure(row["error"]) or _failure(commits.failed.get(group_id))) is not None:
             found[group_id] = GroupListing(None, row["group_type"], CONSUMER_PROTOCOL_TYPE, error=error)
         elif group_id in have_commits:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from kafka import TopicPartition
+from kafka.protocol.consumer import JoinGroupRequest
+from kafka.structs import OffsetAndMetadata
 
 from evenlag.kafka import unlisted_groups
+from evenlag.kafka.broker_requests import BrokerCalls, Call
+from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import admin_client
+from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing
+from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.kafka.unlisted_groups import find_unlisted
+from tests.support.brokers import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.kafka.broker import Broker
 
 GONE = "GroupIdNotFoundError"
 
@@ -29,7 +44,8 @@ def conclude(
         group=np.array([0, 1] if has_commits else [0], dtype=np.int32),
         failed={} if commits_failed is None else {"g": commits_failed},
     )
-    row = {"group_id": "g", "group_type": "consumer", "group_state": None, "error": None} | described
+    row = {"group_id": "g", "group_type": "consumer", "protocol_type": "consumer"}
+    row |= {"group_state": None, "error": None} | described
     answers = {
         "find_coordinators": {"g": 1},
         "read_commits": commits,
@@ -82,6 +98,30 @@ def test_a_group_whose_coordinator_does_not_answer_is_not_known(monkeypatch: pyt
 def test_a_group_may_have_another_type_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = GroupListing("Stable", "classic", "consumer")
     assert conclude(monkeypatch, {"error": GONE}, has_commits=True, listed=listed) == listed
+
+
+@pytest.mark.broker
+def test_a_group_that_is_kafka_connect_s_by_now_is_none_of_ours(
+    broker: Broker, unique: Callable[[str], str]
+) -> None:
+    group_id, topic = unique("billing"), unique("orders")
+    with admin_client(settings_of(broker)) as admin:
+        admin.create_topics({topic: {"num_partitions": 1}}, wait_for_metadata=True)
+        admin.alter_group_offsets(group_id, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+        reader = ClusterReader(admin, known_groups=lambda: {group_id: "classic"})
+        assert group_id in reader.take_inventory().listed
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="sessioned", metadata=b"")
+        join = partial(
+            JoinGroupRequest,
+            group_id=group_id, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id="",
+            protocol_type="connect", protocols=[protocol], max_version=3,
+        )  # fmt: skip
+        calls = BrokerCalls.within(admin, RequestLimits())
+        node = find_coordinators(calls, [group_id])[group_id]
+        assert isinstance(node, int)
+        (answer,) = calls.run([Call(node, join)])
+        assert answer.response.error_code == 0
+        assert group_id not in reader.take_inventory().listed
 
 
 def test_nothing_is_asked_if_all_are_listed() -> None:
