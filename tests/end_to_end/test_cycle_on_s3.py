@@ -47,6 +47,7 @@ from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.support.cycle_killer import REPOSITORY, Killer
+from tests.support.s3.server import CREDENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,11 +128,10 @@ class Setting:
             env=os.environ | {JARS_VARIABLE: str(folder), "PYTHONPATH": str(REPOSITORY)},
         )
 
-    def approve(self, plan_id: str) -> None:
-        """Say yes to a plan that waits."""
-        told = {"reason": "seen", "run_id": "person"}
-        now = datetime.now(UTC)
-        approvals.decide(self.loaded, MINE, plan_id, approve=True, actor=Actor("ann"), now=now, **told)
+    def answer(self, plan_id: str, run_id: str, *, approve: bool) -> None:
+        """Give a person's answer to a plan that waits."""
+        told: dict[str, Any] = {"reason": "seen", "run_id": run_id, "now": datetime.now(UTC)}
+        approvals.decide(self.loaded, MINE, plan_id, approve=approve, actor=Actor("ann"), **told)
 
     def wait_until_followed(self, plan_id: str) -> None:
         """Wait until the group's members own what a plan gives them."""
@@ -214,6 +214,8 @@ def test_two_drivers_a_person_and_the_upkeep_share_a_lake(setting: Setting, spar
     assert run_decide(spark, loaded, MINE, slot, "r1")["plans"] == 1, setting.rows(GATE_RESULTS)
     output, _ = other.communicate(timeout=180)
     assert other.returncode == 0, output[-3000:]
+    # Both have the access key from their environment, and tell it nowhere.
+    assert CREDENTIAL not in f"{output} {spark.sparkContext.getConf().getAll()}"
     # Each wrote its own snapshot, of the same groups.
     for cluster in (MINE, OTHER):
         assert [row["slot"] for row in setting.rows(SNAPSHOTS, cluster)] == [slot]
@@ -221,17 +223,12 @@ def test_two_drivers_a_person_and_the_upkeep_share_a_lake(setting: Setting, spar
 
     # A person says yes; nothing is published before.
     (plan,) = setting.rows(PLANS)
-    now = datetime.now(UTC)
     assert publish_hints(loaded, MINE, slot, "r1").published == []
-    request_approval(loaded, MINE, plan["plan_id"], run_id="ask", now=now)
+    request_approval(loaded, MINE, plan["plan_id"], run_id="ask", now=datetime.now(UTC))
 
-    def answer(run_id: str, *, approve: bool) -> None:
-        told = {"reason": "seen", "run_id": run_id}
-        approvals.decide(loaded, MINE, plan["plan_id"], approve=approve, actor=Actor("ann"), now=now, **told)
-
-    answer("ask", approve=True)
+    setting.answer(plan["plan_id"], "ask", approve=True)
     with pytest.raises(AlreadyDecidedError):
-        answer("late", approve=False)
+        setting.answer(plan["plan_id"], "late", approve=False)
     ((group, published, _),) = publish_hints(loaded, MINE, slot, "r1").published
     assert (group, published) == (setting.group, plan["plan_id"])
 
@@ -322,8 +319,19 @@ def test_killed_between_hint_and_event_and_after_an_outcome_a_repeat_writes_the_
     slot, loaded = datetime.now(UTC).replace(microsecond=0), setting.loaded
     snapshot = run_observe(spark, loaded, MINE, slot, "r1")["snapshot_id"]
     assert run_decide(spark, loaded, MINE, slot, "r1")["waiting"] == 1, setting.rows(GATE_RESULTS)
+    # Decided again under edited policies, the plan stays the only one, and is published once.
+    text = setting.config.read_text(encoding="utf-8")
+    edits = (
+        text + "# a comment\n",
+        text.replace("mode: approve", "mode: approve, max_moves: 1"),
+        text.replace("mode: approve", "mode: shadow"),
+    )
+    for edited in edits:
+        setting.config.write_text(edited, encoding="utf-8")
+        assert "kept" in run_decide(spark, setting.loaded, MINE, slot, "again")
+    setting.config.write_text(text, encoding="utf-8")
     (plan,) = (row["plan_id"] for row in setting.rows(PLANS) if row["snapshot_id"] == snapshot)
-    setting.approve(plan)
+    setting.answer(plan, "person", approve=True)
     setting.kill_after(PLAN_EVENTS.name, slot, step="publish")
     cluster = loaded.policy.clusters[MINE]
     standing = read_hint_topic(cluster).hints[setting.group]
