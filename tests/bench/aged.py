@@ -31,7 +31,7 @@ from evenlag.cli.app import app
 from evenlag.kafka.connection import admin_client
 from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import TABLES
+from evenlag.lake.tables import LAG, TABLES
 from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.monitoring.metrics import read_metrics
 from evenlag.policy.loader import load_policy
@@ -175,7 +175,7 @@ def measure_commands(configs: Mapping[str, Path], rounds: int) -> dict[str, dict
 
 
 def count_lake(lake: Path) -> dict[str, int]:
-    """Live files, files in the logs, and transaction ids of all tables."""
+    """Live files, those of lag among them, files in the logs, and transaction ids of all tables."""
     import deltalake
 
     counts = {"live_files": 0, "live_files_of_lag": 0, "log_files": 0, "transaction_ids": 0}
@@ -184,7 +184,8 @@ def count_lake(lake: Path) -> dict[str, int]:
         if not (folder / LOG_FOLDER).is_dir():
             continue
         num_files = len(live_files(folder))
-        counts["live_files_of_lag" if table.name == "lag" else "live_files"] += num_files
+        counts["live_files"] += num_files
+        counts["live_files_of_lag"] += num_files if table is LAG else 0
         counts["log_files"] += len(list((folder / LOG_FOLDER).iterdir()))
         counts["transaction_ids"] += len(_transactions(deltalake.DeltaTable(str(folder)), folder))
     return counts
@@ -304,6 +305,8 @@ def _measure(
         configs[name] = folder / "evenlag.yaml"
         text = _POLICY.format(lake=folder / "lake", servers=world.broker.bootstrap_servers)
         configs[name].write_text(text, encoding="utf-8")
+    # Each cycle of the open day has files of its own, so the counts depend on the hour.
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
     lakes = {name: count_lake(config.parent / "lake") for name, config in configs.items()}
     world.skew(_QUICK_BACKLOG_S if is_quick else _BACKLOG_S)
     cycles = measure_cycles(configs, rounds)
@@ -316,6 +319,7 @@ def _measure(
         "days": dict(days),
         "shape": {"groups": shape.groups, "partitions": shape.partitions, "plans_per_snapshot": shape.plans},
         "made_s": made_s,
+        "made_at": made_at,
         "lakes": lakes,
         "commands": commands,
         "cycles": cycles,
