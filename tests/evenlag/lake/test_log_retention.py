@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.lake.delta_log import open_log
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT, TRANSACTION_DAYS
 from evenlag.lake.tables import RUNS
@@ -26,9 +28,8 @@ DAYS, COMMITS_A_DAY = 6, 11
 
 def known_ids(root: Path) -> set[str]:
     """The transaction ids that deltalake knows of the writes of all days."""
-    from deltalake import DeltaTable
-
-    delta = DeltaTable(str(root / RUNS.name))
+    delta = open_log(LakePaths(str(root)), RUNS)
+    assert delta is not None
     names = [f"{day}-{number}" for day in range(DAYS) for number in range(COMMITS_A_DAY)]
     return {name for name in names if delta.transaction_version(f"run/c/{name}/runs") is not None}
 
