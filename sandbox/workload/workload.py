@@ -103,7 +103,11 @@ class Workload:
         return tuple(n for n, p in self._processes.items() if n.startswith("consumer-") and p.poll() is None)
 
     def start_consumers(self, count: int, **fields: Any) -> tuple[str, ...]:
-        """Start more consumers without waiting for their assignments.
+        """Start more consumers without waiting for the assignment of the last.
+
+        Consumers of the consumer protocol (KIP-848) start one after the other. librdkafka acknowledges that
+        it has given up partitions before the application has learned that it had them: of consumers that start
+        at once beside other work, the journals would have two owners for some milliseconds.
 
         Parameters
         ----------
@@ -119,7 +123,10 @@ class Workload:
         """
         first = sum(name.startswith("consumer-") for name in self._processes)
         names = tuple(f"consumer-{number}" for number in range(first, first + count))
+        is_one_by_one = {**self._settings, **fields}.get("protocol") == "consumer"
         for name in names:
+            if is_one_by_one and self.consumers:
+                self.wait_until_owned()
             self.start_consumer(name, **fields)
         return names
 
