@@ -106,8 +106,8 @@ class Workload:
         """Start more consumers without waiting for the assignment of the last.
 
         Consumers of the consumer protocol (KIP-848) start one after the other. librdkafka acknowledges that
-        it has given up partitions before the application has learned that it had them: of consumers that start
-        at once beside other work, the journals would have two owners for some milliseconds.
+        it has given up partitions before the application has learned that it had them: beside other work, the
+        journals of consumers that start at once would have two owners for some milliseconds.
 
         Parameters
         ----------
