@@ -152,6 +152,18 @@ class JavaGroup:
         runners = list(self.python.values())
         return not runners or is_settled(runners, sum(len(runner.held) for runner in runners))
 
+    def settled_generation(self) -> int:
+        """Wait until the group is settled, and return the generation of that moment: another may follow."""
+        found: set[int] = set()
+
+        def is_settled() -> bool:
+            found.clear()
+            found.update(self.generations())
+            return len(found) == 1 and self.is_settled() and self.generations() == found
+
+        wait_until(is_settled, what="the group did not settle")
+        return found.pop()
+
     def settle(self) -> None:
         """Wait until the group is settled."""
         wait_until(self.is_settled, what="the group did not settle")
