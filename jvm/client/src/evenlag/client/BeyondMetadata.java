@@ -1,14 +1,11 @@
 package evenlag.client;
 
-import evenlag.core.sticky.Member;
+import evenlag.core.sticky.Group;
 import java.lang.ref.WeakReference;
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 
 /**
@@ -31,34 +28,30 @@ final class BeyondMetadata {
     private long readAfterNs;
 
     /**
-     * Returns the members without the claims on partitions that do not exist.
+     * Removes a group's claims on partitions that do not exist.
      *
      * @param metadata the object that the client hands in; it makes another one with each response
      * @param nowNs of a clock that never goes back
      */
-    List<Member> withoutGone(
-            List<Member> members, Map<String, Integer> counts, Map<String, Uuid> topicIds, Object metadata,
-            long nowNs) {
+    void removeGone(Group group, Object metadata, long nowNs) {
         if (lastMetadata.get() != metadata) {
             // When they were read is not known, only that the last ones were still in use until then.
             readAfterNs = lastMetadata.get() == null ? Long.MIN_VALUE : lastSeenNs;
             lastMetadata = new WeakReference<>(metadata);
         }
         lastSeenNs = nowNs;
-        Set<Beyond> seen = new HashSet<>();
-        for (Member member : members) {
-            for (TopicPartition claimed : member.owned()) {
-                Integer count = counts.get(claimed.topic());
-                if (count != null && claimed.partition() >= count) {
-                    seen.add(new Beyond(claimed.topic(), count));
-                }
+        Map<Beyond, Uuid> seen = new HashMap<>();
+        for (Group.UnknownClaim claim : group.unknownClaims) {
+            int topic = group.numberOf(claim.topic());
+            if (topic >= 0) {
+                int count = group.topicStart[topic + 1] - group.topicStart[topic];
+                seen.put(new Beyond(claim.topic(), count), group.topicIds[topic]);
             }
         }
-        firstSeenNs.keySet().retainAll(seen);
-        seen.forEach(each -> firstSeenNs.putIfAbsent(each, nowNs));
+        firstSeenNs.keySet().retainAll(seen.keySet());
         Set<String> gone = new HashSet<>();
-        seen.forEach(each -> {
-            Uuid known = topicIds.get(each.topic());
+        seen.forEach((each, known) -> {
+            firstSeenNs.putIfAbsent(each, nowNs);
             Uuid last = lastIds.get(each.topic());
             boolean isRecreated = known != null && last != null && !last.equals(known);
             boolean isOld = readAfterNs != Long.MIN_VALUE
@@ -67,24 +60,13 @@ final class BeyondMetadata {
                 gone.add(each.topic());
             }
         });
-        // A recreated topic stays one until no old claim is left.
-        topicIds.forEach((topic, id) -> {
-            if (!gone.contains(topic) || !lastIds.containsKey(topic)) {
-                lastIds.put(topic, id);
+        for (int topic = 0; topic < group.topics.length; topic++) {
+            String name = group.topics[topic];
+            // A recreated topic stays one until no old claim is left.
+            if (group.topicIds[topic] != null && (!gone.contains(name) || !lastIds.containsKey(name))) {
+                lastIds.put(name, group.topicIds[topic]);
             }
-        });
-        return gone.isEmpty() ? members : without(members, counts, gone);
-    }
-
-    private static List<Member> without(List<Member> members, Map<String, Integer> counts, Set<String> gone) {
-        List<Member> kept = new ArrayList<>(members.size());
-        for (Member member : members) {
-            List<TopicPartition> owned = new ArrayList<>(member.owned());
-            owned.removeIf(claimed -> gone.contains(claimed.topic())
-                    && claimed.partition() >= counts.get(claimed.topic()));
-            kept.add(new Member(
-                    member.memberId(), member.instanceId(), member.topics(), owned, member.generation()));
         }
-        return kept;
+        group.unknownClaims.removeIf(claim -> gone.contains(claim.topic()));
     }
 }

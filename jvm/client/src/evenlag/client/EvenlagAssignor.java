@@ -6,7 +6,7 @@ import evenlag.core.sticky.Group;
 import evenlag.core.sticky.Member;
 import evenlag.core.sticky.Step;
 import evenlag.core.sticky.Sticky;
-import evenlag.core.sticky.TopicLists;
+import evenlag.core.sticky.Topic;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
@@ -87,21 +87,22 @@ public final class EvenlagAssignor implements ConsumerPartitionAssignor, Configu
     @Override
     public GroupAssignment assign(Cluster metadata, GroupSubscription subscriptions) {
         long started = System.nanoTime();
-        List<Member> members = new ArrayList<>();
-        Map<String, List<TopicPartition>> assigned;
+        List<Member> members = new ArrayList<>(subscriptions.groupSubscription().size());
+        Map<String, Assignment> answer;
         try {
             read(subscriptions, members);
-            assigned = assign(metadata, members);
+            answer = assign(metadata, members);
         } catch (Throwable error) { // it would end the application's poll
             noteError("assigning the group", error);
-            assigned = keepClaims(members);
+            answer = keepClaims(members);
+        }
+        if (answer.size() < subscriptions.groupSubscription().size()) {
+            for (String memberId : subscriptions.groupSubscription().keySet()) {
+                answer.putIfAbsent(memberId, new Assignment(List.of()));
+            }
         }
         if (shared != null) {
             shared.lastAssignNs.set(System.nanoTime() - started);
-        }
-        Map<String, Assignment> answer = new HashMap<>(2 * assigned.size());
-        for (String memberId : subscriptions.groupSubscription().keySet()) {
-            answer.put(memberId, new Assignment(assigned.getOrDefault(memberId, List.of())));
         }
         return new GroupAssignment(answer);
     }
@@ -112,63 +113,51 @@ public final class EvenlagAssignor implements ConsumerPartitionAssignor, Configu
     }
 
     private static void read(GroupSubscription subscriptions, List<Member> members) {
-        Map<List<String>, List<String>> topics = new HashMap<>(); // one list for equal subscriptions
-        List<String> last = null;
         for (Map.Entry<String, Subscription> entry : subscriptions.groupSubscription().entrySet()) {
             Subscription subscription = entry.getValue();
-            if (TemporaryMember.is(subscription)) {
-                continue;
+            if (!TemporaryMember.is(subscription)) {
+                members.add(new Member(
+                        entry.getKey(),
+                        subscription.groupInstanceId().orElse(null),
+                        subscription.topics(),
+                        subscription.ownedPartitions(),
+                        subscription.generationId().orElse(-1)));
             }
-            if (!subscription.topics().equals(last)) { // to compare costs less than to hash
-                last = topics.computeIfAbsent(subscription.topics(), same -> same);
-            }
-            members.add(new Member(
-                    entry.getKey(),
-                    subscription.groupInstanceId().orElse(null),
-                    last,
-                    subscription.ownedPartitions(),
-                    subscription.generationId().orElse(-1)));
         }
     }
 
-    private Map<String, List<TopicPartition>> assign(Cluster metadata, List<Member> given) {
-        Map<String, Uuid> topicIds = new HashMap<>();
-        TopicLists lists = new TopicLists(topic -> look(metadata, topic, topicIds));
-        given.forEach(member -> lists.add(member.topics()));
-        List<Member> members = beyond.withoutGone(given, lists.counts(), topicIds, metadata, System.nanoTime());
-        Group group = Group.of(lists, members);
-        Decision decision = decide(group, topicIds);
+    private Map<String, Assignment> assign(Cluster metadata, List<Member> members) {
+        Group group = Group.of(members, topic -> look(metadata, topic));
+        beyond.removeGone(group, metadata, System.nanoTime());
+        Decision decision = decide(group);
         lastDecision = decision;
         Step step = Step.of(group, decision.target());
         List<List<TopicPartition>> partitions = group.toPartitions(step.assignment());
         step.keptUnknown().forEach((member, kept) -> partitions.get(member).addAll(kept));
-        Map<String, List<TopicPartition>> assigned = new HashMap<>(2 * partitions.size());
+        Map<String, Assignment> answer = new HashMap<>(2 * partitions.size());
         for (int i = 0; i < group.numMembers(); i++) {
-            assigned.put(group.memberIds[i], partitions.get(i));
+            answer.put(group.memberIds[i], new Assignment(partitions.get(i)));
         }
-        return assigned;
+        return answer;
     }
 
-    /** Returns a topic's number of partitions, 0 if it is not known, and notes its id. */
-    private static int look(Cluster metadata, String topic, Map<String, Uuid> topicIds) {
+    private static Topic look(Cluster metadata, String topic) {
         // The largest number, not the count: a partition without metadata must not renumber the others.
         int count = 0;
-        for (PartitionInfo info : metadata.partitionsForTopic(topic)) {
-            count = Math.max(count, info.partition() + 1);
+        List<PartitionInfo> known = metadata.partitionsForTopic(topic);
+        for (int i = 0; i < known.size(); i++) {
+            count = Math.max(count, known.get(i).partition() + 1);
         }
         Uuid id = metadata.topicId(topic);
-        if (count > 0 && id != null && !id.equals(Uuid.ZERO_UUID)) {
-            topicIds.put(topic, id);
-        }
-        return count;
+        return new Topic(count, id == null || id.equals(Uuid.ZERO_UUID) ? null : id);
     }
 
-    private Decision decide(Group group, Map<String, Uuid> topicIds) {
+    private Decision decide(Group group) {
         try {
             long now = nowMs.getAsLong();
             Decision decision = table == NO_HINTS
                     ? new Decision(Sticky.assign(group), Reason.NO_HINT, Reason.NO_HINT, null, "hints are off")
-                    : TargetSelection.choose(group, topicIds, table.get(), groupId, now);
+                    : TargetSelection.choose(group, table.get(), groupId, now);
             note(decision);
             return decision;
         } catch (Throwable error) { // as above: an assignment without the hint is better
@@ -207,7 +196,7 @@ public final class EvenlagAssignor implements ConsumerPartitionAssignor, Configu
     }
 
     /** Gives each member the subscribed partitions that it alone claims in the newest generation. */
-    static Map<String, List<TopicPartition>> keepClaims(List<Member> members) {
+    private static Map<String, Assignment> keepClaims(List<Member> members) {
         Map<TopicPartition, Integer> newest = new HashMap<>();
         Map<TopicPartition, String> owners = new HashMap<>();
         for (Member member : members) {
@@ -221,11 +210,11 @@ public final class EvenlagAssignor implements ConsumerPartitionAssignor, Configu
                 }
             }
         }
-        Map<String, List<TopicPartition>> kept = new HashMap<>();
-        members.forEach(member -> kept.put(member.memberId(), new ArrayList<>()));
+        Map<String, Assignment> kept = new HashMap<>();
+        members.forEach(member -> kept.put(member.memberId(), new Assignment(new ArrayList<>())));
         owners.forEach((partition, memberId) -> {
             if (memberId != null) {
-                kept.get(memberId).add(partition);
+                kept.get(memberId).partitions().add(partition);
             }
         });
         return kept;

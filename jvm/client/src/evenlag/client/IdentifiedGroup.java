@@ -23,9 +23,9 @@ final class IdentifiedGroup implements GroupView {
     private final Map<Uuid, Integer> topics = new HashMap<>();
     private final List<Map<Uuid, Set<Integer>>> owned = new ArrayList<>();
 
-    private IdentifiedGroup(Group group, Uuid[] ids) {
+    private IdentifiedGroup(Group group) {
         this.group = group;
-        this.ids = ids;
+        ids = group.topicIds;
         memberIds = List.of(group.memberIds);
         Map<int[], Set<Uuid>> seen = new IdentityHashMap<>();
         for (int i = 0; i < memberIds.size(); i++) {
@@ -43,12 +43,10 @@ final class IdentifiedGroup implements GroupView {
     /**
      * Makes the view.
      *
-     * @param topicIds by name
      * @return null if an id is missing: the brokers have none, or the client does not know it
      */
-    static IdentifiedGroup of(Group group, Map<String, Uuid> topicIds) {
-        Uuid[] ids = Arrays.stream(group.topics).map(topicIds::get).toArray(Uuid[]::new);
-        return Arrays.asList(ids).contains(null) ? null : new IdentifiedGroup(group, ids);
+    static IdentifiedGroup of(Group group) {
+        return Arrays.asList(group.topicIds).contains(null) ? null : new IdentifiedGroup(group);
     }
 
     /** Returns the rows of partitions that are named by topic id; of no members' other topics. */

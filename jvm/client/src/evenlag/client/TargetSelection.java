@@ -27,10 +27,10 @@ final class TargetSelection {
     private final IdentifiedGroup identified;
     private final long nowMs;
 
-    private TargetSelection(Group group, Map<String, Uuid> topicIds, long nowMs) {
+    private TargetSelection(Group group, long nowMs) {
         this.group = group;
         this.nowMs = nowMs;
-        identified = IdentifiedGroup.of(group, topicIds);
+        identified = IdentifiedGroup.of(group);
     }
 
     /** What became of a hint. */
@@ -39,11 +39,9 @@ final class TargetSelection {
     /**
      * Chooses the target.
      *
-     * @param topicIds by name; a topic without an id is missing
      * @param table what is known about hints; null if nothing is
      */
-    static Decision choose(
-            Group group, Map<String, Uuid> topicIds, HintTable table, String groupId, long nowMs) {
+    static Decision choose(Group group, HintTable table, String groupId, long nowMs) {
         if (table == null || !table.covers(groupId)) {
             return cold(group);
         }
@@ -53,7 +51,7 @@ final class TargetSelection {
         if (hint == null && loads == null) {
             return new Decision(Sticky.assign(group), Reason.NO_HINT, Reason.NO_HINT, null, "no hint");
         }
-        return new TargetSelection(group, topicIds, nowMs).choose(hint, loads);
+        return new TargetSelection(group, nowMs).choose(hint, loads);
     }
 
     private static Decision cold(Group group) {

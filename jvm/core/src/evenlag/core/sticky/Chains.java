@@ -1,18 +1,14 @@
 package evenlag.core.sticky;
 
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
-import java.util.stream.IntStream;
 
 /**
- * Counts for unequal subscriptions: {@code assignor_core.algorithms.chains}, step by step the same.
+ * Counts for unequal subscriptions: {@code assignor_core.algorithms.chains}, with the same result.
  *
  * <p>They are as even as chains of members can make them, by the fewest moves.
  */
 final class Chains {
     private static final int ENOUGH_TO_PASS_ON = 2;
-    private static final int SWEEPS = 8;
 
     private final Flow flow;
     private final int numMembers;
@@ -22,11 +18,13 @@ final class Chains {
         numMembers = flow.counts.length;
     }
 
-    /** Returns how many rows of each class every taker is to have. */
-    static int[][] balance(Classes classes) {
-        int[] counts = new int[classes.numMembers()];
-        int[][] have = fillFree(classes, counts);
-        Chains chains = new Chains(new Flow(have, classes, counts));
+    /** Returns how many rows each slot is to have. */
+    static int[] balance(Classes classes) {
+        FreeFill filled = new FreeFill(classes);
+        if (filled.isEven()) {
+            return filled.have; // nobody gave anything up, so no circle can save a move either
+        }
+        Chains chains = new Chains(new Flow(filled.have, filled.counts, classes));
         boolean isPassing = true;
         while (isPassing) {
             isPassing = chains.passStraight();
@@ -34,123 +32,60 @@ final class Chains {
         chains.passAlongChains();
         boolean isCancelling = true;
         while (isCancelling) {
-            isCancelling = chains.cancelCircles();
+            isCancelling = chains.flow.mayHaveCircles() && chains.cancelCircles();
         }
-        return have;
-    }
-
-    /** Keeps everything that is owned and fills in the rest, the choosiest class first. */
-    private static int[][] fillFree(Classes classes, int[] counts) {
-        int numClasses = classes.size.length;
-        int[][] takers = classes.takers;
-        int[][] have = new int[numClasses][];
-        int[] free = new int[numClasses];
-        for (int k = 0; k < numClasses; k++) {
-            have[k] = classes.owned[k].clone();
-            free[k] = classes.size[k];
-            for (int i = 0; i < takers[k].length; i++) {
-                counts[takers[k][i]] += have[k][i];
-                free[k] -= have[k][i];
-            }
-        }
-        int[] order = sorted(Arrays.stream(takers).mapToInt(each -> each.length).toArray());
-        order = Arrays.stream(order).filter(number -> free[number] > 0).toArray();
-        boolean hasChanged = true;
-        for (int sweep = 0; sweep < SWEEPS && hasChanged; sweep++) {
-            hasChanged = false;
-            for (int k : order) {
-                hasChanged |= refill(takers[k], free[k], counts, classes.owned[k], have[k], sweep > 0);
-            }
-            hasChanged &= order.length > 1;
-        }
-        return have;
-    }
-
-    /** Takes a class back and fills it in again: a first filling cannot know what later classes bring. */
-    private static boolean refill(
-            int[] takers, int free, int[] counts, int[] owned, int[] have, boolean isAgain) {
-        int[] now = new int[takers.length];
-        int[] before = new int[takers.length];
-        for (int i = 0; i < takers.length; i++) {
-            now[i] = counts[takers[i]];
-            before[i] = now[i] - (have[i] - owned[i]);
-        }
-        if (isAgain && Levels.max(now) - Levels.min(now) <= 1) {
-            return false;
-        }
-        int[] filled = Levels.fill(before, free);
-        for (int i = 0; i < takers.length; i++) {
-            have[i] = owned[i] + filled[i] - before[i];
-            counts[takers[i]] = filled[i];
-        }
-        return !Arrays.equals(filled, now);
+        return filled.have;
     }
 
     /** Fills each member, the least loaded first, from those with at least two more. */
     private boolean passStraight() {
         boolean hasPassed = false;
+        int most = Levels.max(flow.counts);
         for (int taker : sorted(flow.counts)) {
-            if (Levels.max(flow.counts) - flow.counts[taker] < ENOUGH_TO_PASS_ON) {
+            if (most - flow.counts[taker] < ENOUGH_TO_PASS_ON) {
                 break;
             }
-            hasPassed |= fillOne(taker);
+            if (fillOne(taker)) {
+                hasPassed = true;
+                most = Levels.max(flow.counts);
+            }
         }
         return hasPassed;
     }
 
     private boolean fillOne(int taker) {
-        int[] classes = flow.classesOf(taker);
-        int[] shared = new int[numMembers]; // what each member has of the taker's classes
-        for (int k : classes) {
-            for (int i = 0; i < flow.takers[k].length; i++) {
-                shared[flow.takers[k][i]] += flow.have[k][i];
-            }
-        }
-        int[] givers = IntStream.range(0, numMembers)
-                .filter(giver -> flow.counts[giver] >= flow.counts[taker] + ENOUGH_TO_PASS_ON)
-                .filter(giver -> shared[giver] > 0)
-                .toArray();
-        if (givers.length == 0) {
+        int atLeast = flow.counts[taker] + ENOUGH_TO_PASS_ON;
+        if (!flow.hasGiver(taker, atLeast)) {
             return false;
         }
-        int[] tops = Arrays.stream(givers).map(giver -> flow.counts[giver]).toArray();
-        int[] most = Arrays.stream(givers).map(giver -> shared[giver]).toArray();
+        int[] shared = flow.shared(taker);
+        int[] givers = new int[numMembers];
+        int size = 0;
+        for (int giver = 0; giver < numMembers; giver++) {
+            if (shared[giver] > 0 && flow.counts[giver] >= atLeast) {
+                givers[size++] = giver;
+            }
+        }
+        int[] tops = new int[size];
+        int[] most = new int[size];
+        for (int i = 0; i < size; i++) {
+            tops[i] = flow.counts[givers[i]];
+            most[i] = shared[givers[i]];
+        }
         int[] wanted = howMany(tops, most, flow.counts[taker]);
         boolean hasPassed = false;
-        for (int i = 0; i < givers.length; i++) {
-            int left = wanted[i];
-            while (left > 0) {
-                left -= flow.pass(bestClass(classes, givers[i]), givers[i], taker, left);
+        for (int i = 0; i < size; i++) {
+            if (wanted[i] > 0) {
+                flow.pass(givers[i], taker, wanted[i]);
+                hasPassed = true;
             }
-            flow.counts[givers[i]] -= wanted[i];
-            flow.counts[taker] += wanted[i];
-            hasPassed |= wanted[i] > 0;
         }
         return hasPassed;
     }
 
-    /** What costs nothing goes first, and of equals the class that the giver has most of. */
-    private int bestClass(int[] classes, int giver) {
-        int best = Flow.NONE;
-        int lowest = Flow.FAR;
-        int most = 0;
-        for (int number : classes) {
-            int place = flow.placeOf(number, giver);
-            if (place < 0 || flow.have[number][place] == 0) {
-                continue;
-            }
-            int cost = flow.out[number][place];
-            if (cost < lowest || cost == lowest && flow.have[number][place] > most) {
-                best = number;
-                lowest = cost;
-                most = flow.have[number][place];
-            }
-        }
-        return best;
-    }
-
     /** Returns how many each giver gives so that the taker has at most one fewer than those with more. */
     private static int[] howMany(int[] tops, int[] most, int low) {
+        int[] mirrored = Levels.mirrored(tops);
         int first = 0;
         int last = 0;
         for (int i = 0; i < tops.length; i++) {
@@ -158,7 +93,7 @@ final class Chains {
         }
         while (first < last) {
             int amount = (first + last) >>> 1;
-            if (Levels.max(Levels.cut(tops, amount)) - (low + amount) < ENOUGH_TO_PASS_ON) {
+            if (-Levels.floor(mirrored, amount) - (low + amount) < ENOUGH_TO_PASS_ON) {
                 last = amount;
             } else {
                 first = amount + 1;
@@ -173,84 +108,76 @@ final class Chains {
     /** Passes rows on along the cheapest chains until none leads over a gap of two. */
     private void passAlongChains() {
         boolean[] isActive = new boolean[numMembers];
-        for (int[] takers : flow.takers) {
-            for (int member : takers) {
-                isActive[member] = true;
-            }
+        for (int member = 0; member < numMembers; member++) {
+            isActive[member] = flow.takesAny(member);
         }
-        for (int most = mostOf(isActive); most >= 0; most = mostOf(isActive)) {
-            boolean[] sources = new boolean[numMembers];
+        while (true) {
+            int most = -1;
+            int least = Integer.MAX_VALUE;
             for (int member = 0; member < numMembers; member++) {
-                sources[member] = isActive[member] && flow.counts[member] == most;
-            }
-            flow.search(sources);
-            List<Integer> low = new ArrayList<>();
-            for (int member = 0; member < numMembers; member++) {
-                if (flow.distance[member] < Flow.FAR && flow.counts[member] <= most - ENOUGH_TO_PASS_ON) {
-                    low.add(member);
+                if (isActive[member]) {
+                    most = Math.max(most, flow.counts[member]);
+                    least = Math.min(least, flow.counts[member]);
                 }
             }
-            if (low.isEmpty()) {
+            // What was settled before is no end of a chain: its members have at most one fewer.
+            if (most - least < ENOUGH_TO_PASS_ON) {
+                return;
+            }
+            flow.search(isActive, most);
+            int[] ends = ends(most - ENOUGH_TO_PASS_ON);
+            if (ends.length > 0) {
+                goChains(ends);
+            } else {
                 // Nothing leads out of what was reached, so it is settled as a whole.
                 for (int member = 0; member < numMembers; member++) {
                     isActive[member] &= flow.distance[member] >= Flow.FAR;
                 }
-                continue;
             }
-            low.sort((a, b) -> {
-                int byCount = Integer.compare(flow.counts[a], flow.counts[b]);
-                int byDistance = Integer.compare(flow.distance[a], flow.distance[b]);
-                return byCount != 0 ? byCount : byDistance != 0 ? byDistance : Integer.compare(a, b);
-            });
-            goChains(low);
         }
     }
 
-    private void goChains(List<Integer> low) {
+    /** Returns the reached members with at most so many: those with the fewest first, then the nearest. */
+    private int[] ends(int atMost) {
+        int[] ends = new int[numMembers];
+        int size = 0;
+        for (int member = 0; member < numMembers; member++) {
+            if (flow.distance[member] < Flow.FAR && flow.counts[member] <= atMost) {
+                ends[size++] = member;
+            }
+        }
+        ends = Arrays.copyOf(ends, size);
+        return by(flow.counts, by(flow.distance, ends));
+    }
+
+    private void goChains(int[] ends) {
+        // Members of chains that are gone, and those from whom one comes only through such a member.
         boolean[] isUsed = new boolean[numMembers];
-        for (int last : low) {
-            List<Integer> chain = new ArrayList<>(List.of(last));
-            for (int member = flow.viaMember[last]; member >= 0; member = flow.viaMember[member]) {
-                chain.add(member);
+        int[] chain = new int[numMembers];
+        for (int end : ends) {
+            int size = 0;
+            int member = end;
+            while (member >= 0 && !isUsed[member]) {
+                chain[size++] = member;
+                isUsed[member] = true;
+                member = flow.viaMember[member];
             }
             // Chains that share no member do not touch each other's arcs.
-            if (chain.stream().noneMatch(member -> isUsed[member])) {
-                chain.forEach(member -> isUsed[member] = true);
-                chain.subList(0, chain.size() - 1).forEach(flow::go);
-                flow.counts[last]++;
-                flow.counts[chain.get(chain.size() - 1)]--;
+            if (member < 0) {
+                for (int i = 0; i < size - 1; i++) {
+                    flow.go(chain[i]);
+                }
+                flow.counts[end]++;
+                flow.counts[chain[size - 1]]--;
             }
         }
-    }
-
-    private int mostOf(boolean[] isActive) {
-        int most = -1;
-        for (int member = 0; member < numMembers; member++) {
-            most = isActive[member] ? Math.max(most, flow.counts[member]) : most;
-        }
-        return most;
     }
 
     /** Finds ways round that cost less than nothing and goes them; returns whether there were any. */
     private boolean cancelCircles() {
         flow.beginCircles();
         while (flow.relax()) {
-            List<int[]> circles = flow.circles();
-            for (int[] circle : circles) {
-                for (int member : circle) {
-                    if (flow.viaClass[member] != Flow.JUMP) {
-                        flow.go(member);
-                    }
-                }
-                for (int member : circle) {
-                    if (flow.viaClass[member] == Flow.JUMP) {
-                        // The giver ends a chain and has one more; this member begins the next.
-                        flow.counts[flow.viaMember[member]]++;
-                        flow.counts[member]--;
-                    }
-                }
-            }
-            if (!circles.isEmpty()) {
+            if (flow.goCircles()) {
                 return true;
             }
         }
@@ -259,11 +186,22 @@ final class Chains {
 
     /** Returns the numbers of values, ascending, of equals the first first. */
     private static int[] sorted(int[] values) {
-        long[] keys = new long[values.length];
+        int[] numbers = new int[values.length];
+        Arrays.setAll(numbers, i -> i);
+        return by(values, numbers);
+    }
+
+    /** Returns numbers in the order of their values, of equals the first first. */
+    private static int[] by(int[] values, int[] numbers) {
+        long[] keys = new long[numbers.length];
         for (int i = 0; i < keys.length; i++) {
-            keys[i] = (long) values[i] << Integer.SIZE | i;
+            keys[i] = (long) values[numbers[i]] << Integer.SIZE | i;
         }
         Arrays.sort(keys);
-        return Arrays.stream(keys).mapToInt(key -> (int) key).toArray();
+        int[] ordered = new int[numbers.length];
+        for (int i = 0; i < keys.length; i++) {
+            ordered[i] = numbers[(int) keys[i]];
+        }
+        return ordered;
     }
 }

@@ -1,197 +1,265 @@
 package evenlag.core.sticky;
 
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 
 /**
  * How many of each class every member has, and what passing on costs: {@code assignor_core.algorithms.flow}.
  *
- * <p>Ties are broken as there, so that both give the same counts.
+ * <p>Ties are broken as there, so that both give the same counts. A search goes on only from members to which
+ * the way became shorter, so that long chains of few members each cost little.
  */
 final class Flow {
     /** More than any way costs, and so little that sums of three stay within an int. */
     static final int FAR = 1 << 28;
 
-    static final int JUMP = -2;
-    static final int NONE = -1;
+    private static final int JUMP = -2;
+    private static final int NONE = -1;
 
-    /** Of each class, who can take it, ascending; the next four are by their places in it. */
-    final int[][] takers;
-    /** Rows of each class and taker: now, and owned at first. */
-    final int[][] have;
-    final int[][] owned;
-    /** The cost of taking one from a taker, FAR if it has none, and of giving it one. */
-    final int[][] out;
-    final int[][] into;
     /** All that each member has. */
     final int[] counts;
-    /** What leads to each member: the class, or JUMP, and from whom. */
-    final int[] viaClass;
+    /** The cost of the best way to each member that is known, and who leads to it. */
+    final int[] distance;
     final int[] viaMember;
-    int[] distance;
 
+    /** What leads to each member: the class, or JUMP. */
+    private final int[] viaClass;
     private final Classes classes;
+    /** Rows of each slot: now, and owned at first. */
+    private final int[] have;
+    private final int[] owned;
     private final int numMembers;
-    /** The classes of each member, ascending, and its places in them: those from its first to the next's. */
-    private final int[] firstOfMember;
-    private final int[] classOfEntry;
-    private final int[] placeOfEntry;
-    /** Of the current search: the cheapest way out of each class, from whom, and whether it became cheaper. */
+    /** The slots of each member, in the order of its classes: those from its first to the next one's. */
+    private final int[] firstEntry;
+    private final int[] slotOfEntry;
+    /** The cheapest way out of each class, from whom, and the classes for which it became cheaper. */
     private final int[] fromClass;
     private final int[] givers;
     private final boolean[] isCheaper;
-    /** Whose way became shorter in the last round, ascending: only these can shorten others. */
-    private final int[] changed;
-    private int numChanged;
+    private final int[] cheaper;
+    private int numCheaper;
+    /** Members to which the way became shorter in this round; how long it is, and what leads there. */
+    private final int[] nearer;
+    private int numNearer;
+    private final int[] found;
+    private final int[] foundClass;
+    private final int[] foundMember;
+    /** The most that a member has of those with rows of each class, and in which round of passing on. */
+    private final int[] top;
+    private final int[] topRound;
+    private int round = 1;
 
-    Flow(int[][] have, Classes classes, int[] counts) {
+    Flow(int[] have, int[] counts, Classes classes) {
         this.have = have;
-        this.classes = classes;
-        this.owned = classes.owned;
-        this.takers = classes.takers;
         this.counts = counts;
+        this.classes = classes;
+        owned = classes.owned;
         numMembers = counts.length;
-        out = Arrays.stream(takers).map(each -> new int[each.length]).toArray(int[][]::new);
-        into = Arrays.stream(takers).map(each -> new int[each.length]).toArray(int[][]::new);
-        firstOfMember = new int[numMembers + 1];
-        for (int number = 0; number < have.length; number++) {
-            for (int place = 0; place < takers[number].length; place++) {
-                price(number, place);
-                firstOfMember[takers[number][place] + 1]++;
-            }
-        }
+        firstEntry = new int[numMembers + 1];
+        slotOfEntry = new int[have.length];
+        int[] next = classes.firstSlot.clone();
         for (int member = 0; member < numMembers; member++) {
-            firstOfMember[member + 1] += firstOfMember[member];
+            int entry = firstEntry[member];
+            for (int number : classes.classesOf(member)) {
+                slotOfEntry[entry++] = next[number]++;
+            }
+            firstEntry[member + 1] = entry;
         }
-        classOfEntry = new int[firstOfMember[numMembers]];
-        placeOfEntry = new int[firstOfMember[numMembers]];
-        listEntries();
+        distance = new int[numMembers];
         viaClass = new int[numMembers];
         viaMember = new int[numMembers];
-        fromClass = new int[have.length];
-        givers = new int[have.length];
-        isCheaper = new boolean[have.length];
-        changed = new int[numMembers];
+        nearer = new int[numMembers];
+        found = new int[numMembers];
+        Arrays.fill(found, FAR);
+        foundClass = new int[numMembers];
+        foundMember = new int[numMembers];
+        int numClasses = classes.numClasses();
+        fromClass = new int[numClasses];
+        givers = new int[numClasses];
+        isCheaper = new boolean[numClasses];
+        cheaper = new int[numClasses];
+        top = new int[numClasses];
+        topRound = new int[numClasses];
     }
 
-    private void listEntries() {
-        int[] next = firstOfMember.clone();
-        for (int number = 0; number < have.length; number++) {
-            for (int place = 0; place < takers[number].length; place++) {
-                int entry = next[takers[number][place]]++;
-                classOfEntry[entry] = number;
-                placeOfEntry[entry] = place;
+    boolean takesAny(int member) {
+        return firstEntry[member + 1] > firstEntry[member];
+    }
+
+    /** Whether a member with at least so many has anything that another one takes. */
+    boolean hasGiver(int taker, int atLeast) {
+        for (int number : classes.classesOf(taker)) {
+            if (topRound[number] != round) {
+                topRound[number] = round;
+                top[number] = 0;
+                for (int slot = classes.firstSlot[number]; slot < classes.firstSlot[number + 1]; slot++) {
+                    if (have[slot] > 0) {
+                        top[number] = Math.max(top[number], counts[classes.taker[slot]]);
+                    }
+                }
+            }
+            if (top[number] >= atLeast) {
+                return true;
             }
         }
+        return false;
     }
 
-    /** Returns the classes that a member takes, ascending. */
-    int[] classesOf(int member) {
-        return Arrays.copyOfRange(classOfEntry, firstOfMember[member], firstOfMember[member + 1]);
+    /** Returns how much each member has of what another one takes. */
+    int[] shared(int taker) {
+        int[] shared = new int[numMembers];
+        for (int number : classes.classesOf(taker)) {
+            for (int slot = classes.firstSlot[number]; slot < classes.firstSlot[number + 1]; slot++) {
+                shared[classes.taker[slot]] += have[slot];
+            }
+        }
+        return shared;
     }
 
-    /** Returns a member's place among the takers of a class; negative if it does not take it. */
-    int placeOf(int number, int member) {
-        return classes.placeOf(number, member);
+    /** Passes rows on from one member to another: first what costs nothing. */
+    void pass(int giver, int taker, int amount) {
+        int left = amount;
+        while (left > 0) {
+            int number = cheapestClass(giver, taker);
+            int from = classes.slotOf(number, giver);
+            int spare = have[from] - owned[from];
+            int some = Math.min(left, spare > 0 ? spare : have[from]);
+            have[from] -= some;
+            have[classes.slotOf(number, taker)] += some;
+            left -= some;
+        }
+        counts[giver] -= amount;
+        counts[taker] += amount;
+        round++;
     }
 
-    private void price(int number, int place) {
-        int now = have[number][place];
-        int before = owned[number][place];
-        out[number][place] = now == 0 ? FAR : now <= before ? 1 : 0;
-        into[number][place] = now < before ? -1 : 0;
+    /** Returns the class of which passing on costs the least, and of equals the one that the giver has most of. */
+    private int cheapestClass(int giver, int taker) {
+        int[] given = classes.classesOf(giver);
+        int[] taken = classes.classesOf(taker);
+        int best = NONE;
+        int lowest = FAR;
+        int most = 0;
+        int place = 0;
+        for (int i = 0; i < given.length; i++) {
+            while (place < taken.length && taken[place] < given[i]) {
+                place++;
+            }
+            if (place == taken.length) {
+                break;
+            }
+            int slot = slotOfEntry[firstEntry[giver] + i];
+            int cost = costOfTaking(slot);
+            if (taken[place] == given[i] && (cost < lowest || cost == lowest && cost < FAR && have[slot] > most)) {
+                best = given[i];
+                lowest = cost;
+                most = have[slot];
+            }
+        }
+        return best;
+    }
+
+    private int costOfTaking(int slot) {
+        return have[slot] == 0 ? FAR : have[slot] <= owned[slot] ? 1 : 0;
+    }
+
+    private int costOfGiving(int slot) {
+        return have[slot] < owned[slot] ? -1 : 0;
+    }
+
+    /** Passes one on to a member, as the last search found. The counts are the caller's to change. */
+    void go(int member) {
+        have[classes.slotOf(viaClass[member], viaMember[member])]--;
+        have[classes.slotOf(viaClass[member], member)]++;
     }
 
     /**
-     * Passes some of a class on: first what the giver has beyond what it owned. The counts are the caller's to
-     * change.
+     * Finds the cheapest ways to every member; earnings are left out, so that it ends.
      *
-     * @return how many were passed on, at most as many as asked
+     * @param isSource with which count the ways begin at whom
      */
-    int pass(int number, int giver, int taker, int most) {
-        int from = placeOf(number, giver);
-        int spare = have[number][from] - owned[number][from];
-        int amount = Math.min(most, spare > 0 ? spare : have[number][from]);
-        move(number, from, placeOf(number, taker), amount);
-        return amount;
-    }
-
-    private void move(int number, int from, int to, int amount) {
-        have[number][from] -= amount;
-        have[number][to] += amount;
-        price(number, from);
-        price(number, to);
-    }
-
-    /** Passes one on to a member, as the last search found. */
-    void go(int member) {
-        int number = viaClass[member];
-        move(number, placeOf(number, viaMember[member]), placeOf(number, member), 1);
-    }
-
-    /** Finds the cheapest ways from the sources to every member; earnings are left out, so that it ends. */
-    void search(boolean[] sources) {
-        distance = new int[numMembers];
-        for (int member = 0; member < numMembers; member++) {
-            distance[member] = sources[member] ? 0 : FAR;
-        }
+    void search(boolean[] isSource, int count) {
+        Arrays.fill(distance, FAR);
         begin();
-        while (true) {
-            int[] next = distance.clone();
-            if (!improve(false, next)) {
-                return;
+        for (int member = 0; member < numMembers; member++) {
+            if (isSource[member] && counts[member] == count) {
+                distance[member] = 0;
+                nearer[numNearer++] = member;
             }
-            advance(next);
         }
+        while (numNearer > 0) {
+            goOneArc(false);
+            advance();
+        }
+    }
+
+    /**
+     * Whether there can be a way round that costs less than nothing.
+     *
+     * <p>An arc of it must earn something: one member takes a row of its own back, from one with a row that it
+     * did not own.
+     */
+    boolean mayHaveCircles() {
+        for (int number = 0; number < classes.numClasses(); number++) {
+            boolean isLacking = false;
+            boolean isSpare = false;
+            for (int slot = classes.firstSlot[number]; slot < classes.firstSlot[number + 1]; slot++) {
+                isLacking |= have[slot] < owned[slot];
+                isSpare |= have[slot] > owned[slot];
+            }
+            if (isLacking && isSpare) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Begins a search for circles. */
     void beginCircles() {
-        distance = new int[numMembers];
+        Arrays.fill(distance, 0);
         begin();
+        for (int member = 0; member < numMembers; member++) {
+            nearer[numNearer++] = member;
+        }
     }
 
     /** Shortens all ways by one more arc or jump; returns whether any became shorter. */
     boolean relax() {
-        int[] next = distance.clone();
-        int[] jumps = bestJumps();
-        boolean isBetter = improve(true, next);
-        for (int member = 0; member < numMembers; member++) {
-            int jumper = jumps[member];
-            if (jumper != NONE && distance[jumper] < next[member]) {
-                next[member] = distance[jumper];
-                viaClass[member] = JUMP;
-                viaMember[member] = jumper;
-                isBetter = true;
-            }
-        }
-        advance(next);
-        return isBetter;
+        goOneArc(true);
+        jump();
+        advance();
+        return numNearer > 0;
     }
 
-    /** Returns all circles of predecessors: of each its members, every one followed by who leads to it. */
-    List<int[]> circles() {
+    /** Goes all circles of predecessors, which share no members; returns whether there are any. */
+    boolean goCircles() {
         int[] seenFrom = new int[numMembers];
-        List<int[]> circles = new ArrayList<>();
-        int[] path = new int[numMembers];
+        boolean hasGone = false;
         for (int start = 0; start < numMembers; start++) {
             int member = start;
-            int length = 0;
             while (member >= 0 && seenFrom[member] == 0) {
                 seenFrom[member] = start + 1;
-                path[length++] = member;
                 member = viaMember[member];
             }
-            if (member >= 0 && length > 0 && seenFrom[member] == start + 1) {
-                int from = 0;
-                while (path[from] != member) {
-                    from++;
-                }
-                circles.add(Arrays.copyOfRange(path, from, length));
+            if (member >= 0 && seenFrom[member] == start + 1) {
+                goCircle(member);
+                hasGone = true;
             }
         }
-        return circles;
+        return hasGone;
+    }
+
+    private void goCircle(int first) {
+        int member = first;
+        do {
+            if (viaClass[member] == JUMP) {
+                // The giver ends a chain and has one more; this member begins the next.
+                counts[viaMember[member]]++;
+                counts[member]--;
+            } else {
+                go(member);
+            }
+            member = viaMember[member];
+        } while (member != first);
     }
 
     private void begin() {
@@ -199,23 +267,17 @@ final class Flow {
         Arrays.fill(viaMember, NONE);
         Arrays.fill(fromClass, FAR);
         Arrays.fill(givers, NONE);
-        numChanged = 0;
-        for (int member = 0; member < numMembers; member++) {
-            noteChange(member, distance[member] < FAR);
-        }
+        numNearer = 0;
     }
 
-    private void advance(int[] next) {
-        numChanged = 0;
-        for (int member = 0; member < numMembers; member++) {
-            noteChange(member, next[member] < distance[member]);
-        }
-        distance = next;
-    }
-
-    private void noteChange(int member, boolean hasChanged) {
-        if (hasChanged) {
-            changed[numChanged++] = member;
+    /** Applies what a round found, and begins the next one. */
+    private void advance() {
+        for (int i = 0; i < numNearer; i++) {
+            int member = nearer[i];
+            distance[member] = found[member];
+            viaClass[member] = foundClass[member];
+            viaMember[member] = foundMember[member];
+            found[member] = FAR;
         }
     }
 
@@ -225,74 +287,74 @@ final class Flow {
      * <p>Only ways through a class that has become cheaper to leave can be shorter than what is known: the
      * others were tried in the round before.
      */
-    private boolean improve(boolean isPriced, int[] next) {
+    private void goOneArc(boolean isPriced) {
         leave();
-        int[] cheapest = new int[numMembers];
-        int[] via = new int[numMembers];
-        Arrays.fill(cheapest, Integer.MAX_VALUE);
-        for (int number = 0; number < have.length; number++) {
-            if (isCheaper[number]) {
-                int leaving = fromClass[number];
-                int[] row = into[number];
-                int[] members = takers[number];
-                for (int place = 0; place < members.length; place++) {
-                    int arriving = isPriced ? leaving + row[place] : leaving;
-                    if (arriving < cheapest[members[place]]) {
-                        cheapest[members[place]] = arriving;
-                        via[members[place]] = number;
-                    }
+        numNearer = 0;
+        for (int i = 0; i < numCheaper; i++) {
+            int number = cheaper[i];
+            isCheaper[number] = false;
+            for (int slot = classes.firstSlot[number]; slot < classes.firstSlot[number + 1]; slot++) {
+                int arriving = fromClass[number] + (isPriced ? costOfGiving(slot) : 0);
+                int member = classes.taker[slot];
+                if (arriving < distance[member]
+                        && (arriving < found[member]
+                                || arriving == found[member] && number < foundClass[member])) {
+                    note(member, arriving, number, givers[number]);
                 }
             }
         }
-        boolean isBetter = false;
-        for (int member = 0; member < numMembers; member++) {
-            if (cheapest[member] < distance[member]) {
-                next[member] = cheapest[member];
-                viaClass[member] = via[member];
-                viaMember[member] = givers[via[member]];
-                isBetter = true;
-            }
+    }
+
+    private void note(int member, int length, int viaClass, int viaMember) {
+        if (found[member] == FAR) {
+            nearer[numNearer++] = member;
         }
-        return isBetter;
+        found[member] = length;
+        foundClass[member] = viaClass;
+        foundMember[member] = viaMember;
     }
 
     /** Updates the cheapest way out of each class, of equals the first giver's. */
     private void leave() {
-        Arrays.fill(isCheaper, false);
-        for (int i = 0; i < numChanged; i++) {
-            int member = changed[i];
-            for (int entry = firstOfMember[member]; entry < firstOfMember[member + 1]; entry++) {
-                int number = classOfEntry[entry];
-                int cost = out[number][placeOfEntry[entry]];
-                if (cost == FAR) {
+        numCheaper = 0;
+        for (int i = 0; i < numNearer; i++) {
+            int member = nearer[i];
+            int entry = firstEntry[member];
+            for (int number : classes.classesOf(member)) {
+                int cost = costOfTaking(slotOfEntry[entry++]);
+                int leaving = cost + distance[member];
+                if (cost == FAR || leaving > fromClass[number]) {
                     continue;
                 }
-                int leaving = cost + distance[member];
                 if (leaving < fromClass[number]) {
-                    isCheaper[number] = true;
+                    if (!isCheaper[number]) {
+                        isCheaper[number] = true;
+                        cheaper[numCheaper++] = number;
+                    }
                     fromClass[number] = leaving;
                     givers[number] = member;
-                } else if (leaving == fromClass[number] && member < givers[number]) {
-                    givers[number] = member;
+                } else {
+                    givers[number] = Math.min(givers[number], member);
                 }
             }
         }
     }
 
-    /** Returns, per member, the cheapest to reach of those with one fewer; NONE without any. */
-    private int[] bestJumps() {
-        int[] best = new int[Levels.max(counts) + 1];
-        Arrays.fill(best, NONE);
+    /** Jumps from each member to the nearest of those with one fewer, the first of equals, if that is shorter. */
+    private void jump() {
+        int[] nearest = new int[Levels.max(counts) + 1];
+        Arrays.fill(nearest, NONE);
         for (int member = 0; member < numMembers; member++) {
-            int known = best[counts[member]];
+            int known = nearest[counts[member]];
             if (known == NONE || distance[member] < distance[known]) {
-                best[counts[member]] = member;
+                nearest[counts[member]] = member;
             }
         }
-        int[] jumps = new int[numMembers];
         for (int member = 0; member < numMembers; member++) {
-            jumps[member] = counts[member] == 0 ? NONE : best[counts[member] - 1];
+            int jumper = counts[member] == 0 ? NONE : nearest[counts[member] - 1];
+            if (jumper != NONE && distance[jumper] < Math.min(distance[member], found[member])) {
+                note(member, distance[jumper], JUMP, jumper);
+            }
         }
-        return jumps;
     }
 }

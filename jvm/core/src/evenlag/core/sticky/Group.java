@@ -2,11 +2,10 @@ package evenlag.core.sticky;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.BitSet;
-import java.util.HashSet;
 import java.util.List;
-import java.util.Set;
+import java.util.function.Function;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
 
 /**
  * A group as numbers: {@code assignor_core.group.Group} in Java, without lags and racks.
@@ -21,71 +20,93 @@ public final class Group {
     public final String[] memberIds;
     public final String[] instanceIds;
     public final String[] topics;
+    /** The ids of the topics; null for those that are not known. */
+    public final Uuid[] topicIds;
     /** The first row of each topic, and the number of rows. */
     public final int[] topicStart;
     /** The topics of each member, ascending; members with the same ones may share the array. */
     public final int[][] subscriptions;
     /** Claims on partitions that there are no rows of. */
-    public final List<UnknownClaim> unknownClaims = new ArrayList<>();
+    public final List<UnknownClaim> unknownClaims;
 
     final int[] topicOfRow;
-    final BitSet[] subscribed;
-    /** All claims on rows, of all generations. */
+    /** Different lists of topics, ascending, and which of them each member has. */
+    final int[][] lists;
+    final int[] listOfMember;
+    /** The rows that each member claims: those from its first to the next's; and the generation of its claims. */
     final int[] claimRow;
-    final int[] claimMember;
-    final int[] claimGeneration;
+    final int[] firstClaim;
+    final int[] generation;
+    /** Who alone claims a row in the newest generation, and the same without members that do not subscribe. */
     final int[] owner;
     final int[] liveOwner;
+    /** Whether any row is claimed more than once. */
+    final boolean hasContestedRows;
     private final boolean hasEqualSubscriptions;
 
     /** A claim on a partition whose topic is not known, or whose number is too large. */
     public record UnknownClaim(int member, String topic, int partition, int generation, boolean isSubscribed) {}
 
-    private Group(TopicLists lists, List<Member> members) {
-        List<Member> ordered = new ArrayList<>(members);
-        ordered.sort((a, b) -> a.memberId().compareTo(b.memberId()));
-        memberIds = ordered.stream().map(Member::memberId).toArray(String[]::new);
-        instanceIds = ordered.stream().map(Member::instanceId).toArray(String[]::new);
-        ordered.forEach(member -> lists.add(member.topics()));
-        topics = lists.names().stream().sorted().toArray(String[]::new);
-        topicStart = new int[topics.length + 1];
-        int[] numbers = new int[topics.length];
-        for (int topic = 0; topic < topics.length; topic++) {
-            numbers[lists.placeOf(topics[topic])] = topic;
-            topicStart[topic + 1] = Math.addExact(topicStart[topic], lists.counts().get(topics[topic]));
+    private Group(List<Member> members, Function<String, Topic> describe) {
+        int numMembers = members.size();
+        String[] ids = new String[numMembers];
+        int[] listOf = new int[numMembers];
+        TopicLists lists = new TopicLists(numMembers, describe);
+        for (int i = 0; i < numMembers; i++) { // in the order in which the joins lie in memory
+            ids[i] = members.get(i).memberId();
+            listOf[i] = lists.add(members.get(i).topics());
+        }
+        int[] order = NameOrder.of(ids);
+        Member[] ordered = new Member[numMembers];
+        memberIds = new String[numMembers];
+        instanceIds = new String[numMembers];
+        generation = new int[numMembers];
+        listOfMember = new int[numMembers];
+        for (int i = 0; i < numMembers; i++) {
+            Member member = members.get(order[i]);
+            ordered[i] = member;
+            memberIds[i] = member.memberId();
+            instanceIds[i] = member.instanceId();
+            generation[i] = member.generation();
+            listOfMember[i] = listOf[order[i]];
+        }
+        int[] places = lists.sort();
+        topics = new String[places.length];
+        topicIds = new Uuid[places.length];
+        topicStart = new int[places.length + 1];
+        for (int topic = 0; topic < places.length; topic++) {
+            Topic described = lists.topicAt(places[topic]);
+            topics[topic] = lists.nameAt(places[topic]);
+            topicIds[topic] = described.id();
+            topicStart[topic + 1] = Math.addExact(topicStart[topic], described.numPartitions());
         }
         topicOfRow = new int[topicStart[topics.length]];
         for (int topic = 0; topic < topics.length; topic++) {
             Arrays.fill(topicOfRow, topicStart[topic], topicStart[topic + 1], topic);
         }
-        subscriptions = new int[memberIds.length][];
-        subscribed = new BitSet[memberIds.length];
-        hasEqualSubscriptions = subscribe(ordered, lists, numbers);
-        int numClaims = ordered.stream().mapToInt(member -> member.owned().size()).sum();
-        int[] rows = new int[numClaims];
-        int[] claimants = new int[numClaims];
-        int known = 0;
-        for (int i = 0; i < memberIds.length; i++) {
-            int from = known;
-            known = claim(i, ordered.get(i), lists, numbers, rows, known);
-            Arrays.fill(claimants, from, known, i);
-        }
-        claimRow = Arrays.copyOf(rows, known);
-        claimMember = Arrays.copyOf(claimants, known);
-        claimGeneration = new int[known];
-        Arrays.setAll(claimGeneration, i -> ordered.get(claimMember[i]).generation());
-        owner = owners();
-        liveOwner = liveOwners();
+        this.lists = lists.lists();
+        hasEqualSubscriptions =
+                numMembers > 0 && Arrays.stream(this.lists).allMatch(each -> Arrays.equals(each, this.lists[0]));
+        subscriptions = new int[numMembers][];
+        Arrays.setAll(subscriptions, i -> this.lists[listOfMember[i]]);
+
+        Claims claims = new Claims(ordered, this, lists);
+        claimRow = claims.rows;
+        firstClaim = claims.first;
+        unknownClaims = claims.unknown;
+        hasContestedRows = claims.areContested;
+        owner = claims.owner;
+        liveOwner = claims.areSubscribed ? owner : liveOwners();
     }
 
     /**
      * Makes a group.
      *
-     * @param lists the topics of the members; lists that it lacks are added
      * @param members in any order; their ids differ
+     * @param describe returns what is known about a topic; asked once for each name
      */
-    public static Group of(TopicLists lists, List<Member> members) {
-        return new Group(lists, members);
+    public static Group of(List<Member> members, Function<String, Topic> describe) {
+        return new Group(members, describe);
     }
 
     public int numMembers() {
@@ -94,6 +115,11 @@ public final class Group {
 
     public int numRows() {
         return topicOfRow.length;
+    }
+
+    /** Returns the number of a topic; negative if nobody subscribes to it, or if it is not known. */
+    public int numberOf(String topic) {
+        return Arrays.binarySearch(topics, topic);
     }
 
     /** Returns a row's partition number. */
@@ -122,12 +148,14 @@ public final class Group {
 
     /** Whether there are claims, and all of them are on what an assignment gives to their claimants. */
     public boolean isWithin(int[] assignment) {
-        for (int i = 0; i < claimRow.length; i++) {
-            if (assignment[claimRow[i]] != claimMember[i]) {
-                return false;
+        for (int member = 0; member < memberIds.length; member++) {
+            for (int i = firstClaim[member]; i < firstClaim[member + 1]; i++) {
+                if (assignment[claimRow[i]] != member) {
+                    return false;
+                }
             }
         }
-        return claimRow.length > 0 && unknownClaims.isEmpty();
+        return firstClaim[memberIds.length] > 0 && unknownClaims.isEmpty();
     }
 
     /** Returns an assignment's partitions by member. */
@@ -142,124 +170,54 @@ public final class Group {
         for (int size : sizes) {
             result.add(new ArrayList<>(size));
         }
-        for (int row = 0; row < assignment.length; row++) {
-            if (assignment[row] != NOBODY) {
-                result.get(assignment[row]).add(new TopicPartition(topics[topicOfRow[row]], partitionOf(row)));
+        for (int topic = 0; topic < topics.length; topic++) {
+            for (int row = topicStart[topic]; row < topicStart[topic + 1]; row++) {
+                if (assignment[row] != NOBODY) {
+                    result.get(assignment[row]).add(new TopicPartition(topics[topic], row - topicStart[topic]));
+                }
             }
         }
         return result;
     }
 
-    /** Returns rows in the order t0p0, t1p0, ..., t0p1, ...: neighbours are of different topics. */
-    int[] dealOrder() {
+    /** Whether a member subscribes to a topic. */
+    boolean takes(int member, int topic) {
+        return Arrays.binarySearch(subscriptions[member], topic) >= 0;
+    }
+
+    /**
+     * Returns rows in the order t0p0, t1p0, ..., t0p1, ...: neighbours are of different topics.
+     *
+     * @param isGiver whose rows are included, by member; those without a live owner always are
+     */
+    int[] dealOrder(boolean[] isGiver) {
         int largest = 0;
         for (int topic = 0; topic < topics.length; topic++) {
             largest = Math.max(largest, topicStart[topic + 1] - topicStart[topic]);
         }
+        int[] rows = new int[topicOfRow.length];
         int[] next = new int[largest + 1];
-        for (int row = 0; row < topicOfRow.length; row++) {
-            next[partitionOf(row) + 1]++;
+        int size = 0;
+        for (int row = 0; row < rows.length; row++) {
+            if (liveOwner[row] == NOBODY || isGiver[liveOwner[row]]) {
+                rows[size++] = row;
+                next[partitionOf(row) + 1]++;
+            }
         }
         for (int number = 0; number < largest; number++) {
             next[number + 1] += next[number];
         }
-        int[] order = new int[topicOfRow.length];
-        for (int row = 0; row < order.length; row++) {
-            order[next[partitionOf(row)]++] = row;
+        int[] order = new int[size];
+        for (int i = 0; i < size; i++) {
+            order[next[partitionOf(rows[i])]++] = rows[i];
         }
         return order;
-    }
-
-    /**
-     * Notes who subscribes to what; returns whether all do so equally.
-     *
-     * @param numbers of the topics, by their places in the lists
-     */
-    private boolean subscribe(List<Member> ordered, TopicLists lists, int[] numbers) {
-        boolean areEqual = memberIds.length > 0;
-        int[] first = new int[lists.size()]; // of each list, the first member that has it
-        Arrays.fill(first, NOBODY);
-        for (int i = 0; i < memberIds.length; i++) {
-            int list = lists.add(ordered.get(i).topics());
-            int same = first[list];
-            if (same != NOBODY) {
-                subscribed[i] = subscribed[same];
-                subscriptions[i] = subscriptions[same];
-                continue;
-            }
-            first[list] = i;
-            subscribed[i] = new BitSet(topics.length);
-            for (int place : lists.placesOf(list)) {
-                subscribed[i].set(numbers[place]);
-            }
-            subscriptions[i] = numbersOf(subscribed[i]);
-            areEqual = areEqual && subscribed[i].equals(subscribed[0]);
-        }
-        return areEqual;
-    }
-
-    /** Returns what is in a set, ascending. */
-    static int[] numbersOf(BitSet set) {
-        int[] found = new int[set.cardinality()];
-        int size = 0;
-        for (int number = set.nextSetBit(0); number >= 0; number = set.nextSetBit(number + 1)) {
-            found[size++] = number;
-        }
-        return found;
-    }
-
-    private int claim(int index, Member member, TopicLists lists, int[] numbers, int[] rows, int from) {
-        int known = from;
-        String lastName = null;
-        int topic = NOBODY;
-        Set<TopicPartition> unknown = new HashSet<>();
-        for (TopicPartition claimed : member.owned()) {
-            String name = claimed.topic();
-            if (!name.equals(lastName)) {
-                int place = lists.placeOf(name);
-                topic = place < 0 ? NOBODY : numbers[place];
-                lastName = name;
-            }
-            int number = claimed.partition();
-            if (topic == NOBODY || number >= topicStart[topic + 1] - topicStart[topic]) {
-                if (unknown.add(claimed)) {
-                    boolean isSubscribed = member.topics().contains(name);
-                    unknownClaims.add(
-                            new UnknownClaim(index, name, number, member.generation(), isSubscribed));
-                }
-            } else if (number >= 0) {
-                rows[known++] = topicStart[topic] + number;
-            }
-        }
-        return known;
-    }
-
-    private int[] owners() {
-        int[] newest = new int[topicOfRow.length];
-        Arrays.fill(newest, Integer.MIN_VALUE);
-        for (int i = 0; i < claimRow.length; i++) {
-            newest[claimRow[i]] = Math.max(newest[claimRow[i]], claimGeneration[i]);
-        }
-        int[] owners = new int[topicOfRow.length];
-        Arrays.fill(owners, NOBODY);
-        BitSet disputed = new BitSet();
-        for (int i = 0; i < claimRow.length; i++) {
-            int row = claimRow[i];
-            if (claimGeneration[i] == newest[row]) {
-                if (owners[row] != NOBODY && owners[row] != claimMember[i]) {
-                    disputed.set(row);
-                }
-                owners[row] = claimMember[i];
-            }
-        }
-        disputed.stream().forEach(row -> owners[row] = NOBODY);
-        return owners;
     }
 
     private int[] liveOwners() {
         int[] live = owner.clone();
         for (int row = 0; row < live.length; row++) {
-            if (live[row] != NOBODY && !subscribed[live[row]].get(topicOfRow[row])) {
+            if (live[row] != NOBODY && !takes(live[row], topicOfRow[row])) {
                 live[row] = NOBODY;
             }
         }

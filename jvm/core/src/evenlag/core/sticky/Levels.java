@@ -12,32 +12,16 @@ final class Levels {
         if (amount == 0 || counts.length == 0) {
             return filled;
         }
-        long[] order = new long[counts.length];
-        for (int i = 0; i < order.length; i++) {
-            order[i] = (long) counts[i] << Integer.SIZE | i;
+        int level = floor(counts, amount);
+        long rest = amount;
+        for (int count : counts) {
+            rest -= Math.max(0, level - count);
         }
-        Arrays.sort(order);
-        long total = 0;
-        long lowTotal = 0;
-        int raised = 0;
-        for (int i = 0; i < order.length; i++) {
-            long count = order[i] >> Integer.SIZE;
-            total += count;
-            if (count * (i + 1) - total > amount) {
-                break;
+        for (int i = 0; i < filled.length; i++) {
+            if (filled[i] <= level) {
+                filled[i] = rest > 0 ? level + 1 : level;
+                rest--;
             }
-            raised = i + 1;
-            lowTotal = total;
-        }
-        int level = (int) Math.floorDiv(lowTotal + amount, (long) raised);
-        int rest = (int) Math.floorMod(lowTotal + amount, (long) raised);
-        int[] low = new int[raised];
-        for (int i = 0; i < raised; i++) {
-            low[i] = (int) order[i];
-        }
-        Arrays.sort(low);
-        for (int i = 0; i < raised; i++) {
-            filled[low[i]] = level + (i < rest ? 1 : 0);
         }
         return filled;
     }
@@ -53,34 +37,77 @@ final class Levels {
      * @param free how many are with nobody before
      */
     static int[] even(int[] counts, int free) {
+        int[] mirrored = mirrored(counts);
         int low = 0;
         int high = Arrays.stream(counts).sum();
         while (low < high) {
             int moves = (low + high) >>> 1;
-            if (max(cut(counts, moves)) - min(fill(counts, free + moves)) <= 1) {
+            if (-floor(mirrored, moves) - floor(counts, free + moves) <= 1) {
                 high = moves;
             } else {
                 low = moves + 1;
             }
         }
-        int[] kept = cut(counts, low);
+        int[] kept = mirrored(fill(mirrored, low));
         int[] filled = fill(counts, free + low);
         int[] wanted = new int[counts.length];
         Arrays.setAll(wanted, i -> kept[i] + filled[i] - counts[i]);
         return wanted;
     }
 
+    /**
+     * Returns the lowest count after {@link #fill}: the highest level that so many are enough to raise all to.
+     *
+     * <p>Without sorting: the counts above the mean are not raised, so the level is that of the others, whose
+     * mean is lower.
+     */
+    static int floor(int[] counts, int amount) {
+        long total = amount;
+        int size = counts.length;
+        for (int count : counts) {
+            total += count;
+        }
+        while (size > 0) {
+            long level = Math.floorDiv(total, size);
+            long lowTotal = amount;
+            int numLow = 0;
+            for (int count : counts) {
+                if (count <= level) {
+                    lowTotal += count;
+                    numLow++;
+                }
+            }
+            if (numLow == size) {
+                return (int) level;
+            }
+            total = lowTotal;
+            size = numLow;
+        }
+        return 0;
+    }
+
     static int max(int[] counts) {
-        return Arrays.stream(counts).max().orElse(0);
+        int max = counts.length == 0 ? 0 : counts[0];
+        for (int count : counts) {
+            max = Math.max(max, count);
+        }
+        return max;
     }
 
     static int min(int[] counts) {
-        return Arrays.stream(counts).min().orElse(0);
+        int min = counts.length == 0 ? 0 : counts[0];
+        for (int count : counts) {
+            min = Math.min(min, count);
+        }
+        return min;
     }
 
-    private static int[] mirrored(int[] counts) {
+    /** Returns the counts negated and in reverse: to cut them is to fill these. */
+    static int[] mirrored(int[] counts) {
         int[] mirrored = new int[counts.length];
-        Arrays.setAll(mirrored, i -> -counts[counts.length - 1 - i]);
+        for (int i = 0; i < counts.length; i++) {
+            mirrored[i] = -counts[counts.length - 1 - i];
+        }
         return mirrored;
     }
 }

@@ -2,7 +2,6 @@ package evenlag.core.sticky;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.BitSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -24,28 +23,36 @@ public record Step(int[] assignment, int numWithheld, Map<Integer, List<TopicPar
      * A member that claims it keeps it only if nobody else claims it from the same or a newer generation.
      */
     public static Step of(Group group, int[] target) {
-        int[] ownGeneration = new int[target.length];
-        BitSet isClaimed = new BitSet();
-        Arrays.fill(ownGeneration, Integer.MIN_VALUE);
-        for (int i = 0; i < group.claimRow.length; i++) {
-            int row = group.claimRow[i];
-            if (target[row] == group.claimMember[i]) {
-                isClaimed.set(row);
-                ownGeneration[row] = Math.max(ownGeneration[row], group.claimGeneration[i]);
-            }
-        }
         int[] handed = target.clone();
+        // Where each row is claimed once, nobody else's claim can stand beside that of its taker.
+        int[] ownGeneration = group.hasContestedRows ? ownGenerations(group, target) : null;
         int numWithheld = 0;
-        for (int i = 0; i < group.claimRow.length; i++) {
-            int row = group.claimRow[i];
-            boolean isBlocked = target[row] != group.claimMember[i]
-                    && (!isClaimed.get(row) || group.claimGeneration[i] >= ownGeneration[row]);
-            if (isBlocked && handed[row] != Group.NOBODY) {
-                handed[row] = Group.NOBODY;
-                numWithheld++;
+        for (int member = 0; member < group.numMembers(); member++) {
+            for (int i = group.firstClaim[member]; i < group.firstClaim[member + 1]; i++) {
+                int row = group.claimRow[i];
+                if (handed[row] != Group.NOBODY
+                        && target[row] != member
+                        && (ownGeneration == null || group.generation[member] >= ownGeneration[row])) {
+                    handed[row] = Group.NOBODY;
+                    numWithheld++;
+                }
             }
         }
         return new Step(handed, numWithheld, keptUnknown(group));
+    }
+
+    /** Returns the newest generation in which the member that is to have a row claims it itself. */
+    private static int[] ownGenerations(Group group, int[] target) {
+        int[] newest = new int[target.length];
+        Arrays.fill(newest, Integer.MIN_VALUE);
+        for (int member = 0; member < group.numMembers(); member++) {
+            for (int i = group.firstClaim[member]; i < group.firstClaim[member + 1]; i++) {
+                if (target[group.claimRow[i]] == member) {
+                    newest[group.claimRow[i]] = group.generation[member];
+                }
+            }
+        }
+        return newest;
     }
 
     private static Map<Integer, List<TopicPartition>> keptUnknown(Group group) {

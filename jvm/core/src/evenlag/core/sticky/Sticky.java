@@ -1,7 +1,5 @@
 package evenlag.core.sticky;
 
-import java.util.Arrays;
-
 /**
  * {@code assignor_core.assignors.sticky} in Java: the most even counts, and among these the fewest moves.
  *
@@ -10,18 +8,16 @@ import java.util.Arrays;
 public final class Sticky {
     private Sticky() {}
 
-    /** Returns the member of each row; {@link Group#NOBODY} if nobody subscribes to its topic. */
+    /** Returns the member of each row. */
     public static int[] assign(Group group) {
-        if (group.numMembers() > 0 && group.numRows() > 0) {
-            Classes classes = new Classes(group);
-            if (classes.size.length == 1) {
-                return classes.giveOut(new int[][] {evenOneClass(classes)});
-            }
-            if (classes.size.length > 1) {
-                return classes.giveOut(Chains.balance(classes));
-            }
+        if (isEven(group)) {
+            return group.liveOwner.clone();
         }
-        return nobody(group);
+        Classes classes = new Classes(group);
+        int[] wanted = classes.numClasses() == 1
+                ? Levels.even(classes.owned, classes.free[0])
+                : Chains.balance(classes);
+        return classes.giveOut(wanted);
     }
 
     /**
@@ -33,36 +29,48 @@ public final class Sticky {
      */
     public static int[] placeFree(Group group) {
         int[] target = group.liveOwner.clone();
-        int[] counts = new int[group.numMembers()];
-        for (int member : target) {
-            if (member != Group.NOBODY) {
-                counts[member]++;
+        int[] counts = countsOf(group);
+        Classes classes = new Classes(group);
+        FewestFirst[] takers = new FewestFirst[classes.numClasses()];
+        for (int row : group.dealOrder(new boolean[group.numMembers()])) {
+            int number = classes.classOf(row);
+            if (takers[number] == null) {
+                takers[number] = new FewestFirst(classes.takersOf(number), counts);
             }
-        }
-        for (int row : group.dealOrder()) {
-            if (target[row] == Group.NOBODY) {
-                int least = Group.NOBODY;
-                for (int member = 0; member < counts.length; member++) {
-                    boolean isTaker = group.subscribed[member].get(group.topicOfRow[row]);
-                    least = isTaker && (least < 0 || counts[member] < counts[least]) ? member : least;
-                }
-                target[row] = least;
-                if (least != Group.NOBODY) {
-                    counts[least]++;
-                }
-            }
+            int member = takers[number].first();
+            target[row] = member;
+            counts[member]++;
         }
         return target;
     }
 
-    private static int[] evenOneClass(Classes classes) {
-        int[] owned = classes.owned[0];
-        return Levels.even(owned, classes.size[0] - Arrays.stream(owned).sum());
+    /** Whether all rows are with live owners, and those that take anything differ by at most one. */
+    private static boolean isEven(Group group) {
+        for (int member : group.liveOwner) {
+            if (member == Group.NOBODY) {
+                return false;
+            }
+        }
+        int[] counts = countsOf(group);
+        int least = Integer.MAX_VALUE;
+        int most = 0;
+        for (int member = 0; member < counts.length; member++) {
+            if (group.subscriptions[member].length > 0) {
+                least = Math.min(least, counts[member]);
+                most = Math.max(most, counts[member]);
+            }
+        }
+        return most - least <= 1;
     }
 
-    private static int[] nobody(Group group) {
-        int[] assignment = new int[group.numRows()];
-        Arrays.fill(assignment, Group.NOBODY);
-        return assignment;
+    /** Returns how many rows each member holds and subscribes to. */
+    private static int[] countsOf(Group group) {
+        int[] counts = new int[group.numMembers()];
+        for (int member : group.liveOwner) {
+            if (member != Group.NOBODY) {
+                counts[member]++;
+            }
+        }
+        return counts;
     }
 }
