@@ -14,9 +14,7 @@ from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.entry_point import Job, JobWork, moment_argument, run_job
 from spark_jobs.runtime.session import remote_url
-from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.expectations import import_ahead
-from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
     import argparse
@@ -26,11 +24,11 @@ if TYPE_CHECKING:
 
     from spark_jobs.runtime.progress import ReportProgress
 
-_STEPS: Final = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}
+_STEPS: Final = (CycleStep.OBSERVE, CycleStep.DECIDE)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("steps", nargs="+", choices=tuple(_STEPS), help="in this order, one or both")
+    parser.add_argument("steps", nargs="+", choices=_STEPS, help="in this order, one or both")
     parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
     parser.add_argument("--slot", required=True, type=moment_argument, help="ISO 8601 moment with its offset")
     parser.add_argument("--run-id", required=True, help="name of the run, for the records")
@@ -40,15 +38,20 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     loaded = load_policy(arguments.config)
     cluster, slot, run_id = arguments.cluster, arguments.slot, arguments.run_id
     loaded.cluster_settings(cluster)
-    if CycleStep.DECIDE in arguments.steps and remote_url() is None:
+    if remote_url() is None:
         # A JVM takes seconds to start, and this process waits for it.
         import_ahead()
 
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
+        # Not before the JVM starts.
+        from spark_jobs.steps.decide import run_decide
+        from spark_jobs.steps.observe import run_observe
+
+        run_step = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}
         summaries = {}
         for step in arguments.steps:
             with log_fields(step=step):
-                summaries[step] = _STEPS[step](spark, loaded, cluster, slot, run_id, progress)
+                summaries[step] = run_step[step](spark, loaded, cluster, slot, run_id, progress)
         return summaries
 
     return JobWork(f"evenlag {_step(arguments)} {cluster}", run, lake=loaded.policy.lake)

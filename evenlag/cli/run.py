@@ -14,8 +14,6 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +22,7 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import console, print_json, print_line, shown_progress
+from evenlag.cli.cycle_publisher import publisher, with_imports
 from evenlag.cli.job_runner import job_runner
 from evenlag.cli.options import (  # Typer reads them
     ClusterOption,
@@ -128,8 +127,9 @@ def run(
     slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with shown_progress() as report, target.policy_file(config) as policy_file:
-        publish_once = _publisher(target, slot, run_id, report) if publish else None
-        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, report, publish_once)
+        publish_once = publisher(target, slot, run_id, report) if publish else None
+        told = with_imports(report) if publish else report
+        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, told, publish_once)
         if publish_once is not None:
             answer[CycleStep.PUBLISH] = publish_once()
     answer |= {"cluster": target.name, "lake": target.loaded.policy.lake, "slot": slot, "run_id": run_id}
@@ -161,25 +161,6 @@ def _cycle(
 
     result = run_job("cycle", arguments, report, receive=receive)
     return _recorded_summaries(target, run_id) if result is None else result
-
-
-def _publisher(
-    target: Target, slot: datetime, run_id: str, report: ReportProgress
-) -> Callable[[], dict[str, Any]]:
-    """Return what publishes a cycle at its first call, and returns the summary at each."""
-
-    @cache
-    def publish() -> dict[str, Any]:
-        from evenlag.publishing.publish import publish_cycle
-
-        report("publishing", 0, 1)
-        summary = publish_cycle(target.loaded, target.name, slot, run_id, actor="command")
-        report("publishing", 1, 1)
-        return summary
-
-    # This process only waits for the job.
-    threading.Thread(target=import_module, args=("evenlag.publishing.publish",), daemon=True).start()
-    return publish
 
 
 def _recorded_summaries(target: Target, run_id: str) -> dict[str, Any]:

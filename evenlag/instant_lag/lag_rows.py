@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.enums import MEMBERLESS_STATES, GroupType, IsolationLevel, LagStatus, reset_age_ms
-from evenlag.instant_lag.offset_rows import UNKNOWN, OffsetRows, codes, index_offsets, integers
+from evenlag.enums import IsolationLevel, LagStatus, reset_age_ms
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import LAG
+from evenlag.planning.group_partitions import join_partitions
+from evenlag.planning.offset_rows import UNKNOWN
 from evenlag.publishing.live_lag import count_lag
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from evenlag.planning.offset_rows import OffsetRows
     from evenlag.policy.group_settings import GroupSettings
 
 # Columns that identify a stored snapshot: a snapshot is not stored.
@@ -57,15 +59,6 @@ class LagRows:
     partition: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _States:
-    """State of each group: bool [G]."""
-
-    is_empty: NDArray[np.bool_]
-    is_unreadable: NDArray[np.bool_]
-    is_not_described: NDArray[np.bool_]
-
-
 def build_lag_rows(
     offsets: pa.Table, commits: pa.Table, members: pa.Table, settings_of: Callable[[str], GroupSettings]
 ) -> LagRows:
@@ -84,49 +77,35 @@ def build_lag_rows(
         A row for each partition that a live member subscribes to or that the group has a commit for.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    both = pa.chunked_array([*commits["group_id"].chunks, *members["group_id"].chunks], pa.string())
-    groups: list[str] = sorted(pc.unique(both).to_pylist())
-    known = index_offsets(offsets)
-    size = max(len(known.keys), 1)
-    member_group = codes(members["group_id"], groups)
-    states = _states_of(commits, members, member_group, groups)
-
-    good = commits.filter(pc.is_null(commits["error"]))
-    row = known.find(codes(good["topic"], known.topics), integers(good["partition"]))
-    commit_key = (codes(good["group_id"], groups) * size + row)[row >= 0]
-    committed = integers(good["committed_offset"])[row >= 0]
-    subscribed_key = _subscribed(members, member_group, known, size)
-    key = np.union1d(commit_key, subscribed_key)
-    group, row = key // size, key % size
-
-    committed_at = _placed(key, commit_key, committed)
-    is_unknown = known.failed[row] | states.is_unreadable[group]
-    end, lag = _count(group, row, committed_at, known, offsets, [settings_of(name) for name in groups])
+    pairs = join_partitions(offsets, commits, members)
+    known, row, committed = pairs.known, pairs.row, pairs.committed
+    is_unknown = known.failed[row] | pairs.is_unreadable
+    settings = [settings_of(name) for name in pairs.groups]
+    end, lag = _count(pairs.group, row, committed, known, offsets, settings)
     status = _status(
         is_unknown,
-        states.is_empty[group],
-        ~np.isin(key, subscribed_key) & ~states.is_not_described[group],
-        committed_at,
+        pairs.is_empty,
+        ~pairs.is_subscribed & ~pairs.is_not_described,
+        committed,
         known.start[row],
         end,
     )
     lag = np.where(is_unknown, UNKNOWN, lag)
     taken = offsets.take(pa.array(row))
     columns: dict[str, Any] = {
-        "group_id": pa.array(groups, pa.string()).take(pa.array(group)),
+        "group_id": pa.array(pairs.groups, pa.string()).take(pa.array(pairs.group)),
         **{name: taken[name] for name in ("topic_id", "topic", "partition", "log_start_offset")},
-        "owner_member_id": _owners(members, "assignment", member_group, known, size, key),
-        "target_member_id": _owners(members, "target_assignment", member_group, known, size, key),
+        "owner_member_id": pairs.owner,
+        "target_member_id": pairs.target,
         "status": pa.array([each.value for each in _STATUSES], pa.string()).take(pa.array(status)),
         "lag_records": pa.array(lag, mask=lag < 0),
-        "raw_lag_records": pa.array(end - committed_at, mask=is_unknown | (committed_at < 0)),
-        "committed_offset": pa.array(committed_at, mask=committed_at < 0),
+        "raw_lag_records": pa.array(end - committed, mask=is_unknown | (committed < 0)),
+        "committed_offset": pa.array(committed, mask=committed < 0),
         "end_offset": pa.array(end, mask=end < 0),
         "read_at": taken["end_read_at"],
     }
-    return LagRows(as_lag_table(columns, len(key)), row)
+    return LagRows(as_lag_table(columns, len(row)), row)
 
 
 def as_lag_table(columns: Mapping[str, Any], num_rows: int) -> pa.Table:
@@ -155,65 +134,6 @@ def as_lag_table(columns: Mapping[str, Any], num_rows: int) -> pa.Table:
         arrays.append(pa.nulls(num_rows, wanted) if given is None else given.cast(wanted))
         names.append(column.name)
     return pa.Table.from_arrays(arrays, names=names)
-
-
-def _states_of(
-    commits: pa.Table, members: pa.Table, member_group: NDArray[np.int64], groups: list[str]
-) -> _States:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def of_any(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return np.bincount(member_group[rows], minlength=len(groups)) > 0
-
-    def holds(mask: pa.ChunkedArray) -> NDArray[np.bool_]:
-        return np.asarray(pc.fill_null(mask, False).to_numpy(), dtype=np.bool_)
-
-    is_member = holds(pc.is_valid(members["member_id"]))
-    memberless = pa.array([state.value for state in MEMBERLESS_STATES])
-    is_empty_row = holds(pc.is_in(members["group_state"], value_set=memberless))
-    is_state_known = holds(pc.is_valid(members["group_state"]))
-    is_classic = holds(pc.equal(members["group_type"], GroupType.CLASSIC.value))
-    # While a classic group rebalances, the coordinator reports its members without metadata.
-    is_hidden = is_member & ~holds(pc.is_valid(members["subscription"]))
-    failed = np.unique(codes(commits.filter(pc.is_valid(commits["error"]))["group_id"], groups))
-    is_read = np.bincount(member_group, minlength=len(groups)) > 0
-    is_unreadable = ~is_read | of_any(holds(pc.is_valid(members["error"]))) | of_any(is_hidden)
-    is_unreadable[failed] = True
-    return _States(
-        is_empty=of_any(is_empty_row) & ~of_any(~is_empty_row & is_state_known),
-        is_unreadable=is_unreadable,
-        # A group of a newer type that does not report its members: its commits are all there is.
-        is_not_described=is_read & ~of_any(is_member | is_classic),
-    )
-
-
-def _subscribed(
-    members: pa.Table, member_group: NDArray[np.int64], known: OffsetRows, size: int
-) -> NDArray[np.int64]:
-    """Keys (group, row of offsets) of the partitions of the topics that live members subscribe to."""
-    import pyarrow.compute as pc
-
-    column = members["subscription"].combine_chunks()
-    owner = np.asarray(pc.list_parent_indices(column).to_numpy(), dtype=np.int64)
-    topic = codes(pc.list_flatten(members["subscription"]), known.topics)
-    num_topics = max(len(known.topics), 1)
-    pairs = np.unique((member_group[owner] * num_topics + topic)[topic >= 0])
-    group, topic = pairs // num_topics, pairs % num_topics
-    topic_of_row = known.keys >> 32
-    first = np.searchsorted(topic_of_row, topic, side="left")
-    count = np.searchsorted(topic_of_row, topic, side="right") - first
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    return np.asarray(np.repeat(group * size + first, count) + within, dtype=np.int64)
-
-
-def _placed(
-    key: NDArray[np.int64], known_key: NDArray[np.int64], values: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Values of the known keys at their places among all keys; -1 elsewhere."""
-    placed = np.full(len(key), UNKNOWN, dtype=np.int64)
-    placed[np.searchsorted(key, known_key)] = values
-    return placed
 
 
 def _count(
@@ -273,34 +193,3 @@ def _status(
         np.ones(len(end), dtype=np.bool_),
     )
     return np.asarray(np.argmax(np.vstack(conditions), axis=0), dtype=np.int64)
-
-
-def _owners(
-    members: pa.Table,
-    column: str,
-    member_group: NDArray[np.int64],
-    known: OffsetRows,
-    size: int,
-    key: NDArray[np.int64],
-) -> pa.Array:
-    """Owner of each row; of two owners the one with the smaller id, as in the lake."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    listed = members[column].combine_chunks()
-    topics = pc.list_flatten(listed)
-    partitions = pc.struct_field(topics, "partitions")
-    topic_at = np.asarray(pc.list_parent_indices(partitions).to_numpy(), dtype=np.int64)
-    member = np.asarray(pc.list_parent_indices(listed).to_numpy(), dtype=np.int64)[topic_at]
-    topic = codes(pa.chunked_array([pc.struct_field(topics, "topic")]), known.topics)[topic_at]
-    row = known.find(topic, np.asarray(pc.list_flatten(partitions).to_numpy(), dtype=np.int64))
-    owned = member_group[member] * size + row
-    names: list[str] = sorted(
-        name for name in pc.unique(members["member_id"]).to_pylist() if name is not None
-    )
-    code = codes(members["member_id"], names)[member]
-    found = np.searchsorted(key, owned).clip(max=max(len(key) - 1, 0))
-    is_row = (row >= 0) & (code >= 0) & (key[found] == owned if len(key) else False)
-    owner = np.full(len(key), len(names), dtype=np.int64)
-    np.minimum.at(owner, found[is_row], code[is_row])
-    return pa.array(names, pa.string()).take(pa.array(owner, mask=owner == len(names)))

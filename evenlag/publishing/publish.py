@@ -7,7 +7,7 @@ make a repeat safe:
 2. Read the hint topic, and find the plans that are already published on it.
 3. Expire the plans that no longer apply: eligibility, live group, live lag.
 4. Write all hints in one transaction.
-5. Wait until the groups follow, and make those rebalance that do not by themselves.
+5. Wait until the groups follow, and make those rebalance that do not by themselves; meanwhile refresh loads.
 6. Append the events.
 
 When the process is killed between 4 and 6, the repeat finds its plan on the topic (stage 2) and records it
@@ -16,9 +16,13 @@ with the sequence that the hint already has.
 
 from __future__ import annotations
 
+import threading
 import time
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import HintPayload
@@ -43,7 +47,7 @@ from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from evenlag.enums import Mode
     from evenlag.policy.cluster_settings import ClusterSettings
@@ -140,7 +144,7 @@ def publish_hints(
     allow_modes: Sequence[Mode] = PUBLISHING_MODES,
     only: Collection[str] | None = None,
 ) -> PublishReport:
-    """Publish the approved plans of a cluster up to a slot, then refresh the loads of its groups.
+    """Publish the approved plans of a cluster up to a slot, and refresh the loads of its groups.
 
     Parameters
     ----------
@@ -171,21 +175,9 @@ def publish_hints(
     LakeError
         When the lake cannot be read, or the events cannot be written.
     """
-    report = _publish_plans(loaded, cluster, slot, run_id, actor, allow_modes, only)
-    return report if only is not None else replace(report, loads=refresh_loads(loaded, cluster))
-
-
-def _publish_plans(
-    loaded: LoadedPolicy,
-    cluster: str,
-    slot: datetime,
-    run_id: str,
-    actor: str,
-    allow_modes: Sequence[Mode],
-    only: Collection[str] | None,
-) -> PublishReport:
+    refresh = partial(refresh_loads, loaded, cluster) if only is None else LoadsReport
     if not read_publishable(loaded, cluster, slot, allow_modes, only=only):
-        return PublishReport()
+        return PublishReport(loads=refresh())
     settings = loaded.policy.clusters[cluster]
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings)
@@ -194,10 +186,27 @@ def _publish_plans(
             # published, or a user withdrew, while this run hung is visible now.
             plans = read_publishable(loaded, cluster, slot, allow_modes, only=only)
             written = _write_hints(loaded, cluster, plans, client, publisher)
+        # The publisher is closed, and no loads depend on whether the groups follow.
+        loads = _in_thread(refresh)
         # Before the events: when killed here, the repeat finds the hints on the topic and waits again.
         reasons = _await_groups(client, settings, written.published)
     append_plan_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor))
-    return _build_report(written, reasons)
+    return _build_report(written, reasons, loads.result())
+
+
+def _in_thread(work: Callable[[], LoadsReport]) -> Future[LoadsReport]:
+    """Start a piece of work in a thread that an interrupted process does not wait for."""
+    future: Future[LoadsReport] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is used
+            future.set_exception(error)
+
+    # With the fields of the log records.
+    threading.Thread(target=copy_context().run, args=(run,), name="loads", daemon=True).start()
+    return future
 
 
 def _write_hints(
@@ -293,7 +302,7 @@ def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> l
     ]
 
 
-def _build_report(written: _Written, not_taken_up: Mapping[str, str]) -> PublishReport:
+def _build_report(written: _Written, not_taken_up: Mapping[str, str], loads: LoadsReport) -> PublishReport:
     plan_ids = {done.plan["group_id"]: done.plan["plan_id"] for done in written.published}
     return PublishReport(
         published=[
@@ -302,6 +311,7 @@ def _build_report(written: _Written, not_taken_up: Mapping[str, str]) -> Publish
         expired=[(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in written.expired],
         held=[(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in written.held],
         not_taken_up=[(group_id, plan_ids[group_id], reason) for group_id, reason in not_taken_up.items()],
+        loads=loads,
     )
 
 

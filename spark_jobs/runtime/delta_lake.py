@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from datetime import date
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from evenlag.lake.tables import Table
@@ -150,7 +151,7 @@ class Lake:
     def append(
         self,
         table: Table,
-        frame: DataFrame,
+        frame: DataFrame | pa.Table,
         app_id: str | None,
         *,
         files: int = 1,
@@ -161,9 +162,9 @@ class Lake:
         Parameters
         ----------
         table
-            The contract; ``frame`` is converted to its columns and types.
+            The contract; a DataFrame is converted to its columns and types.
         frame
-            The rows.
+            The rows. Few rows as an Arrow table with the contract's columns and types cost Spark less.
         app_id
             Identifies this write, e.g. ``lag/orders/<snapshot>``; None if the rows have an id that no other
             attempt uses. To find a transaction, Delta replays the table's log, which is half the cost of a
@@ -181,8 +182,14 @@ class Lake:
         LakeError
             When the table belongs to another kind of writer, or the write failed.
         """
-        refuse_unknown(table, frame.columns)
-        rows = with_month(conform(frame, table), table).coalesce(files)
+        import pyarrow as pa
+
+        if isinstance(frame, pa.Table):
+            rows = self.spark.createDataFrame(frame.select(table.column_names), table.ddl)
+        else:
+            refuse_unknown(table, frame.columns)
+            rows = conform(frame, table)
+        rows = with_month(rows, table).coalesce(files)
         if sort_by:
             rows = rows.sortWithinPartitions(*sort_by)
         self.write(table, partial(self._append, table, rows, app_id))

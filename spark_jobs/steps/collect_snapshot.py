@@ -224,14 +224,13 @@ def _write_rows(attempt: SnapshotRows, reading: ClusterSnapshot, policy: Policy)
 
     The snapshot id belongs to this attempt, so these writes are never repeated and need no transaction id.
     """
-    lake = attempt.lake
     appends = []
     parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
     for table, found in parts:
         rows = with_head(found, table, attempt.marker)
         if rows.num_rows <= MAX_DRIVER_ROWS:
             attempt.keep(table, rows)
-        appends.append(partial(lake.append, table, lake.spark.createDataFrame(rows, table.ddl), None))
+        appends.append(partial(attempt.lake.append, table, rows, None))
     if attempt.is_kept(*(table for table, _ in parts)):
         # Lag is computed from the rows in memory.
         run_in_parallel(partial(compute_lag, attempt, policy), *appends)

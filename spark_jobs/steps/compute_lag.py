@@ -9,15 +9,24 @@ from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
 from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, to_contract
-from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
+from spark_jobs.transforms.group_partitions import (
+    GROUP_PARTITIONS,
+    build_commit_history,
+    build_offset_history,
+)
+from spark_jobs.transforms.lag import build_lag, count_lag
+from spark_jobs.transforms.partitions_here import join_here
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.policy.settings import Policy
 
 _ROWS_PER_FILE: Final = 1_000_000
+# Up to so many rows of lag this process joins the snapshot's tables itself.
+_MAX_ROWS_HERE: Final = 5_000
 # Columns that the history needs, of few rows; Spark reads many rows from the table.
 _HISTORY_COLUMNS: Final = {
     OFFSETS.name: ("topic_id", "topic", "partition", "high_watermark", "end_read_at", "error"),
@@ -54,20 +63,21 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     lake, marker = rows.lake, rows.marker
     settings = policy.clusters[rows.cluster]
     history = _earlier_snapshots(rows, settings.history_window_s)
-    members = rows.frame(MEMBERS)
-    lag = build_lag(
-        offsets=rows.frame(OFFSETS),
-        commits=rows.frame(COMMITS),
-        members=members,
-        marker=marker,
-        group_settings=_group_settings(rows, policy),
-        offset_history=build_offset_history(_history(rows, OFFSETS, history)),
-        commit_history=build_commit_history(_history(rows, COMMITS, history)),
-        rate_window_s=settings.rate_window_s,
-    )
+    lag = _lag_of_few(rows, policy, history)
+    if lag is None:
+        lag = build_lag(
+            offsets=rows.frame(OFFSETS),
+            commits=rows.frame(COMMITS),
+            members=rows.frame(MEMBERS),
+            marker=marker,
+            group_settings=_group_settings(rows, policy),
+            offset_history=build_offset_history(_history(rows, OFFSETS, history)),
+            commit_history=build_commit_history(_history(rows, COMMITS, history)),
+            rate_window_s=settings.rate_window_s,
+        )
     if rows.is_kept(OFFSETS, COMMITS, MEMBERS) and count_lag_rows(rows) <= MAX_DRIVER_ROWS:
         computed = to_contract(lag.toArrow(), LAG)
-        lake.append(LAG, lake.spark.createDataFrame(computed, LAG.ddl), None, sort_by=("group_id",))
+        lake.append(LAG, computed.sort_by("group_id"), None)
         rows.keep(LAG, computed)
         return
     # Upper bound: every group consumes every partition. Where that may be large, count the commits.
@@ -85,6 +95,28 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
             lag = cached.cache(lag, StorageLevel.DISK_ONLY)
             files = -(-lag.count() // _ROWS_PER_FILE) or 1
         lake.append(LAG, lag, None, files=files, sort_by=("group_id",))
+
+
+def _lag_of_few(rows: SnapshotRows, policy: Policy, history: list[dict[str, Any]]) -> DataFrame | None:
+    """The lag of a snapshot whose rows are joined in this process; None where they are too many."""
+    if not rows.is_kept(OFFSETS, COMMITS, MEMBERS) or count_lag_rows(rows) > _MAX_ROWS_HERE:
+        return None
+    offset_history, commit_history = (_earlier_rows(rows, table, history) for table in (OFFSETS, COMMITS))
+    if offset_history is None or commit_history is None:
+        return None
+    joined = join_here(
+        offsets=rows.rows(OFFSETS),
+        commits=rows.rows(COMMITS),
+        members=rows.rows(MEMBERS),
+        marker=rows.marker,
+        settings_of=lambda group_id: policy.group_settings(rows.cluster, group_id),
+        offset_history=offset_history,
+        commit_history=commit_history,
+    )
+    return count_lag(
+        rows.lake.spark.createDataFrame(joined, GROUP_PARTITIONS.ddl),
+        policy.clusters[rows.cluster].rate_window_s,
+    )
 
 
 def count_lag_rows(rows: SnapshotRows) -> int:
@@ -140,24 +172,26 @@ def _history(rows: SnapshotRows, table: Table, snapshots: list[dict[str, Any]]) 
     """Rows of these snapshots only: rows of unfinished snapshots are not history."""
     from pyspark.sql import functions as sf
 
-    lake = rows.lake
-    days = {row["day"] for row in snapshots}
-    ids = [row["snapshot_id"] for row in snapshots]
-    if rows.is_kept(table) and len(ids) * rows.rows(table).num_rows <= MAX_DRIVER_ROWS:
-        columns = _HISTORY_COLUMNS[table.name]
-        filters: list[Filter] = [
-            ("cluster", "=", rows.cluster),
-            ("day", "in", days),
-            ("snapshot_id", "in", ids),
-        ]
-        earlier = rows.reader.read(table, columns=columns, filters=filters)
-        return lake.spark.createDataFrame(earlier, _ddl(table, columns))
+    if (earlier := _earlier_rows(rows, table, snapshots)) is not None:
+        return rows.lake.spark.createDataFrame(earlier, _ddl(table, _HISTORY_COLUMNS[table.name]))
     # Ids as literals let Delta skip files; a join would not.
-    return lake.read(table).where(
+    return rows.lake.read(table).where(
         (sf.col("cluster") == rows.cluster)
-        & sf.col("day").isin(days or {None})
-        & sf.col("snapshot_id").isin(ids)
+        & sf.col("day").isin({row["day"] for row in snapshots} or {None})
+        & sf.col("snapshot_id").isin([row["snapshot_id"] for row in snapshots])
     )
+
+
+def _earlier_rows(rows: SnapshotRows, table: Table, snapshots: list[dict[str, Any]]) -> pa.Table | None:
+    """The same rows in memory; None where they are too many."""
+    if not rows.is_kept(table) or len(snapshots) * rows.rows(table).num_rows > MAX_DRIVER_ROWS:
+        return None
+    filters: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        ("day", "in", {row["day"] for row in snapshots}),
+        ("snapshot_id", "in", [row["snapshot_id"] for row in snapshots]),
+    ]
+    return rows.reader.read(table, columns=_HISTORY_COLUMNS[table.name], filters=filters)
 
 
 def _ddl(table: Table, columns: tuple[str, ...]) -> str:

@@ -12,21 +12,17 @@ kafka-lag-exporter do; record timestamps are not trusted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from evenlag.enums import MEMBERLESS_STATES, GroupType, IsolationLevel, LagStatus, ResetPolicy
+from evenlag.enums import IsolationLevel, LagStatus, ResetPolicy
 from evenlag.lake.tables import LAG
 from spark_jobs.runtime.contract_columns import conform
-from spark_jobs.transforms.member_assignments import explode_assignments
+from spark_jobs.transforms.group_partitions import join_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
-
-
-_PARTITION: Final = ["topic_id", "topic", "partition"]
-_GROUP_PARTITION: Final = ["group_id", *_PARTITION]
 
 
 def build_lag(
@@ -40,7 +36,7 @@ def build_lag(
     commit_history: DataFrame,
     rate_window_s: int,
 ) -> DataFrame:
-    """Build the ``lag`` rows of one snapshot.
+    """Build the ``lag`` rows of one snapshot from its tables.
 
     Parameters
     ----------
@@ -51,7 +47,7 @@ def build_lag(
     group_settings
         ``group_id, reset_policy, isolation_level``; null where the policy does not set them.
     offset_history, commit_history
-        See :func:`build_offset_history` and :func:`build_commit_history`; may be empty.
+        See :mod:`spark_jobs.transforms.group_partitions`; may be empty.
     rate_window_s
         Length of the window that rates are computed over, in seconds.
 
@@ -61,131 +57,34 @@ def build_lag(
         By the contract of ``lag``: a row for each partition that a live member subscribes to or that the
         group has a commit for.
     """
-    from pyspark.sql import functions as sf
-
-    wanted = (
-        _wanted_partitions(offsets, commits, members)
-        .join(sf.broadcast(_group_states(commits, members)), "group_id", "left")
-        .join(sf.broadcast(group_settings), "group_id", "left")
-        .join(_owners(members), ["group_id", "topic", "partition"], "left")
-        .join(offset_history, _PARTITION, "left")
-        .join(commit_history, _GROUP_PARTITION, "left")
-        .withColumns({name: sf.lit(marker[name]) for name in ("slot", "commits_read_at")})
+    joined = join_partitions(
+        offsets=offsets,
+        commits=commits,
+        members=members,
+        marker=marker,
+        group_settings=group_settings,
+        offset_history=offset_history,
+        commit_history=commit_history,
     )
-    return conform(_with_time(_with_rates(_with_lag(wanted), rate_window_s)), LAG)
+    return count_lag(joined, rate_window_s)
 
 
-def build_offset_history(offsets: DataFrame) -> DataFrame:
-    """Collect the past (time, end offset) points of each partition.
+def count_lag(partitions: DataFrame, rate_window_s: int) -> DataFrame:
+    """Count the lag of the partitions of groups: the formula of every row of ``lag``.
 
     Parameters
     ----------
-    offsets
-        Rows of ``offsets`` from earlier snapshots, within the history window.
+    partitions
+        With the columns of :data:`GROUP_PARTITIONS`.
+    rate_window_s
+        Length of the window that rates are computed over, in seconds.
 
     Returns
     -------
     DataFrame
-        ``topic_id, topic, partition, end_points``: an array of (at, high_watermark), oldest first.
+        By the contract of ``lag``.
     """
-    from pyspark.sql import functions as sf
-
-    points = sf.struct(sf.col("end_read_at").alias("at"), sf.col("high_watermark").alias("offset"))
-    return (
-        offsets.where(sf.col("error").isNull())
-        .groupBy(*_PARTITION)
-        .agg(sf.sort_array(sf.collect_list(points)).alias("end_points"))
-    )
-
-
-def build_commit_history(commits: DataFrame) -> DataFrame:
-    """Collect the past (time, committed offset) points of each group's partitions.
-
-    Parameters
-    ----------
-    commits
-        Rows of ``commits`` from earlier snapshots, within the history window.
-
-    Returns
-    -------
-    DataFrame
-        ``group_id, topic_id, topic, partition, commit_points``: an array of (at, committed_offset), oldest
-        first.
-    """
-    from pyspark.sql import functions as sf
-
-    points = sf.struct(sf.col("read_at").alias("at"), sf.col("committed_offset").alias("offset"))
-    return (
-        commits.where(sf.col("error").isNull())
-        .groupBy(*_GROUP_PARTITION)
-        .agg(sf.sort_array(sf.collect_list(points)).alias("commit_points"))
-    )
-
-
-def _wanted_partitions(offsets: DataFrame, commits: DataFrame, members: DataFrame) -> DataFrame:
-    """Partitions that a live member subscribes to or that have a commit, with their offsets and commit.
-
-    The inner join with the offsets drops commits of partitions that no longer exist: they have no lag.
-    """
-    from pyspark.sql import functions as sf
-
-    subscribed = (
-        members.select("group_id", sf.explode("subscription").alias("topic"))
-        .distinct()
-        .join(offsets.select(*_PARTITION), "topic")
-        .select(*_GROUP_PARTITION, sf.lit(True).alias("is_subscribed"))
-    )
-    committed = commits.where(sf.col("error").isNull()).select(*_GROUP_PARTITION, "committed_offset")
-    both = subscribed.join(committed, _GROUP_PARTITION, "full").withColumn(
-        "is_subscribed", sf.coalesce("is_subscribed", sf.lit(False))
-    )
-    ends = offsets.select(
-        "cluster",
-        "day",
-        "snapshot_id",
-        *_PARTITION,
-        "log_start_offset",
-        "high_watermark",
-        "last_stable_offset",
-        "reset_offsets",
-        sf.col("end_read_at").alias("read_at"),
-        sf.col("error").alias("offset_error"),
-    )
-    return both.join(ends, _PARTITION)
-
-
-def _group_states(commits: DataFrame, members: DataFrame) -> DataFrame:
-    """One row per group: whether it is empty, reports its subscriptions, and could be read."""
-    from pyspark.sql import functions as sf
-
-    is_member = sf.col("member_id").isNotNull()
-    states = members.groupBy("group_id").agg(
-        sf.bool_and(sf.col("group_state").isin(*MEMBERLESS_STATES)).alias("is_empty"),
-        sf.bool_or(sf.col("error").isNotNull()).alias("is_unreadable"),
-        # While a classic group rebalances, the coordinator reports its members without metadata.
-        sf.bool_or(is_member & sf.col("subscription").isNull()).alias("is_hidden"),
-        # A group of a newer type that does not report its members: its commits are all there is.
-        sf.bool_and((sf.col("group_type") != GroupType.CLASSIC) & ~is_member).alias("is_not_described"),
-    )
-    failed = commits.where(sf.col("error").isNotNull()).select("group_id").distinct()
-    return states.join(failed.withColumn("commits_failed", sf.lit(True)), "group_id", "left")
-
-
-def _owners(members: DataFrame) -> DataFrame:
-    """Owner and target owner by partition, of partitions that have either."""
-    from pyspark.sql import functions as sf
-
-    def rows(column: str, owner: str) -> DataFrame:
-        return explode_assignments(members, column, sf.col("member_id").alias(owner))
-
-    owners = ("owner_member_id", "target_member_id")
-    return (
-        rows("assignment", owners[0])
-        .unionByName(rows("target_assignment", owners[1]), allowMissingColumns=True)
-        .groupBy("group_id", "topic", "partition")
-        # Two owners are an anomaly that the audit reports; the smaller id makes a repeat deterministic.
-        .agg(*(sf.min(name).alias(name) for name in owners))
-    )
+    return conform(_with_time(_with_rates(_with_lag(partitions), rate_window_s)), LAG)
 
 
 def _with_lag(rows: DataFrame) -> DataFrame:
@@ -245,12 +144,7 @@ def _status(committed: Column, start: Column, end: Column) -> Column:
 def _is_unknown() -> Column:
     from pyspark.sql import functions as sf
 
-    return (
-        sf.col("offset_error").isNotNull()
-        | sf.coalesce("commits_failed", sf.lit(False))
-        | sf.coalesce("is_unreadable", sf.lit(True))
-        | sf.col("is_hidden")
-    )
+    return sf.col("offset_error").isNotNull() | sf.col("is_unreadable")
 
 
 def _with_rates(rows: DataFrame, window_s: int) -> DataFrame:

@@ -36,6 +36,8 @@ _AT_ONCE: Final = 8
 # Time for the rounds of a rebalance: members notice each one within a heartbeat interval (3 s).
 _FOLLOW_S: Final = 10.0
 _LOOK_EVERY_S: Final = 1.0
+# Between the looks of the first two seconds: in this time groups of Python consumers follow.
+_FIRST_PAUSES_S: Final = (0.125, 0.125, *7 * (0.25,))
 _LEAST_LOOK_S: Final = 5.0
 _ASK_TIMEOUT_S: Final = 15.0
 
@@ -111,13 +113,17 @@ class _Asking:
 
     def run(self) -> None:
         """Look at the groups and ask those that need it, until all follow or the time is over."""
+        first_pauses = iter(_FIRST_PAUSES_S)
         while True:
             due = self._look()
             if due:
                 self._ask(due)
-            if not self._left or time.monotonic() >= self._deadline:
+            now = time.monotonic()
+            if not self._left or now >= self._deadline:
                 return
-            time.sleep(_LOOK_EVERY_S)
+            # A group is asked only if it has looked the same for a whole second.
+            is_early = now + _LOOK_EVERY_S < self._ask_at
+            time.sleep(next(first_pauses, _LOOK_EVERY_S) if is_early else _LOOK_EVERY_S)
 
     def give_up(self, reason: str) -> None:
         """Stop waiting for all groups that are left."""

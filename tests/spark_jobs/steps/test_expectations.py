@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +19,7 @@ from evenlag.policy.gates import GATES
 from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.steps.expectations import judge_plans
 
+ROOT = Path(__file__).resolve().parents[3]
 GOOD: dict[str, Any] = {
     "plan_id": "good",
     "settings": json.dumps(GroupSettings(max_moves=40, min_gain=0.05).model_dump(mode="json")),
@@ -147,3 +151,25 @@ def test_a_gate_that_cannot_be_evaluated_fails_the_run() -> None:
 
 def test_no_plans_need_no_verdicts() -> None:
     assert judge_plans(pd.DataFrame()) == []
+
+
+def test_great_expectations_is_imported_without_what_no_gate_uses() -> None:
+    """In a process of its own: here the library is imported already. Whoever needs the rest still gets it."""
+    program = f"""
+import json, sys
+import pandas as pd
+from spark_jobs.steps.expectations import import_great_expectations, judge_plans
+before = list(sys.meta_path)
+verdicts = judge_plans(pd.DataFrame([{GOOD!r}]))
+left_out = [name for name in ("pyspark.ml", "pyspark.sql.connect", "sqlalchemy") if name in sys.modules]
+assert sys.meta_path == before
+import altair, pyspark.ml, sqlalchemy, scipy.stats
+used = [altair.Chart.__name__, pyspark.ml.Pipeline.__name__, sqlalchemy.Table.__name__]
+print(json.dumps([[row["gate"] for row in verdicts if not row["passed"]], left_out, used]))
+assert scipy.stats.norm.cdf(0) == 0.5
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[], [], ["Chart", "Pipeline", "Table"]]

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.enums import LagStatus
+from evenlag.enums import IsolationLevel, LagStatus
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
-from spark_jobs.transforms.lag import build_commit_history, build_lag, build_offset_history
+from evenlag.policy.group_settings import GroupSettings
+from spark_jobs.transforms.group_partitions import (
+    GROUP_PARTITIONS,
+    build_commit_history,
+    build_offset_history,
+)
+from spark_jobs.transforms.lag import build_lag, count_lag
+from spark_jobs.transforms.partitions_here import join_here
 from tests.support.lag_rules import LAG_RULES, GroupCase
 from tests.support.lakes.lag_rule_rows import REBALANCING, rule_rows
-from tests.support.lakes.snapshots import HEAD, NOW, commit, frame, marker, member, offset
+from tests.support.lakes.snapshots import HEAD, NOW, arrow, commit, frame, marker, member, offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +30,7 @@ pytestmark = pytest.mark.jvm
 
 
 class Reading:
-    """Rows of one snapshot and of those before it; `lag` computes what they mean."""
+    """Rows of one snapshot and of those before it; `lag` computes what they mean, joined in both ways."""
 
     def __init__(self, spark: SparkSession, **rows: list[dict[str, Any]]) -> None:
         self.spark, self.rows = spark, rows
@@ -51,8 +58,28 @@ class Reading:
             commit_history=build_commit_history(frame(self.spark, COMMITS, get("past_commits", []))),
             rate_window_s=900,
         )
-        assert built.columns == list(LAG.column_names)
-        return {(row.group_id, row.topic, row.partition): row for row in built.collect()}
+        here = join_here(
+            offsets=arrow(OFFSETS, get("offsets", [])),
+            commits=arrow(COMMITS, get("commits", [])),
+            members=arrow(MEMBERS, get("members", [])),
+            marker=HEAD | marker(),
+            settings_of={
+                group: GroupSettings(
+                    reset_policy=reset_policy, isolation_level=IsolationLevel(level) if level else None
+                )
+                for group, reset_policy, level in given
+            }.__getitem__,
+            offset_history=arrow(OFFSETS, get("past_offsets", [])),
+            commit_history=arrow(COMMITS, get("past_commits", [])),
+        )
+        of_few = count_lag(self.spark.createDataFrame(here, GROUP_PARTITIONS.ddl), 900)
+        assert built.columns == of_few.columns == list(LAG.column_names)
+        found, also = (
+            {(row.group_id, row.topic, row.partition): row for row in frame.collect()}
+            for frame in (built, of_few)
+        )
+        assert found == also
+        return found
 
 
 def test_every_rule_of_the_table(spark: SparkSession) -> None:

@@ -85,6 +85,12 @@ def test_a_group_that_follows_by_itself_in_time_is_not_asked(monkeypatch: pytest
     assert groups.now == 14
 
 
+def test_groups_that_follow_in_two_seconds_are_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = Groups({"a": {0: OTHER, 0.2: FOLLOWS}, "b": {0: OTHER, 1.3: FOLLOWS}})
+    assert groups.run(monkeypatch) == {}
+    assert groups.now == 1.5
+
+
 def test_others_are_asked_once_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = Groups({"a": {0: OTHER}, "b": {0: OTHER}})
     assert groups.run(monkeypatch) == {}
