@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import LazyLoader, find_spec
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     Entry = Gate | Check
 
 _LIBRARY: Final = "great_expectations"
-# In the order in which a cycle needs them. While another thread imports PySpark, to start the JVM as early as
-# possible, this one waits.
+# In the order in which a cycle needs them.
 _NEEDED: Final = (
-    "pyspark.sql",
     "spark_jobs.steps.observe",
     "spark_jobs.steps.decide",
     "evenlag.kafka.cluster_reader",
@@ -62,6 +60,10 @@ def import_ahead() -> None:
 
     Great Expectations takes seconds to import. Does nothing when it is called again.
     """
+    # Here, before the thread starts: two threads that import PySpark at once find parts of it missing. It is
+    # also what the JVM waits for.
+    with suppress(ModuleNotFoundError):
+        import pyspark.sql  # noqa: F401
     if _LIBRARY not in sys.modules:
         import_in_thread(*_NEEDED, then=import_great_expectations)
 

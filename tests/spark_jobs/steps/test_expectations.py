@@ -173,3 +173,21 @@ assert scipy.stats.norm.cdf(0) == 0.5
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[], [], ["Chart", "Pipeline", "Table"]]
+
+
+def test_pyspark_is_imported_by_one_thread_alone() -> None:
+    """Two that import it at once find parts of it missing: the one that starts the JVM is the caller."""
+    program = """
+import sys
+from spark_jobs.steps import expectations
+started = []
+def note(*_, then):
+    started.append("SparkSession" in vars(sys.modules.get("pyspark.sql", sys)))
+expectations.import_in_thread = note
+expectations.import_ahead()
+assert started == [True], started
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
