@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
+from spark_jobs.transforms.group_partitions import build_commit_history, build_offset_history
 from tests.support.lakes.snapshots import HEAD, commit, frame, marker, member, offset
 from tests.support.pages.markdown import ROOT
 
@@ -141,8 +142,8 @@ def test_the_example_of_a_column_works(spark: SparkSession) -> None:
         group_settings=spark.createDataFrame(
             [("g", "earliest", None)], "group_id STRING, reset_policy STRING, isolation_level STRING"
         ),
-        offset_history=lag.build_offset_history(no_points[0]),
-        commit_history=lag.build_commit_history(no_points[1]),
+        offset_history=build_offset_history(no_points[0]),
+        commit_history=build_commit_history(no_points[1]),
         rate_window_s=900,
     ).collect()
     assert (row.lag_records, row.retained_records) == (10, 60)
