@@ -63,7 +63,10 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     lake, marker = rows.lake, rows.marker
     settings = policy.clusters[rows.cluster]
     history = _earlier_snapshots(rows, settings.history_window_s)
-    lag = _lag_of_few(rows, policy, history)
+    num_lag_rows = count_lag_rows(rows) if rows.is_kept(OFFSETS, COMMITS, MEMBERS) else None
+    lag = None
+    if num_lag_rows is not None and num_lag_rows <= _MAX_ROWS_HERE:
+        lag = _lag_of_few(rows, policy, history)
     if lag is None:
         lag = build_lag(
             offsets=rows.frame(OFFSETS),
@@ -75,7 +78,7 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
             commit_history=build_commit_history(_history(rows, COMMITS, history)),
             rate_window_s=settings.rate_window_s,
         )
-    if rows.is_kept(OFFSETS, COMMITS, MEMBERS) and count_lag_rows(rows) <= MAX_DRIVER_ROWS:
+    if num_lag_rows is not None and num_lag_rows <= MAX_DRIVER_ROWS:
         computed = to_contract(lag.toArrow(), LAG)
         lake.append(LAG, computed.sort_by("group_id"), None)
         rows.keep(LAG, computed)
@@ -98,9 +101,7 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
 
 
 def _lag_of_few(rows: SnapshotRows, policy: Policy, history: list[dict[str, Any]]) -> DataFrame | None:
-    """The lag of a snapshot whose rows are joined in this process; None where they are too many."""
-    if not rows.is_kept(OFFSETS, COMMITS, MEMBERS) or count_lag_rows(rows) > _MAX_ROWS_HERE:
-        return None
+    """The lag of a snapshot whose rows are joined in this process; None where its history has too many."""
     offset_history, commit_history = (_earlier_rows(rows, table, history) for table in (OFFSETS, COMMITS))
     if offset_history is None or commit_history is None:
         return None

@@ -41,7 +41,7 @@ def test_a_group_in_java_follows_after_the_temporary_member(
     group.start_java("a", "b", "c", "d")
     group.settle()
     group.wait_for_count("ReadyTotal", 1)
-    before = group.settled_generation()
+    before = group.settle()
     even = group.held()
     unhinted = group.counts()["NoHintTotal"]
     with traffic(group):
@@ -55,7 +55,7 @@ def test_a_group_in_java_follows_after_the_temporary_member(
         group.wait_for_count("ReceivedTotal", 1)
         assert await_group(group, payload) == {}
         group.wait_for(plan)
-        after = group.settled_generation()
+        after = group.settle()
         # Two rounds, as when a member in Python asks; one more each for a late sync and for a late leaving.
         assert before + 3 <= after <= before + 5
         # It follows by now: it is not asked again.

@@ -14,7 +14,7 @@ from tests.support.hints import Cluster, Runner, wait_until
 from tests.support.java_client.connect import ConnectWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.brokers import Brokers
@@ -39,10 +39,11 @@ def held(cluster: Cluster) -> dict[str, list[int]]:
     return {key: sorted(n for numbers in by_id.values() for n in numbers) for key, by_id in live.held.items()}
 
 
-def test_the_tasks_of_a_sink_follow_a_hint(
+@pytest.fixture
+def sink(
     broker: Brokers, client_jar: Path, tmp_path: Path, unique: Callable[[str], str]
-) -> None:
-    """A member in Python asks for the rebalance, a task leads; no record is lost or repeated."""
+) -> Iterator[tuple[Cluster, ConnectWorker]]:
+    """Yield the group of a sink's tasks, which share the topic evenly, and their worker."""
     with (
         Cluster(
             broker,
@@ -52,77 +53,70 @@ def test_the_tasks_of_a_sink_follow_a_hint(
         ) as cluster,
         ConnectWorker(tmp_path, client_jar, cluster, num_tasks=NUM_TASKS) as worker,
     ):
-        [topic] = cluster.topics
-        sent: list[str] = []
-
-        def send(count: int) -> None:
-            for number in range(len(sent), len(sent) + count):
-                sent.append(f"record-{number}")
-                cluster.producer.send(topic, sent[-1].encode(), partition=number % NUM_PARTITIONS)
-            cluster.producer.flush()
-
         worker.wait_until_running()
         wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even")
-        send(80)
-        runner = Runner(cluster)
-        wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 2, 2, 2], what="not even again")
-        wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
-        tasks = sorted(key for key in held(cluster) if key != runner.key)
-        plan = dict(zip([*tasks, runner.key], ([0, 1, 2, 3, 4], [5], [6], [7]), strict=True))
-        placement = {key: {topic: tuple(numbers)} for key, numbers in plan.items()}
-        send(80)
-        cluster.publish(cluster.payload(placement))
-        wait_until(lambda: held(cluster) == plan, what="the sink does not follow")
-        send(80)
+        yield cluster, worker
 
-        def seen() -> list[str]:
-            values = [sent[offset * NUM_PARTITIONS + number] for _, number, offset in runner.records]
-            return sorted([*worker.records(), *values])
 
-        wait_until(lambda: len(seen()) >= len(sent), what="records are lost")
-        runner.close()
-        wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even at the end")
-        send(80)
-        wait_until(lambda: len(seen()) >= len(sent), what="records are lost at the end")
-        assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
+def send(cluster: Cluster, first: int, count: int = 80) -> list[str]:
+    """Send records to the topic's partitions in turn; return their values."""
+    [topic] = cluster.topics
+    values = [f"record-{number}" for number in range(first, first + count)]
+    for number, value in enumerate(values, start=first):
+        cluster.producer.send(topic, value.encode(), partition=number % NUM_PARTITIONS)
+    cluster.producer.flush()
+    return values
+
+
+def test_the_tasks_of_a_sink_follow_a_hint(sink: tuple[Cluster, ConnectWorker]) -> None:
+    """A member in Python asks for the rebalance, a task leads; no record is lost or repeated."""
+    cluster, worker = sink
+    [topic] = cluster.topics
+    sent = send(cluster, 0)
+    runner = Runner(cluster)
+    wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 2, 2, 2], what="not even again")
+    wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
+    tasks = sorted(key for key in held(cluster) if key != runner.key)
+    plan = dict(zip([*tasks, runner.key], ([0, 1, 2, 3, 4], [5], [6], [7]), strict=True))
+    placement = {key: {topic: tuple(numbers)} for key, numbers in plan.items()}
+    sent += send(cluster, len(sent))
+    cluster.publish(cluster.payload(placement))
+    wait_until(lambda: held(cluster) == plan, what="the sink does not follow")
+    sent += send(cluster, len(sent))
+
+    def seen() -> list[str]:
+        values = [sent[offset * NUM_PARTITIONS + number] for _, number, offset in runner.records]
+        return sorted([*worker.records(), *values])
+
+    wait_until(lambda: len(seen()) >= len(sent), what="records are lost")
+    runner.close()
+    wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even at the end")
+    sent += send(cluster, len(sent))
+    wait_until(lambda: len(seen()) >= len(sent), what="records are lost at the end")
+    assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
+    worker.stop()
     assert seen() == sorted(sent)
 
 
 def test_a_group_of_sink_tasks_alone_follows_after_the_temporary_member(
-    broker: Brokers, client_jar: Path, tmp_path: Path, unique: Callable[[str], str]
+    sink: tuple[Cluster, ConnectWorker],
 ) -> None:
     """Nobody in the group can ask: Connect owns the loop that polls."""
-    with (
-        Cluster(
-            broker,
-            group_id=f"connect-{unique('sink')}",
-            topics={unique("orders"): NUM_PARTITIONS},
-            hint_topic=unique("hints"),
-        ) as cluster,
-        ConnectWorker(tmp_path, client_jar, cluster, num_tasks=NUM_TASKS) as worker,
-    ):
-        [topic] = cluster.topics
-
-        def send(first: int) -> None:
-            for number in range(first, first + 80):
-                cluster.producer.send(topic, f"record-{number}".encode(), partition=number % NUM_PARTITIONS)
-            cluster.producer.flush()
-
-        worker.wait_until_running()
-        wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even")
-        wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
-        send(0)
-        plan = dict(zip(sorted(held(cluster)), ([0, 1, 2, 3, 4], [5, 6], [7]), strict=True))
-        payload = cluster.payload({key: {topic: tuple(numbers)} for key, numbers in plan.items()})
-        cluster.publish(payload)
-        settings = ClusterSettings(
-            bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")), hint_topic=cluster.hint_topic
-        )
-        asked = await_followers(cluster.admin, settings, {cluster.group_id: payload}, after_s=1)
-        assert asked == {}
-        assert held(cluster) == plan
-        send(80)
-        expected = sorted(f"record-{number}" for number in range(160))
-        wait_until(lambda: len(worker.records()) >= len(expected), what="records are lost")
-        assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
-    assert sorted(worker.records()) == expected
+    cluster, worker = sink
+    [topic] = cluster.topics
+    wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
+    sent = send(cluster, 0)
+    plan = dict(zip(sorted(held(cluster)), ([0, 1, 2, 3, 4], [5, 6], [7]), strict=True))
+    payload = cluster.payload({key: {topic: tuple(numbers)} for key, numbers in plan.items()})
+    cluster.publish(payload)
+    settings = ClusterSettings(
+        bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")), hint_topic=cluster.hint_topic
+    )
+    asked = await_followers(cluster.admin, settings, {cluster.group_id: payload}, after_s=1)
+    assert asked == {}
+    assert held(cluster) == plan
+    sent += send(cluster, len(sent))
+    wait_until(lambda: len(worker.records()) >= len(sent), what="records are lost")
+    assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
+    worker.stop()
+    assert sorted(worker.records()) == sorted(sent)

@@ -89,7 +89,7 @@ def test_a_group_in_java_follows_keeps_and_goes_on_without(group: JavaGroup) -> 
         group.wait_for_count("ReceivedTotal", 1)
         group.rebalance("c")
         group.wait_for(plan)
-        generation = group.settled_generation()
+        generation = group.settle()
         followed = group.counts()["FollowedTotal"]
         # Any further rebalance keeps it.
         group.rebalance("b")
@@ -110,7 +110,7 @@ def test_an_application_asks_for_the_rebalance_of_a_hint(group: JavaGroup) -> No
     group.start_java("a", "b", "c", asks=True)
     group.settle()
     group.wait_for_count("ReadyTotal", 1)
-    generation = group.settled_generation()
+    generation = group.settle()
     before = group.held()
     group.publish(before)
     group.wait_for_count("ReceivedTotal", 1)
@@ -119,7 +119,7 @@ def test_an_application_asks_for_the_rebalance_of_a_hint(group: JavaGroup) -> No
         group.publish(plan)
         group.wait_for(plan)
         group.settle()
-    last = group.settled_generation()
+    last = group.settle()
     # For the hint that changes nothing none; for the other two rounds, and as many if syncs are late.
     assert generation + 2 <= last <= generation + 4
     assert group.counts()["FollowedTotal"] > 0

@@ -95,6 +95,10 @@ class ConnectWorker:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the worker, as its users do: its tasks write and commit what they have."""
         stop_process(self._process)
 
     def states(self) -> list[str]:

@@ -143,30 +143,33 @@ class JavaGroup:
         """Return the generations that the consumers are in."""
         return self._owned()[1]
 
-    def is_settled(self) -> bool:
-        """Return whether every partition has one owner, and all are in one generation."""
+    def _settled_in(self) -> int | None:
+        """Return the one generation in which every partition has one owner; None while there is none."""
         held, generations = self._owned()
         numbers = sorted(number for owned in held.values() for number in owned)
         if numbers != list(range(self.num_partitions)) or len(generations) != 1:
-            return False
+            return None
         runners = list(self.python.values())
-        return not runners or is_settled(runners, sum(len(runner.held) for runner in runners))
+        if runners and not is_settled(runners, sum(len(runner.held) for runner in runners)):
+            return None
+        return generations.pop()
 
-    def settled_generation(self) -> int:
-        """Wait until the group is settled, and return the generation of that moment: another may follow."""
-        found: set[int] = set()
+    def is_settled(self) -> bool:
+        """Return whether every partition has one owner, and all are in one generation."""
+        return self._settled_in() is not None
+
+    def settle(self) -> int:
+        """Wait until the group is settled; return the generation of that moment: another may follow."""
+        found: list[int | None] = []
 
         def is_settled() -> bool:
-            found.clear()
-            found.update(self.generations())
-            return len(found) == 1 and self.is_settled() and self.generations() == found
+            found[:] = [self._settled_in()]
+            return found[0] is not None
 
         wait_until(is_settled, what="the group did not settle")
-        return found.pop()
-
-    def settle(self) -> None:
-        """Wait until the group is settled."""
-        wait_until(self.is_settled, what="the group did not settle")
+        [generation] = found
+        assert generation is not None
+        return generation
 
     def keys(self) -> dict[str, str]:
         """Return the consumers' keys in hints."""
