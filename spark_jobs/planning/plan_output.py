@@ -168,6 +168,41 @@ def table_rows(planned: pa.Table, column: str, table: Table, shared: Mapping[str
     return pa.table([values(field) for field in schema], schema=schema)
 
 
+def assignment_rows(planned: pa.Table, shared: Mapping[str, object]) -> pa.Table:
+    """Return a row of ``plan_assignments`` for each partition of the plans in memory.
+
+    Parameters
+    ----------
+    planned
+        Rows of ``PLANNED``.
+    shared
+        Values of the columns of :data:`SHARED`.
+
+    Returns
+    -------
+    pyarrow.Table
+        Rows by the contract, with those of shadow plans that do not move, in the order of `planned`.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from evenlag.lake.arrow_schema import arrow_schema
+
+    rows = planned["rows"].combine_chunks()
+    parent, values = pc.list_parent_indices(rows), pc.list_flatten(rows)
+    nested = {field.name for field in values.type}
+
+    def column(field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if field.name in nested:
+            return pc.struct_field(values, field.name).cast(field.type)
+        if field.name in shared:
+            return pa.repeat(pa.scalar(shared[field.name], field.type), len(values))
+        return planned[field.name].take(parent)
+
+    schema = arrow_schema(PLAN_ASSIGNMENTS)
+    return pa.table([column(field) for field in schema], schema=schema)
+
+
 def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:
     """A value for each partition of each plan, plan after plan."""
     import pyarrow as pa

@@ -185,13 +185,15 @@ class Lake:
         import pyarrow as pa
 
         if isinstance(frame, pa.Table):
-            rows = self.spark.createDataFrame(frame.select(table.column_names), table.ddl)
+            # Sorted here: a session's first sort costs Spark more than to write the rows.
+            few = frame.sort_by([(name, "ascending") for name in sort_by]) if sort_by else frame
+            rows = with_month(self.spark.createDataFrame(few.select(table.column_names), table.ddl), table)
+            rows = rows.coalesce(files)
         else:
             refuse_unknown(table, frame.columns)
-            rows = conform(frame, table)
-        rows = with_month(rows, table).coalesce(files)
-        if sort_by:
-            rows = rows.sortWithinPartitions(*sort_by)
+            rows = with_month(conform(frame, table), table).coalesce(files)
+            if sort_by:
+                rows = rows.sortWithinPartitions(*sort_by)
         self.write(table, partial(self._append, table, rows, app_id))
 
     def replace_days(

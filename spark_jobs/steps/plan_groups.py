@@ -13,7 +13,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import DecisionKind, Mode, PlanEvent
+from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
 from evenlag.lake.writer import append_once
@@ -37,8 +37,8 @@ from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plans import (
+    assignments_here,
     build_plans,
-    partitions_here,
     plan_here,
     select_assignments,
     shared_values,
@@ -150,14 +150,14 @@ def _decide(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None) -> 
     """Plan, and record the decision with all that follows from it; None if there is one already."""
     root, shared = rows.lake.paths.root, shared_values(context)
     with CachedFrames() as cached:
-        planned, partitions = _plan(rows, context, cached)
+        planned, assignments = _plan(rows, context, cached)
         decisions = seal_plan_rows(sealer, DECISIONS, table_rows(planned, "decided", DECISIONS, shared))
         if not record_decision(root, context.cluster, context.snapshot_id, decisions):
             return None
         heads = seal_plan_rows(sealer, PLANS, table_rows(planned, "head", PLANS, shared))
         if heads.num_rows:
             import_ahead()
-            _write_assignments(rows, context, heads, partitions)
+            _write_assignments(rows, context, heads, assignments(None))
             append_once(root, PLANS, heads, _once("plan", context))
     listed = heads.to_pylist()
     append_plan_events(root, _proposed(listed, context, sealer), _once("proposed", context))
@@ -205,7 +205,7 @@ def _complete_plans(
 
     root = rows.lake.paths.root
     with CachedFrames() as cached:
-        planned, partitions = _plan(rows, context, cached)
+        planned, assignments = _plan(rows, context, cached)
         heads = table_rows(planned, "head", PLANS, shared_values(context))
         listed = zip(heads["plan_id"].to_pylist(), heads["mode"].to_pylist(), strict=True)
         # The id is the hash of the payload, so a plan with a recorded id is the recorded one.
@@ -214,7 +214,8 @@ def _complete_plans(
         if missing.num_rows:
             without_rows = _without(missing, _plans_with_rows(rows))
             if without_rows.num_rows:
-                _write_assignments(rows, context, without_rows, partitions, are_all=False)
+                chosen = assignments(without_rows["plan_id"].to_pylist())
+                _write_assignments(rows, context, without_rows, chosen)
             # The id of that write may be one of an earlier attempt, of a version that made other plans.
             complete = _plans_with_rows(rows)
             append_once(
@@ -247,8 +248,8 @@ def _once(what: str, context: PlanContext) -> str:
 
 def _plan(
     rows: SnapshotRows, context: PlanContext, cached: CachedFrames
-) -> tuple[pa.Table, Callable[[], DataFrame]]:
-    """Return rows of ``PLANNED`` without the partitions, and what makes a DataFrame of those with them."""
+) -> tuple[pa.Table, Callable[[list[str] | None], DataFrame | pa.Table]]:
+    """Return rows of ``PLANNED``, and what selects the rows of ``plan_assignments``, all or of some plans."""
     spark = rows.lake.spark
     if rows.is_small:
         lag, members = rows.rows(LAG), rows.rows(MEMBERS)
@@ -257,7 +258,7 @@ def _plan(
         else:
             frame = build_plans(rows.frame(LAG), rows.frame(MEMBERS), context)
             planned = to_contract(frame.toArrow(), PLANNED)
-        return planned, partial(partitions_here, spark, planned)
+        return planned, partial(assignments_here, planned, context)
     from pyspark import StorageLevel
 
     lag, members = rows.frame(LAG), rows.frame(MEMBERS)
@@ -266,33 +267,18 @@ def _plan(
     # On a local master an executor's memory is the driver's: it must not grow with the partitions.
     frame = cached.cache(build_plans(lag, members, context, (group_ids, batches)), StorageLevel.DISK_ONLY)
     names = [column.name for column in PLANNED.columns if column.name != "rows"]
-    return frame.select(*names).toArrow(), lambda: frame
+    return frame.select(*names).toArrow(), partial(select_assignments, frame, context)
 
 
 def _write_assignments(
-    rows: SnapshotRows,
-    context: PlanContext,
-    heads: pa.Table,
-    partitions: Callable[[], DataFrame],
-    *,
-    are_all: bool = True,
+    rows: SnapshotRows, context: PlanContext, heads: pa.Table, assignments: DataFrame | pa.Table
 ) -> None:
     """Write the rows of plans. All attempts to complete a decision write the same ones, one of them does."""
     import pyarrow.compute as pc
-    from pyspark.sql import functions as sf
 
-    # A shadow plan is never followed, so its unmoved rows carry no information.
-    changes = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
-    condition = (sf.col("mode") != Mode.SHADOW.value) | changes
-    if not are_all:
-        condition &= sf.col("plan_id").isin(heads["plan_id"].to_pylist())
     files = -(-pc.sum(heads["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
     rows.lake.append(
-        PLAN_ASSIGNMENTS,
-        select_assignments(partitions(), context, condition),
-        _once("plan", context),
-        files=files,
-        sort_by=("group_id", "plan_id"),
+        PLAN_ASSIGNMENTS, assignments, _once("plan", context), files=files, sort_by=("group_id", "plan_id")
     )
 
 

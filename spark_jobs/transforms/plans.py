@@ -10,19 +10,20 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from evenlag.enums import Mode
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 from spark_jobs.planning.plan_batch import plan_groups
-from spark_jobs.planning.plan_output import PLANNED, SHARED, with_counts
+from spark_jobs.planning.plan_output import PLANNED, SHARED, assignment_rows, with_counts
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.batch_packing import with_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from spark_jobs.planning.context import PlanContext
 
@@ -123,32 +124,39 @@ def plan_here(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Tabl
     )
 
 
-def partitions_here(spark: SparkSession, planned: pa.Table) -> DataFrame:
-    """Return a row per partition of plans in memory, for :func:`select_assignments`.
+def assignments_here(
+    planned: pa.Table, context: PlanContext, plan_ids: Collection[str] | None = None
+) -> pa.Table:
+    """Select the rows of ``plan_assignments`` from plans in memory, as :func:`select_assignments` does.
 
     Parameters
     ----------
-    spark
-        The session.
     planned
         Columns of ``PLANNED``.
+    context
+        What all plans share.
+    plan_ids
+        Only these plans; None: all.
 
     Returns
     -------
-    DataFrame
-        The elements of ``rows``, with the group, the plan and its mode.
+    pyarrow.Table
+        Rows of ``plan_assignments``.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     # A session's first query that takes lists of structures apart costs Spark a second or two.
-    rows = planned["rows"].combine_chunks()
-    parent, values = pc.list_parent_indices(rows), pc.list_flatten(rows)
-    columns = {name: planned[name].take(parent) for name in _OF_PLAN}
-    columns |= {field.name: pc.struct_field(values, field.name) for field in values.type}
-    types = {column.name: column.type for column in PLAN_ASSIGNMENTS.columns} | {"mode": "STRING"}
-    ddl = ", ".join(f"{name} {types[name]}" for name in columns)
-    return spark.createDataFrame(pa.table(columns), ddl)
+    is_chosen = pc.is_valid(planned["rows"])
+    if plan_ids is not None:
+        is_chosen = pc.and_(is_chosen, pc.is_in(planned["plan_id"], pa.array(sorted(plan_ids), pa.string())))
+    chosen = planned.filter(is_chosen)
+    rows = assignment_rows(chosen, shared_values(context))
+    shadow = chosen.filter(pc.equal(chosen["mode"], Mode.SHADOW.value))["plan_id"].combine_chunks()
+    before, after = rows["owner_before"], rows["owner_after"]
+    are_null = pc.and_(pc.is_null(before), pc.is_null(after))
+    is_kept = pc.or_(are_null, pc.fill_null(pc.equal(before, after), False))
+    return rows.filter(pc.invert(pc.and_(is_kept, pc.is_in(rows["plan_id"], shadow))))
 
 
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
@@ -195,17 +203,21 @@ def _plan(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
     return with_counts(plan_groups(lag, members, context), lag, members)
 
 
-def select_assignments(planned: DataFrame, context: PlanContext, where: Column | None = None) -> DataFrame:
-    """Select the rows of ``plan_assignments``, including partitions of shadow plans that do not move.
+def select_assignments(
+    planned: DataFrame, context: PlanContext, plan_ids: Collection[str] | None = None
+) -> DataFrame:
+    """Select the rows of ``plan_assignments``.
+
+    A shadow plan is never followed, so its partitions that do not move carry no information and are left out.
 
     Parameters
     ----------
     planned
-        Result of :func:`build_plans` or :func:`partitions_here`.
+        Result of :func:`build_plans`.
     context
         What all plans share.
-    where
-        Condition on these columns and ``mode``; None: all rows.
+    plan_ids
+        Only these plans; None: all.
 
     Returns
     -------
@@ -214,10 +226,12 @@ def select_assignments(planned: DataFrame, context: PlanContext, where: Column |
     """
     from pyspark.sql import functions as sf
 
-    rows = planned
-    if "rows" in planned.columns:
-        rows = planned.where(sf.col("rows").isNotNull()).select(*_OF_PLAN, sf.inline("rows"))
-    chosen = rows if where is None else rows.where(where)
+    condition = sf.col("rows").isNotNull()
+    if plan_ids is not None:
+        condition &= sf.col("plan_id").isin(sorted(plan_ids))
+    rows = planned.where(condition).select(*_OF_PLAN, sf.inline("rows"))
+    is_changed = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
+    chosen = rows.where((sf.col("mode") != Mode.SHADOW.value) | is_changed)
     shared = {name: sf.lit(value) for name, value in shared_values(context).items()}
     return conform(chosen.drop("mode").withColumns(shared), PLAN_ASSIGNMENTS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plans import (
+    assignments_here,
     build_plans,
-    partitions_here,
     plan_here,
     select_assignments,
     shared_values,
@@ -39,6 +40,7 @@ lake: /nowhere
 clusters: {c: {bootstrap_servers: "localhost:9092"}}
 groups:
   - {match: watched, mode: observe}
+  - {match: tried, mode: shadow}
   - {match: "*", mode: auto, assignor: %s}
 """
 EVEN = {"m-1": {"t": [0, 1]}, "m-2": {"t": [2, 3]}}
@@ -217,13 +219,18 @@ def test_plans_made_in_the_driver_are_those_of_spark(spark: SparkSession) -> Non
         *lag_rows([900, None, 10, 10], EVEN, group="unknown"),
         *lag_rows([-5, 1, 1, 1], EVEN, group="bad"),
         *lag_rows([5, 5, 5, 5], EVEN, group="even"),
+        *lag_rows([900, 800, 10, 10], EVEN, group="tried"),
         *lag_rows([900, 800, 10, 10], EVEN, group="watched"),
         *lag_rows([900, 800, 10, 10], {}, group="empty"),
         *lag_rows([900, 800, 10, 10], EVEN, group="idle"),
         *(row | {"target_member_id": target[row["partition"]]} for row in moving),
     ]
     members = [
-        *(row for name in ("a", "unknown", "bad", "even", "watched") for row in members_of(EVEN, group=name)),
+        *(
+            row
+            for name in ("a", "unknown", "bad", "even", "tried", "watched")
+            for row in members_of(EVEN, group=name)
+        ),
         *members_of(EVEN, group="moving", group_type="consumer"),
         *members_of(EVEN, group="idle"),
         member("m-3", group="idle", topics=()),
@@ -238,11 +245,16 @@ def test_plans_made_in_the_driver_are_those_of_spark(spark: SparkSession) -> Non
     ].to_pylist()
     assert here.to_pylist() == expected.to_pylist()
     assert sum(value is not None for value in here["head"].to_pylist()) >= 3
-    rows = select_assignments(partitions_here(spark, here), context())
-    assert sorted(rows.collect(), key=repr) == sorted(
-        select_assignments(by_spark, context()).collect(), key=repr
-    )
-    assert rows.schema == select_assignments(by_spark, context()).schema
+    ids = [plan_id for plan_id in here["plan_id"].to_pylist() if plan_id is not None]
+    for chosen in (None, ids[:1], []):
+        rows = assignments_here(here, context(), chosen)
+        selected = to_contract(select_assignments(by_spark, context(), chosen).toArrow(), PLAN_ASSIGNMENTS)
+        assert rows.schema == selected.schema
+        assert sorted(rows.to_pylist(), key=repr) == sorted(selected.to_pylist(), key=repr)
+        assert set(rows["plan_id"].to_pylist()) == set(ids if chosen is None else chosen)
+    # Of a shadow plan only what it changes.
+    kept = Counter(row["group_id"] for row in assignments_here(here, context()).to_pylist())
+    assert (kept["a"], kept["tried"]) == (4, 2)
 
 
 def test_a_session_is_set_for_many_rows_and_set_back(spark: SparkSession) -> None:
