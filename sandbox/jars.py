@@ -5,7 +5,8 @@
 with other content is refused. What only some tests or a benchmark need are separate sets, each with a list
 and a folder of its own, fetched at their first use: Kafka's tools (``tools``), brokers of other versions
 (``kafka_3_9``, …), the oldest client of Java consumers (``client_3_7``), Kafka Connect (``connect``),
-Hadoop's S3A with the modules of AWS's SDK that it uses (``s3``), and an S3 server (``s3_server``).
+Spring Boot with Spring for Apache Kafka (``spring``), Hadoop's S3A with the modules of AWS's SDK that it uses
+(``s3``), and an S3 server (``s3_server``).
 
 Spark's Ivy (a jar of the pyspark package) fetches them, with its own settings: Ivy's default resolver chain
 looks into the user's Maven folder first, where incomplete downloads make it fail.
@@ -48,6 +49,7 @@ __all__ = [
     "s3_jars",
     "s3_server_classpath",
     "spark_jars",
+    "spring_classpath",
     "tools_classpath",
 ]
 
@@ -62,7 +64,7 @@ OWN_KAFKA = "4.3"
 OTHER_KAFKAS = ("3.9", "4.0", "4.1", "4.2", "4.4")
 """Versions of the broker, besides the sandbox's own, on which evenlag is tested; ascending."""
 _OTHER_SETS = (
-    *("tools", "connect", "s3", "s3_server", "client_3_7"),
+    *("tools", "connect", "spring", "s3", "s3_server", "client_3_7"),
     *(f"kafka_{version.replace('.', '_')}" for version in OTHER_KAFKAS),
 )
 # Ivy configurations of each list of jars.
@@ -117,8 +119,7 @@ def s3_server_classpath() -> str:
     JarsError
         If jars are missing and cannot be fetched.
     """
-    cache = ensure_jars("s3_server")
-    return os.pathsep.join(str(cache / name) for name in _expected_hashes("s3_server"))
+    return _class_path("s3_server")
 
 
 def broker_classpath(version: str | None = None) -> str:
@@ -136,9 +137,7 @@ def broker_classpath(version: str | None = None) -> str:
     """
     if version is None:
         return os.pathsep.join(str(path) for path in _jars("kafka"))
-    which = f"kafka_{version.replace('.', '_')}"
-    cache = ensure_jars(which)
-    return os.pathsep.join(str(cache / name) for name in _expected_hashes(which))
+    return _class_path(f"kafka_{version.replace('.', '_')}")
 
 
 def oldest_client_classpath() -> str:
@@ -149,8 +148,18 @@ def oldest_client_classpath() -> str:
     JarsError
         If jars are missing and cannot be fetched.
     """
-    cache = ensure_jars("client_3_7")
-    return os.pathsep.join(str(cache / name) for name in _expected_hashes("client_3_7"))
+    return _class_path("client_3_7")
+
+
+def spring_classpath() -> str:
+    """Return the class path of an application of Spring Boot with its Kafka client; fetch what is missing.
+
+    Raises
+    ------
+    JarsError
+        If jars are missing and cannot be fetched.
+    """
+    return _class_path("spring")
 
 
 def tools_classpath() -> str:
@@ -176,8 +185,12 @@ def connect_classpath() -> str:
 
 
 def _beside_broker(which: str) -> str:
+    return os.pathsep.join([_class_path(which), broker_classpath()])
+
+
+def _class_path(which: str) -> str:
     cache = ensure_jars(which)
-    return os.pathsep.join([*(str(cache / name) for name in _expected_hashes(which)), broker_classpath()])
+    return os.pathsep.join(str(cache / name) for name in _expected_hashes(which))
 
 
 def ensure_jars(which: str = "jars") -> Path:

@@ -1,8 +1,8 @@
-"""A sink of Kafka Connect follows a hint: its tasks are ordinary consumers."""
+"""A sink of Kafka Connect and an application of Spring Boot follow hints: they have ordinary consumers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
@@ -12,6 +12,7 @@ from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.asking.await_followers import await_followers
 from tests.support.hints import Cluster, Runner, wait_until
 from tests.support.java_client.connect import ConnectWorker
+from tests.support.java_client.spring import SpringApplication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tests.support.brokers import Brokers
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
+
+Framework: TypeAlias = ConnectWorker | SpringApplication
 
 NUM_PARTITIONS = 8
 NUM_TASKS = 3
@@ -39,11 +42,16 @@ def held(cluster: Cluster) -> dict[str, list[int]]:
     return {key: sorted(n for numbers in by_id.values() for n in numbers) for key, by_id in live.held.items()}
 
 
-@pytest.fixture
-def sink(
-    broker: Brokers, client_jar: Path, tmp_path: Path, unique: Callable[[str], str]
-) -> Iterator[tuple[Cluster, ConnectWorker]]:
-    """Yield the group of a sink's tasks, which share the topic evenly, and their worker."""
+@pytest.fixture(params=[ConnectWorker, SpringApplication], ids=["Connect", "Spring"])
+def running(
+    request: pytest.FixtureRequest,
+    broker: Brokers,
+    client_jar: Path,
+    tmp_path: Path,
+    unique: Callable[[str], str],
+) -> Iterator[tuple[Cluster, Framework]]:
+    """Yield the group of consumers that share the topic evenly, and the framework that runs them."""
+    start: Callable[..., Framework] = request.param
     with (
         Cluster(
             broker,
@@ -51,11 +59,11 @@ def sink(
             topics={unique("orders"): NUM_PARTITIONS},
             hint_topic=unique("hints"),
         ) as cluster,
-        ConnectWorker(tmp_path, client_jar, cluster, num_tasks=NUM_TASKS) as worker,
+        start(tmp_path, client_jar, cluster, num_tasks=NUM_TASKS) as framework,
     ):
-        worker.wait_until_running()
+        framework.wait_until_running()
         wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even")
-        yield cluster, worker
+        yield cluster, framework
 
 
 def send(cluster: Cluster, first: int, count: int = 80) -> list[str]:
@@ -68,43 +76,43 @@ def send(cluster: Cluster, first: int, count: int = 80) -> list[str]:
     return values
 
 
-def test_the_tasks_of_a_sink_follow_a_hint(sink: tuple[Cluster, ConnectWorker]) -> None:
-    """A member in Python asks for the rebalance, a task leads; no record is lost or repeated."""
-    cluster, worker = sink
+def test_its_consumers_follow_a_hint(running: tuple[Cluster, Framework]) -> None:
+    """A member in Python asks for the rebalance, one in Java leads; no record is lost or repeated."""
+    cluster, framework = running
     [topic] = cluster.topics
     sent = send(cluster, 0)
     runner = Runner(cluster)
     wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 2, 2, 2], what="not even again")
-    wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
+    wait_until(lambda: "READY" in framework.log.read_text(encoding="utf-8"), what="hints are not read")
     tasks = sorted(key for key in held(cluster) if key != runner.key)
     plan = dict(zip([*tasks, runner.key], ([0, 1, 2, 3, 4], [5], [6], [7]), strict=True))
     placement = {key: {topic: tuple(numbers)} for key, numbers in plan.items()}
     sent += send(cluster, len(sent))
     cluster.publish(cluster.payload(placement))
-    wait_until(lambda: held(cluster) == plan, what="the sink does not follow")
+    wait_until(lambda: held(cluster) == plan, what="the group does not follow")
     sent += send(cluster, len(sent))
 
     def seen() -> list[str]:
         values = [sent[offset * NUM_PARTITIONS + number] for _, number, offset in runner.records]
-        return sorted([*worker.records(), *values])
+        return sorted([*framework.records(), *values])
 
     wait_until(lambda: len(seen()) >= len(sent), what="records are lost")
     runner.close()
     wait_until(lambda: sorted(map(len, held(cluster).values())) == [2, 3, 3], what="not even at the end")
     sent += send(cluster, len(sent))
     wait_until(lambda: len(seen()) >= len(sent), what="records are lost at the end")
-    assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
-    worker.stop()
+    assert "FOLLOWED" in framework.log.read_text(encoding="utf-8")
+    framework.stop()
     assert seen() == sorted(sent)
 
 
-def test_a_group_of_sink_tasks_alone_follows_after_the_temporary_member(
-    sink: tuple[Cluster, ConnectWorker],
+def test_a_group_of_its_consumers_alone_follows_after_the_temporary_member(
+    running: tuple[Cluster, Framework],
 ) -> None:
-    """Nobody in the group can ask: Connect owns the loop that polls."""
-    cluster, worker = sink
+    """Nobody in the group can ask: the framework owns the loop that polls."""
+    cluster, framework = running
     [topic] = cluster.topics
-    wait_until(lambda: "READY" in worker.log.read_text(encoding="utf-8"), what="hints are not read")
+    wait_until(lambda: "READY" in framework.log.read_text(encoding="utf-8"), what="hints are not read")
     sent = send(cluster, 0)
     plan = dict(zip(sorted(held(cluster)), ([0, 1, 2, 3, 4], [5, 6], [7]), strict=True))
     payload = cluster.payload({key: {topic: tuple(numbers)} for key, numbers in plan.items()})
@@ -116,7 +124,7 @@ def test_a_group_of_sink_tasks_alone_follows_after_the_temporary_member(
     assert asked == {}
     assert held(cluster) == plan
     sent += send(cluster, len(sent))
-    wait_until(lambda: len(worker.records()) >= len(sent), what="records are lost")
-    assert "FOLLOWED" in worker.log.read_text(encoding="utf-8")
-    worker.stop()
-    assert sorted(worker.records()) == sorted(sent)
+    wait_until(lambda: len(framework.records()) >= len(sent), what="records are lost")
+    assert "FOLLOWED" in framework.log.read_text(encoding="utf-8")
+    framework.stop()
+    assert sorted(framework.records()) == sorted(sent)
