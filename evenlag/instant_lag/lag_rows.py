@@ -1,8 +1,6 @@
 """Rows of ``lag`` from the rows that one snapshot of a cluster returns, counted in arrays.
 
-The rules are those of ``spark_jobs.transforms.lag``, which counts the lag of a lake in Spark;
-``tests/support/lag_rules.py`` has the cases that both must pass. Rates need earlier snapshots, so they are
-null here.
+Rates need earlier snapshots, so they are null here.
 """
 
 from __future__ import annotations
@@ -12,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.enums import IsolationLevel, LagStatus, reset_age_ms
+from evenlag.enums import IsolationLevel, reset_age_ms
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import LAG
 from evenlag.planning.group_partitions import join_partitions
+from evenlag.planning.lag_formula import count_lag, find_status
 from evenlag.planning.offset_rows import UNKNOWN
-from evenlag.publishing.live_lag import count_lag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,16 +28,6 @@ if TYPE_CHECKING:
 
 # Columns that identify a stored snapshot: a snapshot is not stored.
 _STORED_ONLY: Final = frozenset({"cluster", "day", "snapshot_id", "slot"})
-# In the order in which they apply: what invalidates a value comes before what explains it.
-_STATUSES: Final = (
-    LagStatus.UNKNOWN,
-    LagStatus.NO_MEMBERS,
-    LagStatus.NOT_SUBSCRIBED,
-    LagStatus.NO_COMMIT,
-    LagStatus.DATA_LOSS,
-    LagStatus.NEGATIVE,
-    LagStatus.OK,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +68,16 @@ def build_lag_rows(
 
     pairs = join_partitions(offsets, commits, members)
     known, row, committed = pairs.known, pairs.row, pairs.committed
-    is_unknown = known.failed[row] | pairs.is_unreadable
     settings = [settings_of(name) for name in pairs.groups]
     end, lag = _count(pairs.group, row, committed, known, offsets, settings)
-    status = _status(
-        is_unknown,
-        pairs.is_empty,
-        ~pairs.is_subscribed & ~pairs.is_not_described,
+    is_unknown = known.failed[row] | pairs.is_unreadable | (known.start[row] < 0) | (end < 0)
+    status = find_status(
         committed,
         known.start[row],
         end,
+        is_unknown=is_unknown,
+        is_empty=pairs.is_empty,
+        is_not_subscribed=~pairs.is_subscribed & ~pairs.is_not_described,
     )
     lag = np.where(is_unknown, UNKNOWN, lag)
     taken = offsets.take(pa.array(row))
@@ -98,7 +86,7 @@ def build_lag_rows(
         **{name: taken[name] for name in ("topic_id", "topic", "partition", "log_start_offset")},
         "owner_member_id": pairs.owner,
         "target_member_id": pairs.target,
-        "status": pa.array([each.value for each in _STATUSES], pa.string()).take(pa.array(status)),
+        "status": status,
         "lag_records": pa.array(lag, mask=lag < 0),
         "raw_lag_records": pa.array(end - committed, mask=is_unknown | (committed < 0)),
         "committed_offset": pa.array(committed, mask=committed < 0),
@@ -172,24 +160,3 @@ def _reset_offsets(offsets: pa.Table, reset_policy: str | None) -> NDArray[np.in
             if one["reset_policy"] == reset_policy and one["offset"] is not None:
                 found[row] = one["offset"]
     return found
-
-
-def _status(
-    is_unknown: NDArray[np.bool_],
-    is_empty: NDArray[np.bool_],
-    is_not_subscribed: NDArray[np.bool_],
-    committed: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Index of the first status that applies among all statuses."""
-    conditions = (
-        is_unknown,
-        is_empty,
-        is_not_subscribed,
-        committed < 0,
-        committed < start,
-        committed > end,
-        np.ones(len(end), dtype=np.bool_),
-    )
-    return np.asarray(np.argmax(np.vstack(conditions), axis=0), dtype=np.int64)

@@ -1,7 +1,7 @@
 """Current lag, for the check right before a hint is published.
 
-It uses the snapshot's readers and the rules of ``spark_jobs.transforms.lag``, for the few groups that are
-about to be hinted. ``tests/support/lag_rules.py`` has the cases that both implementations must pass.
+It uses the snapshot's readers and the formula of :mod:`evenlag.planning.lag_formula`, for the few groups that
+are about to be hinted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 
 from assignor_core.hint import HintPayload
 from assignor_core.objective import relative_gain
-from evenlag.enums import IsolationLevel, ResetPolicy
+from evenlag.enums import IsolationLevel
 from evenlag.kafka.live_offsets import read_live_offsets
+from evenlag.planning.lag_formula import count_lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -161,41 +162,6 @@ def group_lag(
         settings.reset_policy,
         _reset_offsets(settings.reset_policy, offsets, group),
     )
-
-
-def count_lag(
-    committed: NDArray[np.int64],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    reset_policy: str | None,
-    reset: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """Compute lag by the rules of ``spark_jobs.transforms.lag``.
-
-    Parameters
-    ----------
-    committed, start, end
-        Offsets, int64 of the same shape; -1: no commit, or unknown.
-    reset_policy
-        Where the group's consumers start without a valid commit; None: unknown.
-    reset
-        Offset where they start if the policy is ``by_duration:…``, as `start`; None: unknown.
-
-    Returns
-    -------
-    ndarray
-        Lag in records, int64; -1: unknown.
-    """
-    lag = np.maximum(end - committed, 0)
-    after_reset = np.full_like(end, _UNKNOWN)
-    if reset_policy == ResetPolicy.LATEST:
-        after_reset = np.zeros_like(end)
-    elif reset_policy == ResetPolicy.EARLIEST:
-        after_reset = end - start
-    elif reset is not None:
-        after_reset = np.where(reset < 0, _UNKNOWN, np.maximum(end - np.maximum(reset, start), 0))
-    lag = np.where(committed < start, after_reset, lag)
-    return np.where((start < 0) | (end < 0), _UNKNOWN, lag)
 
 
 def _reading_error(group: LiveGroup, group_id: str, offsets: LiveOffsets) -> str | None:

@@ -9,12 +9,9 @@ from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
 from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, to_contract
-from spark_jobs.transforms.group_partitions import (
-    GROUP_PARTITIONS,
-    build_commit_history,
-    build_offset_history,
-)
-from spark_jobs.transforms.lag import build_lag, count_lag
+from spark_jobs.transforms.group_partitions import build_commit_history, build_offset_history
+from spark_jobs.transforms.lag import build_lag
+from spark_jobs.transforms.lag_here import count_lag_here
 from spark_jobs.transforms.partitions_here import join_here
 
 if TYPE_CHECKING:
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from evenlag.policy.settings import Policy
 
 _ROWS_PER_FILE: Final = 1_000_000
-# Up to so many rows of lag this process joins the snapshot's tables itself.
+# Up to so many rows of lag this process counts them itself.
 _MAX_ROWS_HERE: Final = 5_000
 # Columns that the history needs, of few rows; Spark reads many rows from the table.
 _HISTORY_COLUMNS: Final = {
@@ -64,24 +61,23 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     settings = policy.clusters[rows.cluster]
     history = _earlier_snapshots(rows, settings.history_window_s)
     num_lag_rows = count_lag_rows(rows) if rows.is_kept(OFFSETS, COMMITS, MEMBERS) else None
-    lag = None
     if num_lag_rows is not None and num_lag_rows <= _MAX_ROWS_HERE:
-        lag = _lag_of_few(rows, policy, history)
-    if lag is None:
-        lag = build_lag(
-            offsets=rows.frame(OFFSETS),
-            commits=rows.frame(COMMITS),
-            members=rows.frame(MEMBERS),
-            marker=marker,
-            group_settings=_group_settings(rows, policy),
-            offset_history=build_offset_history(_history(rows, OFFSETS, history)),
-            commit_history=build_commit_history(_history(rows, COMMITS, history)),
-            rate_window_s=settings.rate_window_s,
-        )
+        counted = _count_here(rows, policy, history)
+        if counted is not None:
+            _write_kept(rows, counted)
+            return
+    lag = build_lag(
+        offsets=rows.frame(OFFSETS),
+        commits=rows.frame(COMMITS),
+        members=rows.frame(MEMBERS),
+        marker=marker,
+        group_settings=_group_settings(rows, policy),
+        offset_history=build_offset_history(_history(rows, OFFSETS, history)),
+        commit_history=build_commit_history(_history(rows, COMMITS, history)),
+        rate_window_s=settings.rate_window_s,
+    )
     if num_lag_rows is not None and num_lag_rows <= MAX_DRIVER_ROWS:
-        computed = to_contract(lag.toArrow(), LAG)
-        lake.append(LAG, computed.sort_by("group_id"), None)
-        rows.keep(LAG, computed)
+        _write_kept(rows, to_contract(lag.toArrow(), LAG))
         return
     # Upper bound: every group consumes every partition. Where that may be large, count the commits.
     most_rows = marker["num_groups"] * marker["num_partitions"]
@@ -100,8 +96,13 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
         lake.append(LAG, lag, None, files=files, sort_by=("group_id",))
 
 
-def _lag_of_few(rows: SnapshotRows, policy: Policy, history: list[dict[str, Any]]) -> DataFrame | None:
-    """The lag of a snapshot whose rows are joined in this process; None where its history has too many."""
+def _write_kept(rows: SnapshotRows, lag: pa.Table) -> None:
+    rows.lake.append(LAG, lag.sort_by("group_id"), None)
+    rows.keep(LAG, lag)
+
+
+def _count_here(rows: SnapshotRows, policy: Policy, history: list[dict[str, Any]]) -> pa.Table | None:
+    """The lag of a snapshot, counted in this process; None where its history has too many rows."""
     offset_history, commit_history = (_earlier_rows(rows, table, history) for table in (OFFSETS, COMMITS))
     if offset_history is None or commit_history is None:
         return None
@@ -114,10 +115,7 @@ def _lag_of_few(rows: SnapshotRows, policy: Policy, history: list[dict[str, Any]
         offset_history=offset_history,
         commit_history=commit_history,
     )
-    return count_lag(
-        rows.lake.spark.createDataFrame(joined, GROUP_PARTITIONS.ddl),
-        policy.clusters[rows.cluster].rate_window_s,
-    )
+    return count_lag_here(joined, policy.clusters[rows.cluster].rate_window_s)
 
 
 def count_lag_rows(rows: SnapshotRows) -> int:

@@ -3,8 +3,8 @@
 ``lag = max(end - committed, 0)`` in offsets: control records and records that compaction removed count, so an
 idle transactional partition may report 1 forever. The end is the high watermark, or the last stable offset
 for a group with ``read_committed`` consumers. Without a valid commit the group's reset policy decides.
-``evenlag.publishing.live_lag`` has the same rules for a few groups; ``tests/support/lag_rules.py`` is the
-table of cases that both must pass.
+:mod:`spark_jobs.transforms.lag_here` has the same formula in arrays, for few rows;
+``tests/support/lag_rules.py`` is the table of cases that both must pass.
 
 Rates and time lag are interpolated from the (time, offset) history of earlier snapshots, as Burrow and
 kafka-lag-exporter do; record timestamps are not trusted.
@@ -70,7 +70,7 @@ def build_lag(
 
 
 def count_lag(partitions: DataFrame, rate_window_s: int) -> DataFrame:
-    """Count the lag of the partitions of groups: the formula of every row of ``lag``.
+    """Count the lag of the partitions of groups.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _with_lag(rows: DataFrame) -> DataFrame:
     reset = sf.col("reset_policy")
     by_reset_policy = (
         sf.when(reset == ResetPolicy.LATEST, sf.lit(0))
-        .when(reset == ResetPolicy.EARLIEST, end - start)
+        .when(reset == ResetPolicy.EARLIEST, sf.greatest(end - start, sf.lit(0)))
         # By a duration (KIP-1106): null without the offset that Kafka reported for it.
         .when(_reset_offset().isNotNull(), sf.greatest(end - sf.greatest(_reset_offset(), start), sf.lit(0)))
     )
@@ -144,7 +144,8 @@ def _status(committed: Column, start: Column, end: Column) -> Column:
 def _is_unknown() -> Column:
     from pyspark.sql import functions as sf
 
-    return sf.col("offset_error").isNotNull() | sf.col("is_unreadable")
+    is_unread = sf.col("log_start_offset").isNull() | sf.col("end_offset").isNull()
+    return sf.col("offset_error").isNotNull() | sf.col("is_unreadable") | is_unread
 
 
 def _with_rates(rows: DataFrame, window_s: int) -> DataFrame:
@@ -157,7 +158,10 @@ def _with_rates(rows: DataFrame, window_s: int) -> DataFrame:
     lag = sf.col("lag_records")
     return rows.withColumns(
         {
-            "drain_time_ms": sf.when(lag == 0, sf.lit(0)).when(falls_by > 0, sf.round(1000 * lag / falls_by)),
+            # Rates that are nearly equal give a time that is no BIGINT: such a lag never drains.
+            "drain_time_ms": sf.when(lag == 0, sf.lit(0)).when(
+                falls_by > 0, sf.round(1000.0 * lag / falls_by).try_cast("BIGINT")
+            ),
             "stalled": (lag > 0)
             & sf.col("owner_member_id").isNotNull()
             & sf.coalesce(sf.col("consume_rate_records_per_s") == 0, sf.lit(False)),

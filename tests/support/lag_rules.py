@@ -1,8 +1,8 @@
 """The rules of lag as a table of cases, which both implementations of the formula must pass.
 
-``spark_jobs.transforms.lag`` computes lag for the whole lake in Spark, ``evenlag.publishing.live_lag`` for
-the few groups that are about to be hinted in numpy. Every expected value here is computed manually, with the
-calculation and its source in ``why``; no value comes from running either implementation.
+``spark_jobs.transforms.lag`` counts lag in Spark, ``evenlag.planning.lag_formula`` that of few rows in
+arrays. Every expected value here is computed manually, with the calculation and its source in ``why``; no
+value comes from running either implementation.
 
 The formula is ``max(end - committed, 0)``. The end is the high watermark, or the last stable offset for
 ``read_committed`` consumers (Kafka's ListOffsets with that isolation level). Without a valid commit the
@@ -104,6 +104,8 @@ LAG_RULES: Final = (
             "100 - 40: no reset with a valid commit", reset=_EARLIEST),
     LagRule("behind, latest", 40, 10, 100, _S.OK, 60,
             "100 - 40: no reset with a valid commit", reset=_LATEST),
+    LagRule("no commit, start past the end, earliest", None, 100, 90, _S.NO_COMMIT, 0,
+            "90 - 100 < 0: clamped; a new leader has less, after an unclean election", reset=_EARLIEST),
     # Transactions: consumers with read_committed stop at the last stable offset (KIP-98).
     LagRule("open transaction, read_committed", 50, 0, 100, _S.OK, 30,
             "80 - 50: LSO 80, the transaction is open", last_stable=80, isolation=_COMMITTED),
@@ -166,6 +168,8 @@ LAG_RULES: Final = (
             "the leader changed in between", offset_error="NotLeaderForPartitionError", reset=_LATEST),
     LagRule("start unread", None, None, 100, _S.UNKNOWN, None,
             "without the start no reset can be counted", offset_error="RequestTimedOutError", reset=_LATEST),
+    LagRule("end missing", 40, 10, None, _S.UNKNOWN, None,
+            "an answer without an end and without an error is no end of 0", reset=_EARLIEST),
     LagRule("commits unread", None, 10, 100, _S.UNKNOWN, None,
             "an unread commit is not a missing commit", group=_G.COMMITS_UNREAD, reset=_EARLIEST),
     # The group's condition.
