@@ -52,7 +52,8 @@ class Watched:
     def pids(self, name: str) -> list[int]:
         """Ids of the processes of this watch whose command line contains a name.
 
-        A child that a process has just forked has its parent's command line until it runs its own.
+        A child that a process has just forked has its parent's command line until it runs its own. A JVM
+        starts its children by a helper, which lies in Java's folder.
         """
         lines: dict[int, bytes] = {}
         parents: dict[int, int] = {}
@@ -62,7 +63,9 @@ class Watched:
                 parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
                 lines[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
         return [
-            pid for pid, line in lines.items() if name.encode() in line and lines.get(parents[pid]) != line
+            pid
+            for pid, line in lines.items()
+            if name.encode() in line and lines.get(parents[pid]) != line and b"jspawnhelper" not in line
         ]
 
 
