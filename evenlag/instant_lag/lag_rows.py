@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.enums import IsolationLevel, reset_age_ms
+from evenlag.enums import IsolationLevel
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import LAG
 from evenlag.planning.group_partitions import join_partitions
-from evenlag.planning.lag_formula import count_lag, find_status
+from evenlag.planning.lag_formula import count_lag_by_policy, find_status
 from evenlag.planning.offset_rows import UNKNOWN
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from evenlag.planning.offset_rows import OffsetRows
     from evenlag.policy.group_settings import GroupSettings
 
 # Columns that identify a stored snapshot: a snapshot is not stored.
@@ -69,7 +68,13 @@ def build_lag_rows(
     pairs = join_partitions(offsets, commits, members)
     known, row, committed = pairs.known, pairs.row, pairs.committed
     settings = [settings_of(name) for name in pairs.groups]
-    end, lag = _count(pairs.group, row, committed, known, offsets, settings)
+    is_stable = np.array([one.isolation_level == IsolationLevel.READ_COMMITTED for one in settings], np.bool_)
+    end = np.where(is_stable[pairs.group], known.last_stable[row], known.high_watermark[row])
+    taken = offsets.take(pa.array(row))
+    policies = pa.array([one.reset_policy for one in settings], pa.string()).take(pa.array(pairs.group))
+    lag = count_lag_by_policy(
+        committed, known.start[row], end, policies, taken["reset_offsets"].combine_chunks()
+    )
     is_unknown = known.failed[row] | pairs.is_unreadable | (known.start[row] < 0) | (end < 0)
     status = find_status(
         committed,
@@ -80,7 +85,6 @@ def build_lag_rows(
         is_not_subscribed=~pairs.is_subscribed & ~pairs.is_not_described,
     )
     lag = np.where(is_unknown, UNKNOWN, lag)
-    taken = offsets.take(pa.array(row))
     columns: dict[str, Any] = {
         "group_id": pa.array(pairs.groups, pa.string()).take(pa.array(pairs.group)),
         **{name: taken[name] for name in ("topic_id", "topic", "partition", "log_start_offset")},
@@ -122,41 +126,3 @@ def as_lag_table(columns: Mapping[str, Any], num_rows: int) -> pa.Table:
         arrays.append(pa.nulls(num_rows, wanted) if given is None else given.cast(wanted))
         names.append(column.name)
     return pa.Table.from_arrays(arrays, names=names)
-
-
-def _count(
-    group: NDArray[np.int64],
-    row: NDArray[np.int64],
-    committed: NDArray[np.int64],
-    known: OffsetRows,
-    offsets: pa.Table,
-    settings: list[GroupSettings],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """End offset and lag of each row; groups with equal client settings are counted together."""
-    kinds = [(each.isolation_level, each.reset_policy) for each in settings]
-    distinct = list(dict.fromkeys(kinds))
-    kind = np.array([distinct.index(each) for each in kinds], dtype=np.int64)[group]
-    end = np.full(len(row), UNKNOWN, dtype=np.int64)
-    lag = np.full(len(row), UNKNOWN, dtype=np.int64)
-    for number, (isolation, reset_policy) in enumerate(distinct):
-        rows = np.flatnonzero(kind == number)
-        ends = known.last_stable if isolation == IsolationLevel.READ_COMMITTED else known.high_watermark
-        at = row[rows]
-        end[rows] = ends[at]
-        reset = _reset_offsets(offsets, reset_policy)
-        lag[rows] = count_lag(
-            committed[rows], known.start[at], end[rows], reset_policy, None if reset is None else reset[at]
-        )
-    return end, lag
-
-
-def _reset_offsets(offsets: pa.Table, reset_policy: str | None) -> NDArray[np.int64] | None:
-    """Where consumers start that reset by a duration; None for another reset policy."""
-    if reset_age_ms(reset_policy) is None:
-        return None
-    found = np.full(offsets.num_rows, UNKNOWN, dtype=np.int64)
-    for row, listed in enumerate(offsets["reset_offsets"].to_pylist()):
-        for one in listed or ():
-            if one["reset_policy"] == reset_policy and one["offset"] is not None:
-                found[row] = one["offset"]
-    return found

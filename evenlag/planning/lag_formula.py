@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from evenlag.enums import LagStatus, ResetPolicy
-from evenlag.planning.offset_rows import UNKNOWN
+from evenlag.planning.offset_rows import UNKNOWN, integers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +62,80 @@ def count_lag(
         after_reset = np.where(reset < 0, UNKNOWN, np.maximum(end - np.maximum(reset, start), 0))
     lag = np.where(committed < start, after_reset, lag)
     return np.where((start < 0) | (end < 0), UNKNOWN, lag)
+
+
+def count_lag_by_policy(
+    committed: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    reset_policy: pa.Array,
+    reset_offsets: pa.ListArray,
+) -> NDArray[np.int64]:
+    """Count the lag of partitions of groups; those with the same reset policy are counted together.
+
+    Parameters
+    ----------
+    committed, start, end
+        Offsets, int64 [N]; -1: no commit, or unknown.
+    reset_policy
+        string [N]: where the group's consumers start without a valid commit; null: unknown.
+    reset_offsets
+        [N] lists, as in ``offsets``: where consumers start by each policy ``by_duration:…``.
+
+    Returns
+    -------
+    ndarray
+        int64 [N]: lag in records; -1: unknown.
+    """
+    reset = _reset_offset(reset_offsets, reset_policy)
+    policies = reset_policy.dictionary_encode()
+    number = integers(policies.indices)
+    lag = np.full(len(number), UNKNOWN, dtype=np.int64)
+    for index, policy in [(UNKNOWN, None), *enumerate(policies.dictionary.to_pylist())]:
+        rows = np.flatnonzero(number == index)
+        lag[rows] = count_lag(committed[rows], start[rows], end[rows], policy, reset[rows])
+    return lag
+
+
+def _reset_offset(reset_offsets: pa.ListArray, reset_policy: pa.Array) -> NDArray[np.int64]:
+    """Where consumers start that reset by the duration of their group's reset policy; -1: unknown."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parent = np.asarray(pc.list_parent_indices(reset_offsets).to_numpy(), dtype=np.int64)
+    each = pc.list_flatten(reset_offsets)
+    is_its = pc.equal(pc.struct_field(each, "reset_policy"), reset_policy.take(pa.array(parent)))
+    first = first_in_lists(
+        pc.fill_null(is_its, False).to_numpy(zero_copy_only=False), parent, len(reset_offsets)
+    )
+    offsets = pc.struct_field(each, "offset").take(pa.array(first, mask=first < 0))
+    return integers(offsets)
+
+
+def first_in_lists(
+    is_wanted: NDArray[np.bool_], parent: NDArray[np.int64], num_lists: int
+) -> NDArray[np.int64]:
+    """Find the first wanted element of each list.
+
+    Parameters
+    ----------
+    is_wanted
+        bool [M]: of all elements, list by list.
+    parent
+        int64 [M]: the list of each.
+    num_lists
+        Number of lists.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64 [num_lists]: the elements; -1: a list has none.
+    """
+    found = np.full(num_lists, UNKNOWN, dtype=np.int64)
+    wanted = np.flatnonzero(is_wanted)
+    lists, place = np.unique(parent[wanted], return_index=True)
+    found[lists] = wanted[place]
+    return found
 
 
 def find_status(

@@ -148,24 +148,10 @@ def table_rows(planned: pa.Table, column: str, table: Table, shared: Mapping[str
     pyarrow.Table
         Rows by the contract.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    from evenlag.lake.arrow_schema import arrow_schema
-
     chosen = planned.filter(pc.is_valid(planned[column])).combine_chunks()
-    nested = chosen[column].combine_chunks()
-    schema = arrow_schema(table)
-    fields = {field.name for field in nested.type}
-
-    def values(field: pa.Field) -> pa.Array | pa.ChunkedArray:
-        if field.name in fields:
-            return pc.struct_field(nested, field.name).cast(field.type)
-        if field.name in shared:
-            return pa.repeat(pa.scalar(shared[field.name], field.type), chosen.num_rows)
-        return chosen[field.name]
-
-    return pa.table([values(field) for field in schema], schema=schema)
+    return _by_contract(table, chosen[column].combine_chunks(), chosen, shared)
 
 
 def assignment_rows(planned: pa.Table, shared: Mapping[str, object]) -> pa.Table:
@@ -183,24 +169,33 @@ def assignment_rows(planned: pa.Table, shared: Mapping[str, object]) -> pa.Table
     pyarrow.Table
         Rows by the contract, with those of shadow plans that do not move, in the order of `planned`.
     """
+    import pyarrow.compute as pc
+
+    rows = planned["rows"].combine_chunks()
+    of_group = planned.select(["group_id", "plan_id"]).take(pc.list_parent_indices(rows))
+    return _by_contract(PLAN_ASSIGNMENTS, pc.list_flatten(rows), of_group, shared)
+
+
+def _by_contract(
+    table: Table, nested: pa.StructArray, plain: pa.Table, shared: Mapping[str, object]
+) -> pa.Table:
+    """Rows of a table: the fields of `nested`, the values that all rows share, and columns of `plain`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from evenlag.lake.arrow_schema import arrow_schema
 
-    rows = planned["rows"].combine_chunks()
-    parent, values = pc.list_parent_indices(rows), pc.list_flatten(rows)
-    nested = {field.name for field in values.type}
+    fields = {field.name for field in nested.type}
 
-    def column(field: pa.Field) -> pa.Array | pa.ChunkedArray:
-        if field.name in nested:
-            return pc.struct_field(values, field.name).cast(field.type)
+    def values(field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if field.name in fields:
+            return pc.struct_field(nested, field.name).cast(field.type)
         if field.name in shared:
-            return pa.repeat(pa.scalar(shared[field.name], field.type), len(values))
-        return planned[field.name].take(parent)
+            return pa.repeat(pa.scalar(shared[field.name], field.type), len(nested))
+        return plain[field.name]
 
-    schema = arrow_schema(PLAN_ASSIGNMENTS)
-    return pa.table([column(field) for field in schema], schema=schema)
+    schema = arrow_schema(table)
+    return pa.table([values(field) for field in schema], schema=schema)
 
 
 def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:

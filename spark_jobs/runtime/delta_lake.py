@@ -185,15 +185,16 @@ class Lake:
         import pyarrow as pa
 
         if isinstance(frame, pa.Table):
-            # Sorted here: a session's first sort costs Spark more than to write the rows.
-            few = frame.sort_by([(name, "ascending") for name in sort_by]) if sort_by else frame
-            rows = with_month(self.spark.createDataFrame(few.select(table.column_names), table.ddl), table)
-            rows = rows.coalesce(files)
+            if sort_by:
+                # Here: a session's first sort costs Spark more than to write the rows.
+                frame, sort_by = frame.sort_by([(name, "ascending") for name in sort_by]), ()
+            rows = self.spark.createDataFrame(frame.select(table.column_names), table.ddl)
         else:
             refuse_unknown(table, frame.columns)
-            rows = with_month(conform(frame, table), table).coalesce(files)
-            if sort_by:
-                rows = rows.sortWithinPartitions(*sort_by)
+            rows = conform(frame, table)
+        rows = with_month(rows, table).coalesce(files)
+        if sort_by:
+            rows = rows.sortWithinPartitions(*sort_by)
         self.write(table, partial(self._append, table, rows, app_id))
 
     def replace_days(

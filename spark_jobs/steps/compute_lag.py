@@ -97,7 +97,7 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
 
 
 def _write_kept(rows: SnapshotRows, lag: pa.Table) -> None:
-    rows.lake.append(LAG, lag.sort_by("group_id"), None)
+    rows.lake.append(LAG, lag, None, sort_by=("group_id",))
     rows.keep(LAG, lag)
 
 

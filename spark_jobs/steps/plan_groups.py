@@ -250,7 +250,6 @@ def _plan(
     rows: SnapshotRows, context: PlanContext, cached: CachedFrames
 ) -> tuple[pa.Table, Callable[[list[str] | None], DataFrame | pa.Table]]:
     """Return rows of ``PLANNED``, and what selects the rows of ``plan_assignments``, all or of some plans."""
-    spark = rows.lake.spark
     if rows.is_small:
         lag, members = rows.rows(LAG), rows.rows(MEMBERS)
         if lag.num_rows <= _MAX_ROWS_HERE:
@@ -263,7 +262,7 @@ def _plan(
 
     lag, members = rows.frame(LAG), rows.frame(MEMBERS)
     group_ids, sizes = count_group_rows(lag, members)
-    batches = pack_groups(sizes, num_task_slots(spark))
+    batches = pack_groups(sizes, num_task_slots(rows.lake.spark))
     # On a local master an executor's memory is the driver's: it must not grow with the partitions.
     frame = cached.cache(build_plans(lag, members, context, (group_ids, batches)), StorageLevel.DISK_ONLY)
     names = [column.name for column in PLANNED.columns if column.name != "rows"]

@@ -15,7 +15,7 @@ import numpy as np
 from evenlag.enums import IsolationLevel
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG
-from evenlag.planning.lag_formula import count_lag, find_status
+from evenlag.planning.lag_formula import count_lag_by_policy, find_status, first_in_lists
 from evenlag.planning.offset_rows import UNKNOWN
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def count_lag_here(partitions: pa.Table, rate_window_s: int) -> pa.Table:
         ~start.known | ~end.known | pc.is_valid(columns["offset_error"]).to_numpy(zero_copy_only=False)
     )
     is_unknown = _flags(columns["is_unreadable"]) | is_unread
-    records = np.where(is_unknown, UNKNOWN, _count(columns, committed, start, end))
+    offsets = (committed.or_unknown, start.or_unknown, end.or_unknown)
+    counted = count_lag_by_policy(*offsets, columns["reset_policy"], columns["reset_offsets"])
+    records = np.where(is_unknown, UNKNOWN, counted)
     lag = _Numbers(records, records >= 0)
     read_at, commits_read_at = _micros(columns["read_at"]), _micros(columns["commits_read_at"])
     end_points, commit_points = _Points.of(columns["end_points"]), _Points.of(columns["commit_points"])
@@ -62,9 +64,7 @@ def count_lag_here(partitions: pa.Table, rate_window_s: int) -> pa.Table:
     consume = _rate(commit_points, commits_read_at, committed, rate_window_s)
     columns |= {
         "status": find_status(
-            committed.or_unknown,
-            start.or_unknown,
-            end.or_unknown,
+            *offsets,
             is_unknown=is_unknown,
             is_empty=_flags(columns["is_empty"]),
             is_not_subscribed=~_flags(columns["is_subscribed"]) & ~_flags(columns["is_not_described"]),
@@ -97,21 +97,6 @@ def _end(columns: dict[str, Any]) -> _Numbers:
     return high.replaced(is_stable, stable)
 
 
-def _count(columns: dict[str, Any], committed: _Numbers, start: _Numbers, end: _Numbers) -> NDArray[np.int64]:
-    """Lag of each row; those with the same reset policy are counted together."""
-    import pyarrow.compute as pc
-
-    reset = _reset_offset(columns["reset_offsets"], columns["reset_policy"]).or_unknown
-    policies = columns["reset_policy"].dictionary_encode()
-    number = np.asarray(pc.fill_null(policies.indices, UNKNOWN).to_numpy(), dtype=np.int64)
-    lag = np.full(len(number), UNKNOWN, dtype=np.int64)
-    for index, policy in [(UNKNOWN, None), *enumerate(policies.dictionary.to_pylist())]:
-        rows = np.flatnonzero(number == index)
-        known, first, last = (each.or_unknown[rows] for each in (committed, start, end))
-        lag[rows] = count_lag(known, first, last, policy, reset[rows])
-    return lag
-
-
 def _zero_without(lag: _Numbers, numbers: _Numbers) -> _Numbers:
     """The numbers, but 0 where there is no lag."""
     is_none = lag.known & (lag.values == 0)
@@ -124,18 +109,6 @@ def _stalled(lag: _Numbers, consume: _Numbers, is_owned: NDArray[np.bool_]) -> p
 
     is_still = is_owned & consume.known & (consume.values == 0)
     return pa.array(is_still & (lag.values > 0), pa.bool_(), mask=~lag.known & is_still)
-
-
-def _reset_offset(reset_offsets: pa.ListArray, reset_policy: pa.Array) -> _Numbers:
-    """Where consumers start that reset by the duration of the group's reset policy."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    parent = np.asarray(pc.list_parent_indices(reset_offsets).to_numpy(), dtype=np.int64)
-    each = pc.list_flatten(reset_offsets)
-    is_its = pc.equal(pc.struct_field(each, "reset_policy"), reset_policy.take(pa.array(parent)))
-    first = _first(_flags(is_its), parent, len(reset_offsets))
-    return _numbers(pc.struct_field(each, "offset")).take(first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +175,12 @@ class _Points:
 
     def first(self, is_wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
         """int64 [N]: the first wanted point of each list; -1: there is none."""
-        return _first(is_wanted, self.parent, self.num_lists)
+        return first_in_lists(is_wanted, self.parent, self.num_lists)
 
     def last(self, is_wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
         """int64 [N]: the last wanted point of each list; -1: there is none."""
-        backwards = _first(is_wanted[::-1], self.parent[::-1], self.num_lists)
+        backwards = first_in_lists(is_wanted[::-1], self.parent[::-1], self.num_lists)
         return np.where(backwards >= 0, len(self.parent) - 1 - backwards, -1)
-
-
-def _first(is_wanted: NDArray[np.bool_], parent: NDArray[np.int64], num_lists: int) -> NDArray[np.int64]:
-    """Index of the first wanted element of each list; -1: there is none."""
-    found = np.full(num_lists, -1, dtype=np.int64)
-    wanted = np.flatnonzero(is_wanted)
-    lists, place = np.unique(parent[wanted], return_index=True)
-    found[lists] = wanted[place]
-    return found
 
 
 def _rate(points: _Points, now: _Numbers, offset: _Numbers, window_s: int) -> _Numbers:

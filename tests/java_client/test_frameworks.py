@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.brokers import Brokers
+    from tests.support.java_client.framework import Framework
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
-
-Framework: TypeAlias = ConnectWorker | SpringApplication
 
 NUM_PARTITIONS = 8
 NUM_TASKS = 3

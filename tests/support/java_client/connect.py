@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import urllib.request
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from sandbox.jars import connect_classpath
-from sandbox.java_tools import java_command
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
-from sandbox.processes import free_ports, start_process, stop_process
+from sandbox.processes import free_ports
 from tests.support.hints import wait_until
+from tests.support.java_client.framework import Framework
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,11 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectWorker"]
 
-_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"
 
 
-class ConnectWorker:
+class ConnectWorker(Framework):
     """A stand-alone worker whose sink writes a topic's records to a file; ends with the context.
 
     Parameters
@@ -52,8 +50,7 @@ class ConnectWorker:
         configs: Mapping[str, str] | None = None,
     ) -> None:
         self.name = cluster.group_id.removeprefix("connect-")
-        self.file = folder / "sink.txt"
-        self.log = folder / "connect.log"
+        file = folder / "sink.txt"
         self._address = f"http://127.0.0.1:{free_ports(1)[0]}"
         self._num_tasks = num_tasks
         worker = {
@@ -77,33 +74,19 @@ class ConnectWorker:
             "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
             "tasks.max": str(num_tasks),
             "topics": topic,
-            "file": str(self.file),
+            "file": str(file),
             **{f"consumer.override.{name}": value for name, value in consumer.items()},
         }
         paths = [
             _write(folder / f"{name}.properties", each)
             for name, each in {"worker": worker, "sink": sink}.items()
         ]
-        class_path = os.pathsep.join([str(jar), connect_classpath()])
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        with self.log.open("wb") as log:
-            self._process = start_process(
-                [java_command(), *_OPTIONS, _LOG, "-cp", class_path, main, *paths], log=log
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the worker, as its users do: its tasks write and commit what they have."""
-        stop_process(self._process)
+        super().__init__(folder / "connect.log", file, [jar, connect_classpath()], [_LOG, main, *paths])
 
     def states(self) -> list[str]:
         """Return the states of connector and tasks; nothing while the worker does not answer."""
-        assert self._process.poll() is None, self.log.read_text(encoding="utf-8")[-3000:]
+        self.read_log()  # fails when the worker has ended
         url = f"{self._address}/connectors/{self.name}/status"
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  # the worker's own address
@@ -116,10 +99,6 @@ class ConnectWorker:
         """Wait until the connector and all its tasks run."""
         wanted = ["RUNNING"] * (1 + self._num_tasks)
         wait_until(lambda: self.states() == wanted, what="the sink does not run")
-
-    def records(self) -> list[str]:
-        """Return the lines that the sink wrote."""
-        return self.file.read_text(encoding="utf-8").splitlines() if self.file.exists() else []
 
 
 def _write(path: Path, settings: Mapping[str, str]) -> str:
