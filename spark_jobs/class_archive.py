@@ -135,7 +135,7 @@ def _rehearse_cycle(spark: SparkSession, loaded: LoadedPolicy, slot: datetime) -
     rows = SnapshotRows(lake, LakeReader(lake.paths.root), marker)
     for table, listed in _snapshot(slot):
         found = _arrow(table, [marker | row for row in listed])
-        lake.append(table, found, None)
+        lake.append(table, found)
         rows.keep(table, found)
     compute_lag(rows, loaded.policy)
     append_once(lake.paths.root, SNAPSHOTS, [marker], f"observe/{_CLUSTER}/{slot_ms(slot)}")

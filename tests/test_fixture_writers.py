@@ -103,7 +103,7 @@ def test_each_kind_of_table_is_refused_by_the_other_writer(spark: SparkSession, 
     with pytest.raises(RuntimeError, match="not written by Spark but by the direct writer"):
         spark_tables.update_rows(tmp_path, PLAN_EVENTS, {"actor": "'x'"}, "true")
     with pytest.raises(LakeError, match="not written by Spark"):
-        Lake(spark, str(tmp_path)).append(PLAN_EVENTS, frame(spark, PLAN_EVENTS, [event]), None)
+        Lake(spark, str(tmp_path)).append(PLAN_EVENTS, frame(spark, PLAN_EVENTS, [event]))
     with pytest.raises(LakeError, match="written by Spark only"):
         append_once(str(tmp_path), PLAN_ASSIGNMENTS, [moved], None)
     spark_tables.use_session(None)
@@ -119,7 +119,7 @@ def test_a_test_s_table_is_like_a_job_s(spark: SparkSession, tmp_path: Path) -> 
     by_test, by_job = tmp_path / "test", tmp_path / "job"
     for _ in range(2):
         spark_tables.write_rows(by_test, PLAN_ASSIGNMENTS, [row])
-        Lake(spark, str(by_job)).append(PLAN_ASSIGNMENTS, frame(spark, PLAN_ASSIGNMENTS, [row]), None)
+        Lake(spark, str(by_job)).append(PLAN_ASSIGNMENTS, frame(spark, PLAN_ASSIGNMENTS, [row]))
     files = [read_table_files(LakeReader(str(root)), PLAN_ASSIGNMENTS) for root in (by_test, by_job)]
     told = [
         (found.types, found.properties, found.protocol, found.num_files, found.num_rows, found.version)

@@ -158,7 +158,8 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> 
 
 def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
     from evenlag.enums import GroupType
-    from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
+    from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_EVALUATIONS
+    from evenlag.planning.plan_attempts import read_assignments
 
     # The outcome is based on a later snapshot, possibly of another day.
     wanted: list[Filter] = [
@@ -170,7 +171,7 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     gates = reader.read(
         GATE_RESULTS, columns=[name for name in GATE_RESULTS.column_names if name != "seal"], filters=wanted
     ).to_pylist()
-    rows = reader.read(PLAN_ASSIGNMENTS, filters=wanted)
+    rows = read_assignments(reader, [plan]).drop_columns(["attempt_id"])
     moves = (
         rows.filter(rows["moved"]).sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
     )

@@ -23,8 +23,8 @@ compares them.
 - All moments are UTC. Units are part of the name: `_ms`, `_records`, `_records_per_s`.
 - {by_day} are partitioned by `cluster` and `day`, all other tables by `cluster` and `month`. Filter by
   `cluster` and `day` in a query: they prune files, by the partition or by the files' statistics.
-- Use a snapshot's rows only if `snapshots` has its marker, and a plan's rows only if `plans` has its head.
-  Other rows are left over from a run that was killed.
+- Use a snapshot's rows only if `snapshots` has its marker, and a plan's rows only if `plans` has its head,
+  with the same `attempt_id` or null. Other rows are left over from a run that was killed.
 - The jobs enforce `null: no`. For Spark every column is nullable, so that columns can be added later.
 - `Kept` is the retention, by the policy's `maintenance`:
   [maintenance of the lake](how-to/maintain-the-lake.md).

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import GroupType
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
+from evenlag.lake.tables import PLANS
+from evenlag.planning.plan_attempts import read_assignments
 from evenlag.safe_text import markdown_text, printable
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ def read_page(lake: str, cluster: str, plan_id: str, *, answer_by: datetime) -> 
     heads = reader.read_newest(PLANS, "day", columns=columns, filters=wanted).to_pylist()
     if not heads:
         raise LookupError(f"there is no plan {plan_id} on {cluster}")
-    rows = reader.read(PLAN_ASSIGNMENTS, filters=[*wanted, ("day", "=", heads[0]["day"])])
-    return build_page(heads[0], rows, answer_by=answer_by)
+    return build_page(heads[0], read_assignments(reader, heads), answer_by=answer_by)
 
 
 def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) -> ApprovalPage:

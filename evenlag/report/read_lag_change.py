@@ -73,7 +73,8 @@ def read_change(
     """
     import pyarrow.compute as pc
 
-    from evenlag.lake.tables import OUTCOMES, PLAN_ASSIGNMENTS
+    from evenlag.lake.tables import OUTCOMES
+    from evenlag.planning.plan_attempts import read_assignments
 
     newest = pc.max(lag["slot"]).as_py()
     readable = set(lag["snapshot_id"].to_pylist())
@@ -89,7 +90,7 @@ def read_change(
         read_at = max(scope.read_at[name] for name in readable)
         return LagChange(members, read_at, unknown_before=_unknown(before)) if members else None
     wanted = [*scope.filters(days_after=1), ("plan_id", "=", plan["plan_id"])]
-    planned = scope.reader.read(PLAN_ASSIGNMENTS, columns=_PLANNED_COLUMNS, filters=wanted)
+    planned = read_assignments(scope.reader, [plan], _PLANNED_COLUMNS)
     outcome = next(iter(scope.reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
     rows = lag.filter(pc.equal(lag["snapshot_id"], plan["snapshot_id"]))
     alive = _alive(scope, rows)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLANS, SNAPSHOTS
+from evenlag.planning.plan_attempts import read_assignments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +115,7 @@ class DemoLake:
         [head] = self._reader.read(PLANS, filters=[*self._mine(), ("plan_id", "=", plan_id)]).to_pylist()
         names = self._names(head["snapshot_id"])
         owners: dict[str, set[int]] = {name: set() for name in names.values()}
-        for row in self._assignments(plan_id):
+        for row in self._assignments(head):
             owners[names[row["owner_after"]]].add(row["partition"])
         return PublishedPlan(head, published[0]["sequence"], owners)
 
@@ -126,7 +127,7 @@ class DemoLake:
         before, after = self._lag_by_name(first), self._lag_by_name(last)
         names = self._names(first)
         predicted: dict[str, int] = dict.fromkeys(names.values(), 0)
-        for row in self._assignments(plan_id):
+        for row in self._assignments(plan.head):
             predicted[names[row["owner_after"]]] += row["lag_records"] or 0
         outcomes = self._reader.read(OUTCOMES, filters=[*self._mine(), ("plan_id", "=", plan_id)]).to_pylist()
         members = tuple(
@@ -156,10 +157,8 @@ class DemoLake:
     def _mine(self) -> list[tuple[str, str, Any]]:
         return [("cluster", "=", self._cluster), ("group_id", "=", self._group_id)]
 
-    def _assignments(self, plan_id: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._reader.read(
-            PLAN_ASSIGNMENTS, filters=[*self._mine(), ("plan_id", "=", plan_id)]
-        ).to_pylist()
+    def _assignments(self, head: Mapping[str, Any]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = read_assignments(self._reader, [head]).to_pylist()
         return rows
 
     def _names(self, snapshot_id: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Deletes orphans: rows of snapshots without a marker, and of plans without a head.
+"""Deletes orphans: rows of snapshots without a marker, and of attempts at plans that no head names.
 
 A snapshot that was killed leaves rows under its own id. Delta's log shows which files contain only one
 snapshot, and files are compacted only if every snapshot in them has its marker (``compaction``). So orphans
@@ -16,14 +16,17 @@ from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS, SNAPSHOT_TABLES, SNAPSH
 from spark_jobs.runtime.sql_text import days_condition, text_list
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import date, datetime
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.table_metadata import TableFiles
     from evenlag.lake.tables import Table
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 _CHECKED_FOR: Final = timedelta(days=30)
+# A plan and an attempt at it as one text, in Spark SQL; an earlier version wrote no attempt.
+_PLAN_ATTEMPT: Final = "concat_ws('/', plan_id, attempt_id)"
 # Number of ids in one statement.
 _BATCH: Final = 500
 
@@ -74,10 +77,10 @@ def markers(work: MaintenanceRun, cluster: str, day: date | None = None) -> set[
     )
 
 
-def headless_plans(
+def unnamed_attempts(
     work: MaintenanceRun, cluster: str, snapshot_ids: Collection[str]
 ) -> dict[date, list[str]]:
-    """Return the plans of snapshots that have rows but no head.
+    """Return the attempts at plans of snapshots that have rows, and that the plan's head does not name.
 
     Parameters
     ----------
@@ -91,23 +94,35 @@ def headless_plans(
     Returns
     -------
     dict of date to list of str
-        Sorted plan ids by UTC day.
+        By UTC day, sorted: each plan's id, ``/``, and the id of the attempt, if it has one.
     """
     days: dict[date, list[str]] = {}
     for name in sorted(snapshot_ids):
         days.setdefault(slot_day(name), []).append(name)
     found = {}
     for day, names in days.items():
-        filters = [("cluster", "=", cluster), ("day", "=", day), ("snapshot_id", "in", names)]
-        rows = work.reader.read(PLAN_ASSIGNMENTS, columns=["plan_id"], filters=filters)["plan_id"].unique()
-        heads = work.reader.read(PLANS, columns=["plan_id"], filters=filters)["plan_id"].unique()
-        if headless := sorted(set(rows.to_pylist()) - set(heads.to_pylist())):
-            found[day] = headless
+        filters: list[Filter] = [("cluster", "=", cluster), ("day", "=", day), ("snapshot_id", "in", names)]
+        # Heads are read later, so that one that is written in between counts.
+        written = _attempts(work, PLAN_ASSIGNMENTS, filters)
+        named = _attempts(work, PLANS, filters)
+        # A head that names no attempt, of an earlier version, has all rows of its plan.
+        if unnamed := sorted(each for each in written if named.isdisjoint((each, each.partition("/")[0]))):
+            found[day] = unnamed
     return found
 
 
+def _attempts(work: MaintenanceRun, table: Table, filters: Sequence[Filter]) -> set[str]:
+    """Each plan and attempt of a table, as :data:`_PLAN_ATTEMPT`."""
+    import pyarrow.compute as pc
+
+    columns = ("plan_id", "attempt_id")
+    parts = work.reader.read(table, columns=columns, filters=filters).group_by(columns).aggregate([])
+    joined = pc.binary_join_element_wise(*(parts[name] for name in columns), "/", null_handling="skip")
+    return set(joined.to_pylist())
+
+
 def remove_orphans(work: MaintenanceRun) -> None:
-    """Delete rows of unfinished snapshots and plans older than the policy's ``orphan_days``, of any day.
+    """Delete rows of unfinished snapshots and attempts older than the policy's ``orphan_days``, of any day.
 
     Parameters
     ----------
@@ -135,8 +150,8 @@ def remove_orphans(work: MaintenanceRun) -> None:
         # Old plans are not checked again: they are compacted only without orphans.
         alone = unfinished_snapshots(files, cluster, month).items()
         old = [name for name, at in alone if limit - _CHECKED_FOR < at < limit]
-        for day, plans in headless_plans(work, cluster, old).items():
-            _remove(work, PLAN_ASSIGNMENTS, (cluster, day), "plan_id", plans)
+        for day, unnamed in unnamed_attempts(work, cluster, old).items():
+            _remove(work, PLAN_ASSIGNMENTS, (cluster, day), _PLAN_ATTEMPT, unnamed)
 
 
 def _parts(work: MaintenanceRun, table: Table) -> list[tuple[TableFiles, str, date]]:
@@ -177,7 +192,7 @@ def delete_rows(
     part
         Cluster and day.
     only
-        A column and values: deletes only rows with one of the values.
+        A column, or an expression, and texts: deletes only rows with one of them.
     except_snapshots
         Ids of the snapshots whose rows stay; at least one.
 

@@ -45,6 +45,8 @@ class PlanContext:
         End time of that snapshot: the time of all decisions from it.
     run_id
         The run.
+    attempt_id
+        Names the rows of plans that an attempt writes; the step sets it for each attempt.
     history
         By group id; a group that is missing has none.
     log
@@ -60,5 +62,6 @@ class PlanContext:
     day: date
     finished_at: datetime
     run_id: str
+    attempt_id: str | None = None
     history: Mapping[str, GroupHistory] = field(default_factory=dict)
     log: WorkerLog | None = None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spark_jobs.planning.decisions import PlannedGroup
 
 # The same in every row of a run: Spark adds them where a row needs them.
-SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash")
+SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash", "attempt_id")
 
 
 def _planned_table() -> Table:

@@ -60,15 +60,15 @@ def as_lake_error(message: str) -> Iterator[None]:
 def retry_on_conflict(message: str, write: Callable[[], object]) -> None:
     """Write, and repeat the write after a conflict with another writer's.
 
-    Writes conflict that depend on the table's content (a replaced or compacted day), and appends with one
-    transaction id. Other appends conflict only with a change of columns or properties.
+    Writes conflict that depend on the table's content (a replaced or compacted day). Appends conflict only
+    with a change of columns or properties.
 
     Parameters
     ----------
     message
         Beginning of the error message.
     write
-        Writes everything. Idempotent: it is repeated after a conflict.
+        Writes everything, in one commit: it is repeated after a conflict.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Reads and writes of Delta tables by Spark.
 
-Appends that may be repeated are idempotent: they carry a Delta transaction id (application, version), and
-Delta skips a transaction that it has committed. The application id names job, cluster, snapshot and table.
-The version is constant, because an increasing version would drop late writes.
+An append has no transaction id: to look one up, Delta replays the table's log with Spark, which costs more
+than a small append, and more with each commit. Instead, appended rows have the id of the attempt that wrote
+them, and count only if a row that ``deltalake`` writes once names it: a snapshot's marker, a plan's head.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Table
 
-_TXN_VERSION: Final = 1
 # Conditions of Spark's error for a folder without a Delta log.
 _NO_TABLE: Final = frozenset(
     {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"}
@@ -152,12 +151,11 @@ class Lake:
         self,
         table: Table,
         frame: DataFrame | pa.Table,
-        app_id: str | None,
         *,
         files: int = 1,
         sort_by: tuple[str, ...] = (),
     ) -> None:
-        """Append rows. Idempotent: a repeat with the same ``app_id`` does nothing.
+        """Append rows, which have the id of an attempt: a repeat appends others.
 
         Parameters
         ----------
@@ -165,10 +163,6 @@ class Lake:
             The contract; a DataFrame is converted to its columns and types.
         frame
             The rows. Few rows as an Arrow table with the contract's columns and types cost Spark less.
-        app_id
-            Identifies this write, e.g. ``lag/orders/<snapshot>``; None if the rows have an id that no other
-            attempt uses. To find a transaction, Delta replays the table's log, which is half the cost of a
-            small append.
         files
             Maximum number of files to write.
         sort_by
@@ -195,7 +189,7 @@ class Lake:
         rows = with_month(rows, table).coalesce(files)
         if sort_by:
             rows = rows.sortWithinPartitions(*sort_by)
-        self.write(table, partial(self._append, table, rows, app_id))
+        self.write(table, lambda: self._save(table, rows.write.mode("append")))
 
     def replace_days(
         self,
@@ -242,7 +236,7 @@ class Lake:
         table
             The contract.
         work
-            Writes everything. Idempotent: it is retried after a conflict.
+            Writes everything, in one commit: it is retried after a conflict.
 
         Raises
         ------
@@ -330,12 +324,6 @@ class Lake:
 
     def _replace(self, table: Table, rows: DataFrame, condition: str) -> None:
         self._save(table, rows.write.mode("overwrite").option("replaceWhere", condition))
-
-    def _append(self, table: Table, rows: DataFrame, app_id: str | None) -> None:
-        writer = rows.write.mode("append")
-        if app_id is not None:
-            writer = writer.option("txnAppId", f"{app_id}/{table.name}").option("txnVersion", _TXN_VERSION)
-        self._save(table, writer)
 
     def _save(self, table: Table, writer: DataFrameWriter) -> None:
         """Write; the first write creates the table and its properties in the same commit."""

@@ -220,17 +220,14 @@ def _known_groups(lake: Lake, reader: LakeReader, name: str) -> dict[str, str]:
 
 
 def _write_rows(attempt: SnapshotRows, reading: ClusterSnapshot, policy: Policy) -> None:
-    """Write the rows of an attempt that the driver has read, and its lag.
-
-    The snapshot id belongs to this attempt, so these writes are never repeated and need no transaction id.
-    """
+    """Write the rows of an attempt that the driver has read, and its lag."""
     appends = []
     parts = ((OFFSETS, reading.offsets), (COMMITS, reading.commits), (MEMBERS, reading.members))
     for table, found in parts:
         rows = with_head(found, table, attempt.marker)
         if rows.num_rows <= MAX_DRIVER_ROWS:
             attempt.keep(table, rows)
-        appends.append(partial(attempt.lake.append, table, rows, None))
+        appends.append(partial(attempt.lake.append, table, rows))
     if attempt.is_kept(*(table for table, _ in parts)):
         # Lag is computed from the rows in memory.
         run_in_parallel(partial(compute_lag, attempt, policy), *appends)

@@ -42,8 +42,7 @@ _HISTORY_COLUMNS: Final = {
 def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     """Compute and write the lag of a snapshot.
 
-    The lag of a small snapshot is kept in memory for the following steps. The snapshot id belongs to one
-    attempt, so the write is never repeated and needs no transaction id.
+    The lag of a small snapshot is kept in memory for the following steps.
 
     Parameters
     ----------
@@ -93,11 +92,11 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
             # memory.
             lag = cached.cache(lag, StorageLevel.DISK_ONLY)
             files = -(-lag.count() // _ROWS_PER_FILE) or 1
-        lake.append(LAG, lag, None, files=files, sort_by=("group_id",))
+        lake.append(LAG, lag, files=files, sort_by=("group_id",))
 
 
 def _write_kept(rows: SnapshotRows, lag: pa.Table) -> None:
-    rows.lake.append(LAG, lag, None, sort_by=("group_id",))
+    rows.lake.append(LAG, lag, sort_by=("group_id",))
     rows.keep(LAG, lag)
 
 

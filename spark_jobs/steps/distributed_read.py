@@ -267,7 +267,7 @@ class _DistributedRead:
         # The snapshot id belongs to this attempt, so these writes are never repeated. One file per task:
         # coalescing them would read on one executor.
         with task_errors():
-            self._lake.append(table, self._frame(read, num_tasks, table.ddl), None, files=max(num_tasks, 1))
+            self._lake.append(table, self._frame(read, num_tasks, table.ddl), files=max(num_tasks, 1))
 
     def _written(self, table: Table) -> DataFrame:
         head = self._spec.head

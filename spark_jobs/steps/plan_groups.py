@@ -3,7 +3,8 @@
 They are written in this order. ``decisions`` is the decision: of two attempts one writes it, and whoever
 finds it on record completes it as it is, under any policy and with any version of evenlag. What is missing
 after a kill is planned again with the recorded policy; a plan that this version makes differently is left
-out. A plan exists only when all its rows are written. Idempotent: a repeat writes no row twice.
+out. A plan exists only when all its rows are written: its head names the attempt whose rows those are
+(:mod:`evenlag.planning.plan_attempts`). Idempotent: a repeat writes no head twice.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from evenlag.planning.decision_record import (
     read_recorded_heads,
     record_decision,
 )
+from evenlag.planning.plan_attempts import new_attempt_id
 from evenlag.policy.loader import parse_recorded
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.sealing.sealed_plans import NOT_AS_SEALED, is_followed, seal_events, seal_plan_rows
@@ -79,7 +81,7 @@ class Planned:
     failures
         The reason by group id, for at most 100 of them.
     kept
-        The decision that an earlier attempt has recorded; None if this is the first one.
+        The decision on record, if another attempt has recorded or completed it; None if this one did both.
     lost
         Ids of plans that a killed attempt has decided on, and that this version of evenlag makes differently.
         They have no head, or no verdicts, and never get any.
@@ -121,12 +123,13 @@ def plan_groups(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None 
     SecretError
         When a plan may be published, and the approval key cannot be read.
     """
+    context = replace(context, attempt_id=new_attempt_id())
     record = _read_decision(rows, sealer)
     if record is None:
         planned = _decide(rows, context, sealer)
         if planned is not None:
             return planned
-        # Another attempt was faster.
+        # Another attempt was faster, to decide or to complete this decision.
         record = _read_decision(rows, sealer)
         if record is None:
             raise LakeError(f"the decision of {rows.snapshot_id} is in the log of decisions, but has no rows")
@@ -147,7 +150,7 @@ def _read_decision(rows: SnapshotRows, sealer: Sealer | None) -> DecisionRecord 
 
 
 def _decide(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None) -> Planned | None:
-    """Plan, and record the decision with all that follows from it; None if there is one already."""
+    """Plan, and record the decision with all that follows from it; None if another attempt did either."""
     root, shared = rows.lake.paths.root, shared_values(context)
     with CachedFrames() as cached:
         planned, assignments = _plan(rows, context, cached)
@@ -157,8 +160,9 @@ def _decide(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None) -> 
         heads = seal_plan_rows(sealer, PLANS, table_rows(planned, "head", PLANS, shared))
         if heads.num_rows:
             import_ahead()
-            _write_assignments(rows, context, heads, assignments(None))
-            append_once(root, PLANS, heads, _once("plan", context))
+            _write_assignments(rows, heads, assignments(None))
+            if not append_once(root, PLANS, heads, _once("plan", context)):
+                return None
     listed = heads.to_pylist()
     append_plan_events(root, _proposed(listed, context, sealer), _once("proposed", context))
     return Planned(listed, _counts(planned), *_log_failures(planned))
@@ -201,7 +205,6 @@ def _complete_plans(
 ) -> dict[str, dict[str, int]]:
     """Plan again, and write the plans of the record that are not known; return the counts of its plans."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     root = rows.lake.paths.root
     with CachedFrames() as cached:
@@ -212,18 +215,8 @@ def _complete_plans(
         is_new = [record.modes.get(plan_id) == mode and plan_id not in known for plan_id, mode in listed]
         missing = seal_plan_rows(sealer, PLANS, heads.filter(pa.array(is_new, pa.bool_())))
         if missing.num_rows:
-            without_rows = _without(missing, _plans_with_rows(rows))
-            if without_rows.num_rows:
-                chosen = assignments(without_rows["plan_id"].to_pylist())
-                _write_assignments(rows, context, without_rows, chosen)
-            # The id of that write may be one of an earlier attempt, of a version that made other plans.
-            complete = _plans_with_rows(rows)
-            append_once(
-                root,
-                PLANS,
-                missing.filter(pc.is_in(missing["plan_id"], value_set=_texts(complete))),
-                _once("plan", context),
-            )
+            _write_assignments(rows, missing, assignments(missing["plan_id"].to_pylist()))
+            append_once(root, PLANS, missing, _once("plan", context))
     return {plan_id: one for plan_id, one in _counts(planned).items() if plan_id in record.modes}
 
 
@@ -269,16 +262,12 @@ def _plan(
     return frame.select(*names).toArrow(), partial(select_assignments, frame, context)
 
 
-def _write_assignments(
-    rows: SnapshotRows, context: PlanContext, heads: pa.Table, assignments: DataFrame | pa.Table
-) -> None:
-    """Write the rows of plans. All attempts to complete a decision write the same ones, one of them does."""
+def _write_assignments(rows: SnapshotRows, heads: pa.Table, assignments: DataFrame | pa.Table) -> None:
+    """Write the rows of plans, which are read only if the heads of the same attempt follow."""
     import pyarrow.compute as pc
 
     files = -(-pc.sum(heads["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
-    rows.lake.append(
-        PLAN_ASSIGNMENTS, assignments, _once("plan", context), files=files, sort_by=("group_id", "plan_id")
-    )
+    rows.lake.append(PLAN_ASSIGNMENTS, assignments, files=files, sort_by=("group_id", "plan_id"))
 
 
 def _proposed(heads: list[dict[str, Any]], context: PlanContext, sealer: Sealer | None) -> list[PlanEventRow]:
@@ -289,24 +278,6 @@ def _proposed(heads: list[dict[str, Any]], context: PlanContext, sealer: Sealer 
         for head in heads
     ]
     return seal_events(sealer, events, {head["plan_id"]: None for head in heads if is_followed(head)})
-
-
-def _plans_with_rows(rows: SnapshotRows) -> set[str]:
-    """Ids of the snapshot's plans that have rows in ``plan_assignments``."""
-    found = rows.reader.read(PLAN_ASSIGNMENTS, columns=["plan_id"], filters=rows.filters)
-    return set(found["plan_id"].unique().to_pylist())
-
-
-def _without(heads: pa.Table, plan_ids: set[str]) -> pa.Table:
-    import pyarrow.compute as pc
-
-    return heads.filter(pc.invert(pc.is_in(heads["plan_id"], value_set=_texts(plan_ids))))
-
-
-def _texts(values: set[str]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(sorted(values), pa.string())
 
 
 def _counts(planned: pa.Table) -> dict[str, dict[str, int]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.guarded_append import append_guarded
-from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.planning import group_lag
 from evenlag.planning.outcomes import build_outcomes
+from evenlag.planning.plan_attempts import read_assignments
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
 from spark_jobs.steps.run_records import open_since
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from evenlag.planning.published_plans import PublishedPlan
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
-_ACTOR = "observer"
+_ACTOR: Final = "observer"
+_HEAD_COLUMNS: Final = (
+    "cluster", "day", "plan_id", "attempt_id", "num_members", "metrics_before", "metrics_after",
+)  # fmt: skip
 
 
 def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
@@ -152,24 +156,23 @@ def _build_outcomes(
         return []
     days = {plan.day for plan in pending}
     plan_ids = sorted(plan.plan_id for plan in pending)
-    of_plans: list[Filter] = [("cluster", "=", rows.cluster), ("day", "in", days)]
-    columns = ("plan_id", "num_members", "metrics_before", "metrics_after")
-    found = rows.reader.read(PLANS, columns=columns, filters=[*of_plans, ("plan_id", "in", plan_ids)])
+    of_plans: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        ("day", "in", days),
+        ("plan_id", "in", plan_ids),
+    ]
+    found = rows.reader.read(PLANS, columns=_HEAD_COLUMNS, filters=of_plans)
     heads = {row["plan_id"]: row for row in found.to_pylist()}
     built: list[dict[str, Any]] = []
     for group_ids in rows.group_batches({plan.group_id for plan in pending}):
         names = set(group_ids)
         # A plan whose head was removed cannot be settled.
         plans = [plan for plan in pending if plan.group_id in names and plan.plan_id in heads]
-        of_batch = [plan.plan_id for plan in plans]
+        of_batch = [heads[plan.plan_id] for plan in plans]
         built += build_outcomes(
             plans,
             heads,
-            assignments=rows.reader.read(
-                PLAN_ASSIGNMENTS,
-                columns=group_lag.ASSIGNMENT_COLUMNS,
-                filters=[*of_plans, ("plan_id", "in", of_batch)],
-            ),
+            assignments=read_assignments(rows.reader, of_batch, group_lag.ASSIGNMENT_COLUMNS),
             members=rows.rows_of_groups(MEMBERS, group_lag.MEMBER_COLUMNS, names),
             lag=rows.rows_of_groups(LAG, group_lag.LAG_COLUMNS, names),
             marker=rows.marker,

@@ -73,7 +73,7 @@ def write_tables(lake: Lake, tables: dict[Table, pa.Table], folder: Path, snapsh
         pq.write_table(rows, path, coerce_timestamps="us")
         frame = lake.spark.read.parquet(str(path)).repartitionByRange(snapshots, "snapshot_id")
         sort_by = ("group_id",) if table is LAG else ()
-        lake.append(table, frame, None, files=snapshots, sort_by=sort_by)
+        lake.append(table, frame, files=snapshots, sort_by=sort_by)
 
 
 def measure(reader: LakeReader, snapshots: int) -> dict[str, Any]:

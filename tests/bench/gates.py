@@ -97,7 +97,7 @@ def write_snapshot(lake: Lake, num_groups: int) -> None:
             "stalled": sf.expr("false"),
         }
     )
-    lake.append(LAG, with_contract(lag, LAG), "bench")
+    lake.append(LAG, with_contract(lag, LAG))
     people = spark.range(num_groups * MEMBERS_PER_GROUP).withColumns(
         {
             **head(),
@@ -109,7 +109,7 @@ def write_snapshot(lake: Lake, num_groups: int) -> None:
             "subscription": sf.array(sf.lit("t")),
         }
     )
-    lake.append(MEMBERS, with_contract(people, MEMBERS), "bench")
+    lake.append(MEMBERS, with_contract(people, MEMBERS))
 
 
 def run_once(spark: SparkSession, num_groups: int) -> dict[str, Any]:

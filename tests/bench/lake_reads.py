@@ -58,7 +58,7 @@ def write_lake(root: Path, days: int, files: int) -> str:
         "read_at": f"timestamp_micros({_FIRST_MICROSECOND} + id * 31)",
     }
     frame = spark.range(days * a_day).withColumns({name: sf.expr(text) for name, text in columns.items()})
-    Lake(spark, str(root)).append(LAG, with_contract(frame, LAG), None)
+    Lake(spark, str(root)).append(LAG, with_contract(frame, LAG))
     version = str(spark.version)
     spark.stop()
     return version

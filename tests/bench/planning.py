@@ -98,7 +98,7 @@ class Bench:
         plans, failed = len(planned.heads), planned.num_failed
         return {"s": seconds, "plans": plans, "failed": failed, "rows": written}
 
-    def only_write(self, lake: Lake, rows: int, per_group: float | None, repeat: int) -> float:
+    def only_write(self, lake: Lake, rows: int, per_group: float | None) -> float:
         """Read the snapshot's rows and write them, or so many a group, as rows of plans: seconds."""
         from pyspark.sql import functions as sf
 
@@ -124,7 +124,7 @@ class Bench:
                 sf.col("status").alias("lag_status"),
             )
             files = -(-rows // 1_000_000)
-            lake.append(PLAN_ASSIGNMENTS, plan_rows, f"only-write/{repeat}/{per_group}", files=files)
+            lake.append(PLAN_ASSIGNMENTS, plan_rows, files=files)
         return time.perf_counter() - start
 
     def compare(self, name: str, size: Groups, repeats: int) -> dict[str, Any]:
@@ -142,8 +142,8 @@ class Bench:
                 plans, failed = done["plans"], done["failed"]
                 if mode == "shadow" and not repeat:
                     moved = done["rows"] / groups
-            times["write_moved"].append(self.only_write(lake, rows, moved, repeat))
-            times["write_all"].append(self.only_write(lake, rows, None, repeat))
+            times["write_moved"].append(self.only_write(lake, rows, moved))
+            times["write_all"].append(self.only_write(lake, rows, None))
             told = ", ".join(f"{key} {values[-1]:.1f} s" for key, values in times.items())
             say(f"{name}: {told}")
         found = {f"{key}_s": round(median(values), 2) for key, values in times.items()}

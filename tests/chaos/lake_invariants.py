@@ -20,6 +20,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.policy.gates import GATES
+from tests.support.lakes.snapshots import counted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,7 +58,7 @@ def _twice(lake: LakeReader, snapshots: Rows) -> Iterator[str]:
     visible = {row["snapshot_id"] for row in snapshots}
     planning = (DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS, OUTCOMES, PLAN_EVALUATIONS)
     for table in (SNAPSHOTS, OFFSETS, COMMITS, MEMBERS, LAG, *planning):
-        rows = [row for row in lake.read(table).to_pylist() if row["snapshot_id"] in visible]
+        rows = [row for row in counted_rows(lake, table) if row["snapshot_id"] in visible]
         counts = Counter(tuple(row[name] for name in table.key) for row in rows)
         for key, count in counts.items():
             if count > 1:
@@ -99,10 +100,10 @@ def _expected_lag(lake: LakeReader) -> Counter[str]:
 
 
 def _of_plans(lake: LakeReader, snapshots: Rows, plans: Rows) -> Iterator[str]:
-    """A plan with a head has all its rows."""
+    """A plan with a head has all its rows, of the attempt that the head names."""
     visible = {row["snapshot_id"] for row in snapshots}
     rows: dict[str, Rows] = defaultdict(list)
-    for row in lake.read(PLAN_ASSIGNMENTS).to_pylist():
+    for row in counted_rows(lake, PLAN_ASSIGNMENTS):
         rows[row["plan_id"]].append(row)
     for plan in plans:
         own = rows[plan["plan_id"]]

@@ -73,7 +73,7 @@ def write(lake: Lake, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     kept = [{name: row[name] for name in table.column_names if name in row} for row in rows]
     files = len({row.get("snapshot_id") for row in kept})
     parts = frame(lake.spark, table, kept).repartitionByRange(files, "snapshot_id")
-    lake.append(table, parts, None, files=files)
+    lake.append(table, parts, files=files)
 
 
 def write_readings(
@@ -169,18 +169,24 @@ def test_what_was_never_finished_stays_apart_until_it_is_old_and_then_goes(
 ) -> None:
     finished = write_readings(lake, range(3), (COMMITS,), unfinished=(3,))
     plan = {"group_id": "a", "topic_id": "x", "topic": "t", "partition": 0}
-    write(lake, PLAN_ASSIGNMENTS, [{**plan, "plan_id": name} for name in "pq"])
-    write(lake, PLANS, [{"plan_id": "p", "group_id": "a"}])
+    # An attempt that was killed, one that completed the plan, and plans of an earlier version.
+    tried = [("p", None), ("p", "first"), ("p", "second"), ("q", "first"), ("r", None), ("s", None)]
+    tried += [("t", "first")]
+    rows = [{**plan, "plan_id": name, "attempt_id": attempt_id} for name, attempt_id in tried]
+    write(lake, PLAN_ASSIGNMENTS, rows)
+    heads = [("p", "second"), ("r", None), ("t", None)]
+    write(lake, PLANS, [{"plan_id": name, "group_id": "a", "attempt_id": each} for name, each in heads])
     limits: dict[str, Any] = {"target_file_mb": 64, "orphan_days": 3}
     young = maintain(lake, "orphans", "compact", **limits)
-    # The markers are compacted; the table with an unfinished reading waits.
-    assert (young.done, len(young.left)) == ({"compacted": 1}, 1)
+    # Markers and heads are compacted; the table with an unfinished reading waits.
+    assert (young.done, len(young.left)) == ({"compacted": 2}, 1)
     assert len(ids_of(lake, COMMITS)) == 4
     old = aged(lake, tmp_path / "old", 4)
     assert bad_checks(old, "ORPHANS", **limits) == ["commits"]
-    assert maintain(old, "orphans", "compact", **limits).done == {"orphans": 2, "compacted": 1}
+    assert maintain(old, "orphans", "compact", **limits).done == {"orphans": 5, "compacted": 1}
     assert (ids_of(old, COMMITS), files_of(old, COMMITS).num_files) == (finished, 1)
-    assert [row["plan_id"] for row in rows_of(old, PLAN_ASSIGNMENTS)] == ["p"]
+    left = [(row["plan_id"], row["attempt_id"]) for row in rows_of(old, PLAN_ASSIGNMENTS)]
+    assert sorted(left) == [*heads[:2], ("t", "first")]
     assert bad_checks(old, "ORPHANS", **limits) == []
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.location import LakePaths
 from evenlag.lake.tables import CLUSTER_AND_DAY
 from evenlag.lake.tables.month_partitions import with_month
 from evenlag.lake.writer import append_once
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from evenlag.lake.tables import Table
 
@@ -121,6 +122,25 @@ def together(session: SparkSession | None = None) -> Iterator[None]:
         ]
         for write_ in running:
             write_.result()
+
+
+def append_with_id(root: Path | str, table: Table, rows: DataFrame, app_id: str) -> None:
+    """Append to a table of Spark's as versions of evenlag did that gave the write a transaction id.
+
+    Parameters
+    ----------
+    root
+        Root of the lake.
+    table
+        The table; it is partitioned by day.
+    rows
+        Rows by its contract.
+    app_id
+        Delta writes one of the appends with this id.
+    """
+    writer = rows.write.format("delta").mode("append").partitionBy(*table.partition_by)
+    writer = writer.option("txnAppId", app_id).option("txnVersion", 1)
+    writer.save(LakePaths(str(root)).table(table))
 
 
 def delete_rows(root: Path | str, table: Table, condition: str) -> None:

@@ -62,13 +62,18 @@ PLANS: Final = Table(
         ),
         Column("assignments_hash", "STRING", "SHA-256 of its rows of plan_assignments; null: mode shadow"),
         Column("seal", "STRING", "seal of the row; null: no key, or mode shadow"),
+        Column(
+            "attempt_id",
+            "STRING",
+            "the attempt whose rows of plan_assignments are the plan's; null: all are (earlier versions)",
+        ),
     ),
     writer="direct",
 )
 
 PLAN_ASSIGNMENTS: Final = Table(
     name="plan_assignments",
-    doc="a partition of a plan; in shadow only the ones that change owner",
+    doc="a partition of a plan whose head names this attempt; in shadow only the ones that change owner",
     key=("plan_id", "topic_id", "partition"),
     columns=(
         *snapshot_columns(),
@@ -83,6 +88,11 @@ PLAN_ASSIGNMENTS: Final = Table(
         Column("moved", "BOOLEAN", "whether it leaves a live owner", nullable=False),
         Column("lag_records", "BIGINT", "lag it was planned with"),
         Column("lag_status", "STRING", "status of that lag"),
+        Column(
+            "attempt_id",
+            "STRING",
+            "the attempt to plan that wrote this row; null: an earlier version wrote it",
+        ),
     ),
 )
 

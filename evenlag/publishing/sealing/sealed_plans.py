@@ -23,6 +23,7 @@ from evenlag.lake.tables import (
     PLANS,
 )
 from evenlag.planning.assignments_hash import SHARED_COLUMNS, hash_assignments
+from evenlag.planning.plan_attempts import read_assignments
 from evenlag.publishing.sealing.row_seal import SEAL, as_stored
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def check_plans(
         ("plan_id", "in", sorted(plan_ids)),
     ]
     found = {table.name: _read(reader, table, wanted) for table in _SEALED_TABLES}
-    partitions = reader.read(PLAN_ASSIGNMENTS, filters=wanted) if has_partitions else None
+    heads = chain.from_iterable(found[PLANS.name].values())
+    partitions = read_assignments(reader, heads) if has_partitions else None
     return {plan_id: _check(sealer, _rows_of(found, plan_id), plan_id, partitions) for plan_id in plan_ids}
 
 

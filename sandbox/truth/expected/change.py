@@ -62,7 +62,7 @@ def read_change(period: Period) -> Change | None:
         return Change(None, (members,), (newest["end_read_at"],)) if members else None
     plan = min(plans, key=_rank)
     snapshot_id = plan["snapshot_id"]
-    assigned = period.rows.where("plan_assignments", plan_id=plan["plan_id"])
+    assigned = period.rows.assigned(plan)
     owners = {(row["topic"], row["partition"]): row["owner_after"] for row in assigned}
     parts = [_lags(period, snapshot_id, {}), _lags(period, snapshot_id, owners)]
     read_at = [period.snapshot(snapshot_id)["end_read_at"]]

@@ -117,7 +117,7 @@ def approval_numbers(rows: LakeRows, plan: Row) -> list[list[str]]:
     plan
         The plan's head.
     """
-    assigned = rows.where("plan_assignments", plan_id=plan["plan_id"])
+    assigned = rows.assigned(plan)
     sides = ("owner_before", "owner_after")
     members = {row[side] for row in assigned for side in sides} - {None}
     found = [[[row for row in assigned if row[side] == member] for side in sides] for member in members]

@@ -212,7 +212,11 @@ def _check_plan(session: Session, plan: Row) -> None:
         {name: value for name, value in row.items() if name not in _NOT_SHOWN}
         for row in sorted(judged, key=lambda row: row["gate"])
     ]
-    moves = sorted(rows.where("plan_assignments", plan_id=plan_id, moved=True), key=_place)
+    assigned = [row for row in rows.assigned(plan) if row["moved"]]
+    moves = [
+        {name: value for name, value in row.items() if name != "attempt_id"}
+        for row in sorted(assigned, key=_place)
+    ]
     outcome, score = rows.one("outcomes", plan_id=plan_id), rows.one("plan_evaluations", plan_id=plan_id)
     members = rows.where("members", snapshot_id=plan["snapshot_id"], group_id=plan["group_id"])
     clients = {row["member_id"]: row["group_instance_id"] or row["client_id"] or "" for row in members}

@@ -129,7 +129,7 @@ def write_groups(lake: Lake, size: Groups) -> None:
         }
     )
     files = -(-size.rows // 1_000_000)
-    lake.append(LAG, _by_contract(lag, LAG), f"bench/{size.name}", files=files)
+    lake.append(LAG, _by_contract(lag, LAG), files=files)
     people = lake.spark.range(size.groups * size.members).withColumns(
         {
             **_head(),
@@ -141,7 +141,7 @@ def write_groups(lake: Lake, size: Groups) -> None:
             "subscription": sf.array(sf.lit("orders")),
         }
     )
-    lake.append(MEMBERS, _by_contract(people, MEMBERS), f"bench/{size.name}")
+    lake.append(MEMBERS, _by_contract(people, MEMBERS))
 
 
 def _head() -> dict[str, Column]:

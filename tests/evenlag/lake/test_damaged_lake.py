@@ -42,8 +42,8 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
         name = f"20260301T120000000Z-0000000{number}"
         row = marker(snapshot_id=name, slot=NOW + timedelta(minutes=number))
         append_once(str(root), SNAPSHOTS, [HEAD | row], name)
-        lake.append(MEMBERS, frame(spark, MEMBERS, [member(snapshot_id=name)]), None)
-    lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]), None)
+        lake.append(MEMBERS, frame(spark, MEMBERS, [member(snapshot_id=name)]))
+    lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]))
     return root
 
 
@@ -227,7 +227,7 @@ def test_spark_neither_reads_nor_writes_over_data_without_a_log(
     with pytest.raises(LakeError, match="is gone"):
         lake.read(MEMBERS)
     with pytest.raises(LakeError, match="is gone"):
-        lake.append(MEMBERS, frame(spark, MEMBERS, [member()]), None)
+        lake.append(MEMBERS, frame(spark, MEMBERS, [member()]))
     assert not (root / MEMBERS.name / "_delta_log").exists()
 
 
@@ -246,5 +246,5 @@ def test_a_first_write_that_was_killed_is_done_again(
     shutil.copytree(whole, root)
     begin_write(root / MEMBERS.name)
     lake = Lake(spark, str(root))
-    lake.append(MEMBERS, frame(spark, MEMBERS, [member()]), None)
+    lake.append(MEMBERS, frame(spark, MEMBERS, [member()]))
     assert LakeReader(str(root)).read(MEMBERS).num_rows == 1

@@ -115,7 +115,7 @@ def test_spark_neither_reads_nor_writes_it(spark: SparkSession, old: Path) -> No
     for attempt in (
         lambda: lake.exists(SNAPSHOTS),
         lambda: lake.read(SNAPSHOTS),
-        lambda: lake.append(LAG, frame(spark, LAG, [{}]), "x"),
+        lambda: lake.append(LAG, frame(spark, LAG, [{}])),
         lambda: lake.replace_days(LAG, frame(spark, LAG, [{}]), "c", [DAY]),
     ):
         with pytest.raises(OldLakeError) as error:
@@ -140,7 +140,7 @@ def test_spark_refuses_any_table_without_a_month(spark: SparkSession, tmp_path: 
     with pytest.raises(OldLakeError, match="table memberships has no column month"):
         Lake(spark, str(tmp_path)).read(MEMBERSHIPS)
     with pytest.raises(OldLakeError, match="table memberships has no column month"):
-        Lake(spark, str(tmp_path)).append(MEMBERSHIPS, spark.createDataFrame([], MEMBERSHIPS.ddl), None)
+        Lake(spark, str(tmp_path)).append(MEMBERSHIPS, spark.createDataFrame([], MEMBERSHIPS.ddl))
 
 
 def empty(root: Path) -> None:
@@ -173,6 +173,6 @@ def test_other_lakes_are_not_refused(
     root = tmp_path / "lake"
     make(root)
     assert LakeReader(str(root)).read(RUNS).num_rows == 0
-    Lake(spark, str(root)).append(LAG, frame(spark, LAG, [{}]), None)
+    Lake(spark, str(root)).append(LAG, frame(spark, LAG, [{}]))
     append_once(str(root), RUNS, [HEAD | run()], None)
     assert [LakeReader(str(root)).read(table).num_rows for table in (LAG, RUNS)] == [1, 1]

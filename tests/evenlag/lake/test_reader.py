@@ -247,10 +247,10 @@ def test_a_table_without_rows_and_one_with_a_null_cluster_are_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = Lake(spark, str(tmp_path / "lake"))
-    lake.append(ODD, spark.createDataFrame([], ODD.ddl), None)
+    lake.append(ODD, spark.createDataFrame([], ODD.ddl))
     reader = LakeReader(lake.paths.root)
     assert reader.read(ODD, filters=[("passed", "=", True)]).num_rows == 0
-    lake.append(ODD, spark.createDataFrame([(None, DAYS[0], 1, "n", True, None, None, None)], ODD.ddl), None)
+    lake.append(ODD, spark.createDataFrame([(None, DAYS[0], 1, "n", True, None, None, None)], ODD.ddl))
     assert reader.read(ODD, columns=["cluster", "number"]).to_pylist() == [{"cluster": None, "number": 1}]
     assert reader.read(ODD, filters=[("cluster", "!=", "c")]).num_rows == 0
     assert reader.read(ODD, columns=["number"], filters=[("passed", "=", True)])["number"].to_pylist() == [1]
@@ -266,7 +266,7 @@ def test_only_certain_bounds_name_a_files_snapshots(spark: SparkSession, tmp_pat
         date(2026, 3, 4): [TOP * 33, TOP * 33],
     }
     rows = [("c", day, name) for day, names in cases.items() for name in names]
-    lake.append(table, spark.createDataFrame(rows, table.ddl), None)
+    lake.append(table, spark.createDataFrame(rows, table.ddl))
     files = read_table_files(LakeReader(lake.paths.root), table)
     assert files is not None
     told = {day: file.only_snapshot for (_, day), [file] in files.by_part.items()}
@@ -277,7 +277,7 @@ def test_a_table_of_a_newer_protocol_is_refused_and_still_described(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = Lake(spark, str(tmp_path / "lake"))
-    lake.append(ODD, spark.createDataFrame([("c", DAYS[0], 1, "n", True, None, None, 0)], ODD.ddl), None)
+    lake.append(ODD, spark.createDataFrame([("c", DAYS[0], 1, "n", True, None, None, 0)], ODD.ddl))
     spark.sql(f"ALTER TABLE {lake.sql_name(ODD)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     reader = LakeReader(lake.paths.root)
     with pytest.raises(SchemaError, match="table odd: a table feature was enabled"):

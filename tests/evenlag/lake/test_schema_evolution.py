@@ -39,7 +39,7 @@ def test_versions_write_one_table_in_any_order(lake: Lake) -> None:
         snapshots = SNAPSHOTS if note is None else newer(SNAPSHOTS)
         more = {} if note is None else {"note": note, "parts": [{"topic": "t", "count": 1}]}
         row = AUDITED | {"snapshot_id": name} | more
-        Lake(spark, root).append(audited, frame(spark, audited, [row]), f"audit/{name}")
+        Lake(spark, root).append(audited, frame(spark, audited, [row]))
         slot = NOW + timedelta(minutes=number)
         append_once(root, snapshots, [HEAD | marker(snapshot_id=name, slot=slot, **more)], f"observe/{name}")
     rows = {row.snapshot_id: row.note for row in Lake(spark, root).read(newer(AUDITED_SNAPSHOTS)).collect()}
@@ -62,7 +62,7 @@ def test_two_new_versions_that_begin_a_table_at_once_both_write_it(lake: Lake) -
         rows = frame(spark, table, [AUDITED | {"snapshot_id": name}])
         start.wait(60)
         try:
-            Lake(spark, root).append(table, rows, f"run/{name}")
+            Lake(spark, root).append(table, rows)
         except Exception as error:  # noqa: BLE001 - reported to the test
             errors.append(error)
 
@@ -85,11 +85,11 @@ def test_a_retyped_or_removed_column_is_refused_by_both_writers(lake: Lake, tmp_
         for column in AUDITED_SNAPSHOTS.columns
     )
     retyped = replace(AUDITED_SNAPSHOTS, columns=columns)
-    lake.append(retyped, frame(lake.spark, retyped, [AUDITED | {"slot": "noon"}]), "x")
+    lake.append(retyped, frame(lake.spark, retyped, [AUDITED | {"slot": "noon"}]))
     again = Lake(lake.spark, lake.paths.root)
     rows = frame(lake.spark, AUDITED_SNAPSHOTS, [AUDITED])
     for attempt in (
-        lambda: again.append(AUDITED_SNAPSHOTS, rows, "y"),
+        lambda: again.append(AUDITED_SNAPSHOTS, rows),
         lambda: again.read(AUDITED_SNAPSHOTS),
         lambda: LakeReader(lake.paths.root).read(AUDITED_SNAPSHOTS),
     ):
@@ -98,9 +98,9 @@ def test_a_retyped_or_removed_column_is_refused_by_both_writers(lake: Lake, tmp_
     kept = tuple(column for column in AUDITED_SNAPSHOTS.columns if column.name != "input_hash")
     removed = replace(AUDITED_SNAPSHOTS, columns=kept)
     other = Lake(lake.spark, str(tmp_path / "other"))
-    other.append(removed, frame(lake.spark, removed, [AUDITED]), "x")
+    other.append(removed, frame(lake.spark, removed, [AUDITED]))
     with pytest.raises(SchemaError, match="audited_snapshots: column input_hash is not in the lake"):
-        Lake(lake.spark, other.paths.root).append(AUDITED_SNAPSHOTS, rows, "y")
+        Lake(lake.spark, other.paths.root).append(AUDITED_SNAPSHOTS, rows)
 
 
 def test_a_table_written_without_spark_gains_columns_too(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
 ) -> None:
     root, before = str(tmp_path), replace(RUNS, writer="spark")
     for number in range(2):
-        Lake(spark, root).append(before, frame(spark, before, [run(f"spark {number}")]), f"run/{number}")
+        Lake(spark, root).append(before, frame(spark, before, [run(f"spark {number}")]))
     for _ in range(2):
         append_once(root, RUNS, [run("deltalake")], "run/c/1")
     expected = ["deltalake", "spark 0", "spark 1"]

@@ -56,8 +56,8 @@ def append(lake: Lake, number: int, groups: dict[str, Lags]) -> None:
         for number, (group, owner, lag) in enumerate(owned)
     ]
     people = [head | member(name, group=group) for group, lags in groups.items() for name in lags]
-    lake.append(LAG, frame(lake.spark, LAG, rows), f"lag {number}")
-    lake.append(MEMBERS, frame(lake.spark, MEMBERS, people), f"members {number}")
+    lake.append(LAG, frame(lake.spark, LAG, rows))
+    lake.append(MEMBERS, frame(lake.spark, MEMBERS, people))
     row = marker(**head, slot=at, finished_at=at)
     append_rows(lake.paths.root, SNAPSHOTS, [row])
 

@@ -31,7 +31,7 @@ def event(name: str, what: str, head: dict[str, Any]) -> dict[str, Any]:
     return head | {"plan_id": name, "group_id": name, "event": what, "actor": "a job", "at": NOW}
 
 
-def append_lag(lake: Lake, lags: list[int | None], name: str) -> None:
+def append_lag(lake: Lake, lags: list[int | None]) -> None:
     rows = [
         {
             "slot": NOW,
@@ -44,7 +44,7 @@ def append_lag(lake: Lake, lags: list[int | None], name: str) -> None:
         }
         for number, lag in enumerate(lags)
     ]
-    lake.append(LAG, frame(lake.spark, LAG, rows), name)
+    lake.append(LAG, frame(lake.spark, LAG, rows))
 
 
 def append_markers(lake: Lake) -> None:
@@ -106,10 +106,10 @@ def test_lag_that_is_not_known_is_counted_and_is_no_lag_of_zero(lake: Lake) -> N
     # The snapshot is finished, and its lag is not computed yet.
     figures = read_metrics(lake.paths.root, "c", NOW)
     assert not {"lag.records", "lag.unknown_partitions"} & set(figures)
-    append_lag(lake, [None, None], "dark")
+    append_lag(lake, [None, None])
     figures = read_metrics(lake.paths.root, "c", NOW)
     assert "lag.records" not in figures
     assert figures["lag.unknown_partitions"] == 2
-    append_lag(lake, [300, 4], "known")
+    append_lag(lake, [300, 4])
     figures = read_metrics(lake.paths.root, "c", NOW)
     assert (figures["lag.records"], figures["lag.unknown_partitions"]) == (304, 2)

@@ -39,6 +39,7 @@ from tests.spark_jobs.test_maintain import (
     write,
 )
 from tests.support.lakes.snapshots import commit, frame, member, offset
+from tests.support.spark_tables import append_with_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,22 +169,25 @@ def test_the_open_month_becomes_few_files_and_one_day_of_it_can_be_replaced(lake
         assert set(ids_of(lake, AUDITED_SNAPSHOTS)) == others | ids
 
 
-def test_a_table_of_spark_loses_old_ids_with_its_next_checkpoint(lake: Lake, tmp_path: Path) -> None:
+def test_a_table_of_spark_loses_the_ids_of_earlier_versions_with_its_next_checkpoint(
+    lake: Lake, tmp_path: Path
+) -> None:
     import pyarrow.parquet as pq
 
     def append(where: Lake, number: int) -> None:
         rows = frame(where.spark, LAG, [commit(0, number, status="OK")])
-        where.append(LAG, rows, f"lag/c/{number}")
+        append_with_id(where.paths.root, LAG, rows, f"lag/c/{number}")
 
+    lake.append(LAG, frame(lake.spark, LAG, []))
     for number in range(3):
         append(lake, number)
     old = aged(lake, tmp_path / "old", 5)
-    for number in range(3, 11):
+    for number in range(3, 10):
         append(old, number)
     log = old.paths.local_root / LAG.name / "_delta_log"
     pointer = json.loads((log / "_last_checkpoint").read_text(encoding="utf-8"))
     assert pointer["version"] == 10
     (checkpoint,) = log.glob(f"{10:020d}.checkpoint*.parquet")
     ids = {row["appId"] for row in pq.read_table(checkpoint)["txn"].to_pylist() if row is not None}
-    assert ids == {f"lag/c/{number}/lag" for number in range(3, 11)}
-    assert len(rows_of(old, LAG)) == 11
+    assert ids == {f"lag/c/{number}" for number in range(3, 10)}
+    assert len(rows_of(old, LAG)) == 10

@@ -43,7 +43,7 @@ from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import open_session
 
-root, app_id, delay_s, count = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+root, delay_s, count = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 
 def rows(batches):
     import time
@@ -63,7 +63,7 @@ for number in range(count):
         assert few.count() == 3
         print("begins", flush=True)
         frame = spark.range(0, 2, 1, 2).mapInArrow(rows, COMMITS.ddl)
-        Lake(spark, root).append(COMMITS, frame, f"{app_id}{number}")
+        Lake(spark, root).append(COMMITS, frame)
         print("written", flush=True)
 """
 
@@ -84,11 +84,9 @@ with open_session("test", job_identity="long") as spark:
 """
 
 
-def work(
-    url: str, lake: Path, app_id: str = "a", delay_s: float = 0.0, count: int = 1
-) -> subprocess.Popen[str]:
+def work(url: str, lake: Path, delay_s: float = 0.0, count: int = 1) -> subprocess.Popen[str]:
     """Start sessions, one after the other, that append two rows each."""
-    return start_program(url, WORK, str(lake), app_id, str(delay_s), str(count))
+    return start_program(url, WORK, str(lake), str(delay_s), str(count))
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -119,7 +117,7 @@ def run_sessions(server: ConnectServer, lake: Path, count: int) -> None:
     """Run sessions in a few client processes: the server sees no difference."""
     for first in range(0, count, _SESSIONS_PER_CLIENT):
         num_sessions = min(_SESSIONS_PER_CLIENT, count - first)
-        status, stdout, stderr = finish(work(server.url, lake, f"{first}/", count=num_sessions))
+        status, stdout, stderr = finish(work(server.url, lake, count=num_sessions))
         assert (status, stdout) == (0, "begins\nwritten\n" * num_sessions), stderr
 
 
@@ -172,8 +170,6 @@ def test_a_repeat_interrupts_what_a_killed_client_left_and_writes_once(
     # It does not wait for the two minutes that the killed client's tasks would have slept.
     assert time.monotonic() - started < 30
     assert num_rows(lake) == 2
-    assert finish(work(connect_server.url, lake))[0] == 0
-    assert num_rows(lake) == 2
 
 
 def test_a_short_job_does_not_wait_for_the_tasks_of_a_long_one(
@@ -220,11 +216,11 @@ def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    first = work(connect_server.url, lake, "first", delay_s=120.0)
+    first = work(connect_server.url, lake, delay_s=120.0)
     wait_for(first, "begins")
     time.sleep(2)
     # Its end, in the middle of the other one's work, does not end the other one.
-    second = work(connect_server.url, lake, "second", delay_s=8.0)
+    second = work(connect_server.url, lake, delay_s=8.0)
     status, _, stderr = finish(first)
     assert status != 0
     assert "SparkUnreachableError" in stderr
@@ -307,7 +303,7 @@ def test_a_token_is_required_kept_secret_and_compared_and_a_stopped_server_leave
             assert "refuses the token" in line
             assert "wrong-one" not in line
         told = start_program(
-            url, WORK + _LIST_CONF, str(tmp_path / "lake"), "a", "0", "1", EVENLAG_SPARK_TOKEN=TOKEN
+            url, WORK + _LIST_CONF, str(tmp_path / "lake"), "0", "1", EVENLAG_SPARK_TOKEN=TOKEN
         )
         status, stdout, stderr = finish(told)
         assert status == 0, stderr

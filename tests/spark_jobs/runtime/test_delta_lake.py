@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 
 
-def test_an_append_can_be_repeated(lake: Lake) -> None:
-    rows = frame(lake.spark, COMMITS, [commit(0, 5), commit(1, 6)])
-    lake.append(COMMITS, rows, "observe/c/one")
-    lake.append(COMMITS, rows, "observe/c/one")
-    assert lake.read(COMMITS).count() == 2
-    lake.append(COMMITS, rows, "observe/c/two")
-    assert lake.read(COMMITS).count() == 4
-
-
 def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
     root, reader = lake.paths.root, LakeReader(lake.paths.root)
     later = NOW + timedelta(minutes=5)
@@ -70,7 +61,7 @@ def test_a_table_not_written_yet_is_empty_for_both_readers(lake: Lake) -> None:
 
 
 def test_the_light_reader_reads_what_spark_wrote_and_prunes_by_filters(lake: Lake) -> None:
-    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5), commit(1, 6, group="h")]), "a")
+    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5), commit(1, 6, group="h")]))
     reader = LakeReader(lake.paths.root)
     rows = reader.read(COMMITS, filters=[("cluster", "=", "c"), ("day", "=", DAY), ("group_id", "=", "h")])
     assert rows.select(["snapshot_id", "partition", "committed_offset", "read_at"]).to_pylist() == [
@@ -81,7 +72,7 @@ def test_the_light_reader_reads_what_spark_wrote_and_prunes_by_filters(lake: Lak
 
 
 def test_columns_carry_their_meaning_into_the_table(lake: Lake) -> None:
-    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]), "a")
+    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]))
     detail = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.paths.table(COMMITS)}`").collect()[0]
     assert (detail.minReaderVersion, detail.minWriterVersion) == (1, 2)
     assert detail.partitionColumns == ["cluster", "day"]
@@ -90,7 +81,7 @@ def test_columns_carry_their_meaning_into_the_table(lake: Lake) -> None:
 
 
 def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
-    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]), "a")
+    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]))
     newer = replace(COMMITS, columns=(*COMMITS.columns, Column("note", "STRING", "new")))
     assert [row.note for row in lake.read(newer).collect()] == [None]
     assert LakeReader(lake.paths.root).read(newer, columns=["note"]).to_pylist() == [{"note": None}]
@@ -115,7 +106,7 @@ def test_a_plan_s_event_is_recorded_once_and_spark_reads_it(lake: Lake) -> None:
     assert [row.sequence for row in lake.read(PLAN_EVENTS).collect()] == [7]
     assert LakeReader(root).read_events()["event"].to_pylist() == ["PUBLISHED"]
     with pytest.raises(LakeError, match="not written by Spark"):
-        lake.append(PLAN_EVENTS, lake.read(PLAN_EVENTS), "x")
+        lake.append(PLAN_EVENTS, lake.read(PLAN_EVENTS))
 
 
 def test_a_lake_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ with open_session("test") as spark:
     assert num_task_slots(spark) == 2
     assert spark.range(5).mapInArrow(double, "id BIGINT").count() == 5
     lake, readings = Lake(spark, {str(tmp_path / "lake")!r}), make_readings(7)
-    lake.append(MEMBERS, frame(spark, MEMBERS, [row for one in readings for row in one.members]), None)
-    lake.append(OFFSETS, frame(spark, OFFSETS, [row for one in readings for row in one.offsets]), None)
+    lake.append(MEMBERS, frame(spark, MEMBERS, [row for one in readings for row in one.members]))
+    lake.append(OFFSETS, frame(spark, OFFSETS, [row for one in readings for row in one.offsets]))
     append_once(lake.paths.root, SNAPSHOTS, [one.marker for one in readings], "markers")
 """
     script = tmp_path / "scripts" / "write_history.py"

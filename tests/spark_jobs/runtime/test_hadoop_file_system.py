@@ -48,8 +48,7 @@ def test_what_the_jobs_do_with_a_lake_works_on_another_file_system(
     lake, snapshot = Lake(spark, mounted), new_snapshot_id(SLOT)
     head = {"cluster": "c", "day": SLOT.date(), "snapshot_id": snapshot}
     offsets = rows(lake, OFFSETS, **head, topic_id="t", topic="orders", partition=0)
-    for _ in range(2):
-        lake.append(OFFSETS, offsets, "a/repeat")
+    lake.append(OFFSETS, offsets)
     compared = rows(lake, COMPARISONS, **head, group_id="g", policy="range")
     for _ in range(2):
         lake.replace_days(COMPARISONS, compared, "c", [date(2026, 3, 1)])

@@ -15,6 +15,7 @@ from evenlag.lake.tables import COMMITS
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes import aged
 from tests.support.lakes.snapshots import frame
+from tests.support.spark_tables import append_with_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +42,7 @@ def test_old_entries_go_and_every_row_stays(lake: Lake) -> None:
 
     def append(count: int) -> None:
         for _ in range(count):
-            lake.append(COMMITS, frame(lake.spark, COMMITS, [{}]), None)
+            lake.append(COMMITS, frame(lake.spark, COMMITS, [{}]))
 
     append(2)
     age(log, 2)
@@ -72,8 +73,12 @@ def test_a_log_that_is_written_every_day_keeps_the_ids_and_the_entries_of_three_
             where = Lake(lake.spark, str(copy))
         for number in range(INTERVAL):
             # A repeat writes nothing: its id is known.
+            rows = frame(lake.spark, COMMITS, [{}])
+            if not where.exists(COMMITS):
+                # With its properties.
+                where.append(COMMITS, rows.limit(0))
             for _ in range(2 if number == 0 else 1):
-                where.append(COMMITS, frame(lake.spark, COMMITS, [{}]), f"{day}-{number}")
+                append_with_id(where.paths.root, COMMITS, rows, f"{day}-{number}")
         log = where.paths.local_root / COMMITS.name / "_delta_log"
         sizes.append(len(versions(log)))
         # Day 0 ends one commit before its checkpoint: each checkpoint is in the first commit of a day.

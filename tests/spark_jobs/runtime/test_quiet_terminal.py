@@ -36,10 +36,10 @@ clusters: {{c: {{bootstrap_servers: "localhost:9092"}}}}
 def one_snapshot(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of one snapshot, written once: each test gets a copy."""
     lake = Lake(spark, str(tmp_path_factory.mktemp("one-snapshot") / "lake"))
-    lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]), None)
+    lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]))
     append_rows(lake.paths.root, SNAPSHOTS, [marker()])
     for table in (OFFSETS, MEMBERS, LAG):
-        lake.append(table, spark.createDataFrame([], table.ddl), None)
+        lake.append(table, spark.createDataFrame([], table.ddl))
     return Path(lake.paths.root)
 
 

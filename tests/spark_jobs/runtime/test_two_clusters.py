@@ -69,7 +69,7 @@ def test_writes_of_clusters_at_the_same_time_never_conflict(
 ) -> None:
     for table in (AUDITED_SNAPSHOTS, OWNERSHIP, LAG):
         every = [row for cluster in CLUSTERS for day in DAYS for row in rows(cluster, day, table)]
-        lake.append(table, frame(lake.spark, table, every), None)
+        lake.append(table, frame(lake.spark, table, every))
     for cluster in CLUSTERS:
         for day in DAYS:
             append_once(lake.paths.root, RUNS, [run(f"{day}", day, cluster=cluster)], None)

@@ -94,14 +94,25 @@ def decide_until(rows: SnapshotRows, context: PlanContext, table: Table, nth: in
 
 
 def content(root: Path) -> dict[str, list[str]]:
-    """All rows of the tables of a decision, as files and log have them; each key is there once."""
-    found = {}
+    """All rows of the tables of a decision that count, as files and log have them; each key is there once.
+
+    Of the rows of plans those count whose attempt is that of the plan's head; its id is random.
+    """
+    found, named = {}, {(row["plan_id"], row["attempt_id"]) for row in read_rows(root, PLANS.name)}
     for table in WRITTEN:
         rows = read_rows(root, table.name)
+        if table is PLAN_ASSIGNMENTS:
+            rows = [row for row in rows if (row["plan_id"], row["attempt_id"]) in named]
         keys = Counter(tuple(row[name] for name in table.key) for row in rows)
         assert [key for key, count in keys.items() if count > 1] == [], table.name
-        found[table.name] = sorted(repr(sorted(row.items(), key=lambda item: item[0])) for row in rows)
+        plain = [{name: row[name] for name in sorted(row) if name != "attempt_id"} for row in rows]
+        found[table.name] = sorted(map(repr, plain))
     return found
+
+
+def attempts(root: Path) -> set[str]:
+    """The attempts that have written rows of plans."""
+    return {row["attempt_id"] for row in read_rows(root, PLAN_ASSIGNMENTS.name)}
 
 
 @pytest.fixture(scope="module")
@@ -249,5 +260,39 @@ def test_of_two_attempts_at_once_under_two_policies_both_go_by_the_decision_that
     planned, counts = decide(rows, plan_context(text, run_id=run_id))
     assert counts == {"approved": 2, "rejected": 1, "waiting": 1}
     (other,) = others
-    assert (planned.kept is None, other.kept is None) == (first == "before", first != "before")
+    # Whoever decided first is overtaken by the other one, and goes by what that one has written.
+    assert (planned.kept is None, other.kept is None) == (False, first == "after")
+    assert content(root) == content(decided)
+
+
+@pytest.mark.parametrize("table", [PLAN_ASSIGNMENTS, PLANS], ids=lambda table: table.name)
+def test_an_attempt_that_stops_before_it_writes_and_resumes_goes_by_the_one_that_has_completed_it(
+    table: Table, rows: SnapshotRows, decided: Path, spark: SparkSession
+) -> None:
+    root = rows.lake.paths.local_root
+    others: list[Planned] = []
+
+    def after_another(write: Any) -> Any:
+        """Let another attempt complete the decision before a write of this one."""
+
+        def wrapped(*given: Any, **more: Any) -> Any:
+            if table in given:
+                patch.undo()
+                others.append(decide(snapshot(spark, root), plan_context(EDITS["a rule"], run_id="fast"))[0])
+            return write(*given, **more)
+
+        return wrapped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lake, "append", after_another(Lake.append))
+        patch.setattr(planning, "append_once", after_another(append_once))
+        planned, counts = decide(rows, plan_context(POLICY))
+    assert counts == {"approved": 2, "rejected": 1, "waiting": 1}
+    (other,) = others
+    assert (planned.kept is None, other.kept is None) == (False, False)
+    # Both have written rows, and the heads of the faster one name its own.
+    (named,) = {head["attempt_id"] for head in other.heads}
+    assert {head["attempt_id"] for head in planned.heads} == {named}
+    assert len(attempts(root)) == 2
+    assert named in attempts(root)
     assert content(root) == content(decided)

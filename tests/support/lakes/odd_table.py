@@ -90,6 +90,6 @@ def write_odd_table(lake: Lake, table: Table = ODD) -> None:
         # A moment goes to Spark as microseconds: a datetime would go by this machine's time zone.
         plain = [(*row[:5], round(row[5].timestamp() * 1_000_000), *row[6:]) for row in rows]
         frame = lake.spark.createDataFrame(plain, ODD.ddl.replace("TIMESTAMP", "BIGINT"))
-        lake.append(table, frame.withColumn("at", sf.timestamp_micros("at")), None)
+        lake.append(table, frame.withColumn("at", sf.timestamp_micros("at")))
     part = part_condition(table, "c", partition_of(table, DAYS[0]))
     lake.spark.sql(f"OPTIMIZE {lake.sql_name(table)} WHERE {part}")

@@ -60,7 +60,7 @@ def write_older_lake(lake: Lake) -> None:
         table = older(recorded)
         row = {c.name: _HEAD.get(c.name, _VALUES.get(c.type)) for c in table.columns}
         if table.writer == "spark":
-            lake.append(table, frame(lake.spark, table, [row]), None)
+            lake.append(table, frame(lake.spark, table, [row]))
         else:
             append_once(lake.paths.root, table, [row], None)
 

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
 from evenlag.policy.loader import parse_policy
 from spark_jobs.planning.context import PlanContext
 from tests.support.spark_tables import write_rows
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
     from spark_jobs.planning.context import GroupHistory
 
@@ -132,3 +134,12 @@ def marker(**more: Any) -> dict[str, Any]:
         "completeness": 1.0,
         **more,
     }
+
+
+def counted_rows(reader: LakeReader, table: Table) -> list[dict[str, Any]]:
+    """Return the rows of a table; of ``plan_assignments`` those whose attempt the plan's head names."""
+    rows: list[dict[str, Any]] = reader.read(table).to_pylist()
+    if table is not PLAN_ASSIGNMENTS:
+        return rows
+    named = {(row["plan_id"], row["attempt_id"]) for row in reader.read(PLANS).to_pylist()}
+    return [row for row in rows if (row["plan_id"], row["attempt_id"]) in named]
