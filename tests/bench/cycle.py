@@ -7,7 +7,8 @@
   quiet cycle, and a cycle that plans and publishes. Reported are the ratios to ``base`` of the same round,
   Spark jobs, Delta commits by writer, and CPU seconds. ``--connect`` uses a Spark Connect server.
 - *cold*: ``evenlag run``, and a PySpark program with the same JVM options that appends one row, in turn; both
-  with the class archive, if there is one (``python -m spark_jobs.class_archive``).
+  with the class archive, if there is one (``python -m spark_jobs.class_archive``). There are as many rounds
+  as a table of Spark has commits between two checkpoints, on a new lake: the last one writes them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.location import LOG_FOLDER
+from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
@@ -158,10 +160,10 @@ def _connect_server() -> Iterator[None]:
         process.wait()
 
 
-def measure_cold(world: CycleWorld, rounds: int) -> dict[str, Any]:
-    """Measure ``evenlag run`` beside the least PySpark program, in turn."""
+def measure_cold(world: CycleWorld) -> dict[str, Any]:
+    """Measure ``evenlag run`` beside the least PySpark program, in turn, on a new lake."""
     rows = []
-    for number in range(rounds + 1):
+    for number in range(COMMITS_PER_CHECKPOINT + 1):
         world.wait_until_idle()
         program = [sys.executable, "-m", "tests.bench.support.least_program", str(world.folder / "least")]
         least_s = _time(program)
@@ -193,17 +195,17 @@ def _time(command: Sequence[str]) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(prog="tests.bench.cycle", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="of the warm part")
     parser.add_argument("--only", choices=("warm", "cold"))
     parser.add_argument("--connect", action="store_true", help="warm: on a Spark Connect server")
     arguments = parser.parse_args(argv)
     results: dict[str, Any] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
     with tempfile.TemporaryDirectory() as folder, CycleWorld(Path(folder)) as world:
+        if arguments.only != "warm":
+            results["cold"] = measure_cold(world)
         if arguments.only != "cold":
             name = "warm_connect" if arguments.connect else "warm"
             results[name] = measure_warm(world, arguments.rounds, by_connect=arguments.connect)
-        if arguments.only != "warm":
-            results["cold"] = measure_cold(world, arguments.rounds)
     results["machine"] = {
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
