@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # The same in all rows of a plan: the head has them, too.
 SHARED_COLUMNS: Final = ("cluster", "day", "snapshot_id", "plan_id", "group_id")
+# Nor the attempt, which is random: every attempt at a plan has the same hash.
 _HASHED: Final = sorted(
     (column for column in PLAN_ASSIGNMENTS.columns if column.name not in {*SHARED_COLUMNS, "attempt_id"}),
     key=lambda column: column.name,

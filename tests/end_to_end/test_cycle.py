@@ -102,13 +102,13 @@ class Setting:
         heavy = max(sorted(held) for held in self.workload.owners().values() if len(held) > 1)
         self.workload.fill(dict.fromkeys(heavy[:2], 9000))
 
-    def kill_after(self, table: str, slot: datetime, nth: int = 1, *, step: str = "observe") -> None:
-        """Run the cycle in a driver of its own, on the session's JVM, that is killed after the n-th write.
+    def kill_after(self, table: str, slot: datetime, *, step: str = "observe") -> None:
+        """Run the cycle in a driver of its own, on the session's JVM, that is killed after a write.
 
         `step` is what it begins with: decide alone is enough when observe has come to its end. With
         ``publish``, the publisher is killed before it writes its event.
         """
-        status = self._killer.ask([str(self.config), CLUSTER, slot.isoformat(), step, table, nth])
+        status = self._killer.ask([str(self.config), CLUSTER, slot.isoformat(), step, table, 1])
         assert status == -9, self._killer.log.read_text(encoding="utf-8")[-3000:]
 
 

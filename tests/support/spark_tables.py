@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.arrow_schema import arrow_schema
-from evenlag.lake.location import LakePaths
 from evenlag.lake.tables import CLUSTER_AND_DAY
 from evenlag.lake.tables.month_partitions import with_month
 from evenlag.lake.writer import append_once
@@ -138,9 +137,7 @@ def append_with_id(root: Path | str, table: Table, rows: DataFrame, app_id: str)
     app_id
         Delta writes one of the appends with this id.
     """
-    writer = rows.write.format("delta").mode("append").partitionBy(*table.partition_by)
-    writer = writer.option("txnAppId", app_id).option("txnVersion", 1)
-    writer.save(LakePaths(str(root)).table(table))
+    _append(root, table, rows, {"txnAppId": app_id, "txnVersion": "1"})
 
 
 def delete_rows(root: Path | str, table: Table, condition: str) -> None:
@@ -168,9 +165,14 @@ def _write(root: str, table: Table, data: pa.Table) -> None:
     if table.writer == "direct":
         append_once(root, table, data, None)
         return
-    path = Path(root) / table.name
     frame = _session(table).createDataFrame(with_month(data, table), table.stored_ddl).coalesce(1)
-    writer = frame.write.format("delta").mode("append").partitionBy(*table.partition_by)
+    _append(root, table, frame, {})
+
+
+def _append(root: Path | str, table: Table, frame: DataFrame, options: Mapping[str, str]) -> None:
+    """Append by Spark; the first write makes the table with its properties."""
+    path = Path(root) / table.name
+    writer = frame.write.format("delta").mode("append").partitionBy(*table.partition_by).options(**options)
     if not (path / "_delta_log").is_dir():
         allow_short_logs(_session(table))
         writer = writer.options(**TABLE_PROPERTIES)
