@@ -33,10 +33,6 @@ PACKAGES: Final = (
 FOLDERS: Final = (*PACKAGES, "docker")
 MAX_ROOMS: Final = 15
 MAX_ARROWS: Final = 35
-MAX_MODULES: Final = 18
-# Every command has a module of its own there.
-MAX_MODULES_OF: Final = {"evenlag/cli": 25}
-MAX_LINES: Final = 350
 _NUM_SHOWN: Final = 5
 
 
@@ -69,12 +65,6 @@ class Structure(NamedTuple):
             *([f"spark_jobs: {len(self.rooms)} rooms"] if len(self.rooms) > MAX_ROOMS else ()),
             *([f"spark_jobs: {len(self.arrows)} arrows"] if len(self.arrows) > MAX_ARROWS else ()),
             *(f"import cycle: {' → '.join(cycle)}" for cycle in self.cycles),
-            *(
-                f"{folder}: {number} modules"
-                for folder, number in self.modules.items()
-                if number > MAX_MODULES_OF.get(folder, MAX_MODULES)
-            ),
-            *(f"{path}: {number} lines" for path, number in self.lines.items() if number > MAX_LINES),
         ]
 
 
@@ -143,13 +133,9 @@ def _table(structure: Structure) -> Iterator[str]:
     yield f"spark_jobs: rooms              {len(structure.rooms):4}  of {MAX_ROOMS}"
     yield f"spark_jobs: arrows             {len(structure.arrows):4}  of {MAX_ARROWS}"
     yield f"import cycles                  {len(structure.cycles):4}  of 0"
-    for name, counts, limits in (
-        ("modules side by side", structure.modules, MAX_MODULES_OF),
-        ("lines of a module", structure.lines, {}),
-    ):
-        usual = MAX_MODULES if limits else MAX_LINES
+    for name, counts in (("modules side by side", structure.modules), ("lines of a module", structure.lines)):
         for path, number in Counter(counts).most_common(_NUM_SHOWN):
-            yield f"{name:30} {number:4}  of {limits.get(path, usual)}  {path}"
+            yield f"{name:30} {number:4}  {path}"
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.structure import MAX_ARROWS, MAX_LINES, MAX_MODULES, MAX_ROOMS, Structure, find_cycles, measure
+from tests.structure import MAX_ARROWS, MAX_ROOMS, Structure, find_cycles, measure
 
 
 def test_no_figure_is_over_its_limit() -> None:
@@ -14,13 +14,11 @@ def test_each_limit_is_held() -> None:
         rooms=frozenset(map(str, range(MAX_ROOMS + 1))),
         arrows=frozenset(("a", str(number)) for number in range(MAX_ARROWS + 1)),
         cycles=find_cycles({"a": {"b"}, "b": {"a"}, "c": {"a"}}),
-        modules={"evenlag/cli": MAX_MODULES + 1, "evenlag/lake": MAX_MODULES + 1},
-        lines={"a.py": MAX_LINES, "b.py": MAX_LINES + 1},
+        modules={},
+        lines={},
     )
     assert over.excesses() == [
         "spark_jobs: 16 rooms",
         "spark_jobs: 36 arrows",
         "import cycle: a → b → a",
-        "evenlag/lake: 19 modules",
-        "b.py: 351 lines",
     ]
