@@ -83,6 +83,12 @@ COMMITS: Final = Table(
         Column("leader_epoch", "INT", "epoch stored with the commit"),
         Column("read_at", "TIMESTAMP", "when it was read", nullable=False),
         Column("error", "STRING", "why the commit could not be read"),
+        Column(
+            "reported_lag_records",
+            "BIGINT",
+            "lag that the broker reports for a share group, whose `committed_offset` is the start offset of "
+            "the share partition; null: other groups, and brokers before 4.2",
+        ),
     ),
     partition_by=CLUSTER_AND_DAY,
 )
@@ -95,18 +101,18 @@ MEMBERS: Final = Table(
         *snapshot_columns(),
         Column("group_id", "STRING", "group.id", nullable=False),
         Column("group_state", "STRING", "Stable, Empty, Dead, PreparingRebalance, Reconciling, ..."),
-        Column("group_type", "STRING", "classic, consumer, ..."),
-        Column("protocol_type", "STRING", "'consumer' for consumers"),
+        Column("group_type", "STRING", "classic, consumer, share, streams"),
+        Column("protocol_type", "STRING", "'consumer' for consumers; '' for a classic group without members"),
         Column("assignor", "STRING", "the assignor that the group selected; null during a rebalance"),
         Column("member_id", "STRING", "member.id"),
         Column("group_instance_id", "STRING", "group.instance.id of a static member"),
         Column("client_id", "STRING", "client.id"),
         Column("client_host", "STRING", "host as the coordinator sees it"),
-        Column("subscription", "ARRAY<STRING>", "topics the member subscribes to; null during a rebalance"),
+        Column("subscription", "ARRAY<STRING>", "topics the member subscribes to; null: unknown"),
         Column(
             "assignment",
             "ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>",
-            "partitions the member owns; null during a rebalance",
+            "partitions the member owns; null: unknown",
         ),
         Column("read_at", "TIMESTAMP", "when it was read", nullable=False),
         Column("error", "STRING", "why the group could not be described"),
@@ -121,6 +127,14 @@ MEMBERS: Final = Table(
             "ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>",
             "the member's partitions in the coordinator's target assignment",
         ),
+        Column(
+            "subscription_pattern",
+            "STRING",
+            "expression by which the member subscribes; the topics that it matches are in `subscription`",
+        ),
+        # A group that could not be described at all has `error`, and these two are null.
+        Column("subscription_error", "STRING", "why the subscription is unknown; null: it is known"),
+        Column("assignment_error", "STRING", "why the assignment is unknown; null: it is known"),
     ),
     partition_by=CLUSTER_AND_DAY,
 )
