@@ -30,19 +30,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# All packages are wheels but these, which are Python files and jars. Without isolation they are built with the
-# setuptools that is locked: in isolation pip downloads another one, and ignores --require-hashes.
-FROM_SOURCE := --only-binary :all: --no-binary pyspark,pyspark-client --no-build-isolation
+# uv installs the lock in a third of pip's time. All packages are wheels but two, which are Python files and jars; without
+# isolation they are built with the setuptools that is locked.
+UV_INSTALL := VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --no-build-isolation $(shell test -t 2 || echo --quiet)
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv from the lock, download the jars, and build the log stores (once)
 
-$(STAMP): requirements.lock docker/setuptools.lock pyproject.toml
+$(STAMP): requirements.lock .ci/setup.lock pyproject.toml
 	@bash .ci/make_venv $(VENV) "$(PYTHON)"
-	@echo "setup: installing the locked packages (one to three minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: -r docker/setuptools.lock
-	@$(BIN)/python -m pip install --quiet --require-hashes $(FROM_SOURCE) -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@echo "setup: installing the locked packages (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: -r .ci/setup.lock
+	@$(UV_INSTALL) --require-hashes --only-binary :all: --no-binary pyspark --no-binary pyspark-client -r requirements.lock
+	@$(UV_INSTALL) --no-deps -e .
 	@$(BIN)/python -m sandbox.jars
 	@$(BIN)/python -m spark_jobs.class_archive >/dev/null 2>&1 || echo "setup: no class archive: Spark starts slower"
 	@$(BIN)/python -m sandbox.kafka.class_archive_training >/dev/null 2>&1 || echo "setup: no class archive: Kafka starts slower"
@@ -148,6 +148,7 @@ lock: $(STAMP) ## Resolve the packages into requirements.lock and the images' pa
 	@$(PART) --extra executor -o docker/executor.lock
 	@printf 'build\nhatchling\n' | $(subst pyproject.toml,-,$(PART)) -o docker/build.lock
 	@printf 'setuptools\n' | $(subst pyproject.toml,-,$(PART)) -o docker/setuptools.lock
+	@printf 'setuptools\nuv\n' | $(subst pyproject.toml,-,$(PART)) -o .ci/setup.lock
 
 .PHONY: clean
 clean: ## Remove the files that runs, tests and set-up created

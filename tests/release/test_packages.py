@@ -109,7 +109,7 @@ def test_the_source_distribution_has_what_a_build_and_the_tests_need(built: Path
     with tarfile.open(built / f"evenlag-{VERSION}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "Makefile", "requirements.lock", "SECURITY.md", "CHANGELOG.md"} <= names
-    assert {"docker/setuptools.lock", ".ci/make_venv", ".dockerignore", "release/licences.toml"} <= names
+    assert {".ci/setup.lock", ".ci/make_venv", ".dockerignore", "release/licences.toml"} <= names
     assert "tests/release/test_packages.py" in names
     assert not [name for name in names if name.endswith((".pyc", "/.env"))]
 
