@@ -24,7 +24,8 @@ import numpy as np
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 
 from sandbox.kafka.broker import Broker
-from tests.support.hints import Cluster, Runner, is_settled, place, wait_until
+from tests.support.hints import Cluster, Runner, is_settled, place
+from tests.support.waiting import wait_until
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "hints.json"
 _NUM_MEMBERS, _NUM_PARTITIONS = 4, 12

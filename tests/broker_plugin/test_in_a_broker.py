@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,8 @@ from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key,
 from evenlag.publishing.coordinator_trigger import ask_coordinator
 from tests.support.broker_plugin.fleet import PYTHON_MEMBER, Fleet
 from tests.support.broker_plugin.node import HINTS, MASTER
-from tests.support.hints import Cluster, now_ms, wait_until
+from tests.support.hints import Cluster, now_ms
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,15 +161,14 @@ def make_hint_topic(cluster: Cluster) -> None:
 
 def when_connected(call: Callable[[], object]) -> None:
     """Call, again and again while kafka-python has no connection: a broker has just come back."""
-    deadline = time.monotonic() + 90
-    while True:
-        try:
+
+    def is_done() -> bool:
+        with suppress(KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError):
             call()
-        except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        else:
-            return
+            return True
+        return False
+
+    wait_until(is_done, what="kafka-python does not connect again")
 
 
 def test_hint_is_followed_kept_and_withdrawn_and_no_record_is_lost(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 
 from tests.chaos.node_faults import NodeFaults
 from tests.chaos.storm import Storm
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.airflow.instance import Airflow
 from tests.chaos.spark_faults import STEPS, keep
 from tests.chaos.spark_world import CLUSTER, World, say
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from sandbox.airflow.rest import DagRun
@@ -59,11 +60,11 @@ def scheduler_killed(world: World, airflow: Airflow, step: str, within_s: float)
 
 
 def _wait_until_running(airflow: Airflow, run: DagRun, step: str) -> None:
-    deadline = time.monotonic() + _RUN_TIMEOUT_S
-    while airflow.rest.refresh(run).task_states.get(step) != "running":
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{step} did not begin: {run}")
-        time.sleep(0.3)
+    wait_until(
+        lambda: airflow.rest.refresh(run).task_states.get(step) == "running",
+        timeout_s=_RUN_TIMEOUT_S,
+        what=f"{step} did not begin: {run}",
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -32,6 +32,7 @@ from spark_jobs.steps.observe import run_observe
 from tests.chaos.lake_invariants import find_violations
 from tests.support.many_groups import GroupSpec, ManyGroups
 from tests.support.spark_cluster_runs import ROOT, driver_environment
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -92,7 +93,7 @@ class World:
             self._fill()
             specs = {f"g{number}": GroupSpec((TOPIC,)) for number in range(NUM_GROUPS)}
             groups = self._stack.enter_context(ManyGroups(self.servers, specs))
-            groups.wait_until_owned(timeout_s=240)
+            groups.wait_until_owned()
             for name in specs:
                 groups.commit(name, {(TOPIC, number): 0 for number in range(_PARTITIONS)})
         except BaseException:
@@ -123,29 +124,20 @@ class World:
         return LakeReader(self.loaded.policy.lake)
 
     def wait_until_stable(self) -> None:
-        """Wait until every group has settled again, after the broker was away.
+        """Wait until every group has settled again, after the broker was away."""
+        types = {f"g{number}": GroupType.CLASSIC for number in range(NUM_GROUPS)}
 
-        Raises
-        ------
-        TimeoutError
-            After four minutes.
-        """
-        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-        names = [f"g{number}" for number in range(NUM_GROUPS)]
-        states: dict[str, str] = {}
-        while time.monotonic() < deadline:
+        def states() -> dict[str, str]:
             # What a broker that has just come back answers is an error now and then.
             with suppress(JobError, KafkaError), admin_client(self.loaded.policy.clusters[CLUSTER]) as client:
-                states = {
-                    name: group.state
-                    for name, group in read_live_groups(
-                        client, dict.fromkeys(names, GroupType.CLASSIC)
-                    ).items()
-                }
-                if set(states.values()) == {"Stable"}:
-                    return
-            time.sleep(1)
-        raise TimeoutError(f"the groups did not settle: {states}")
+                return {name: group.state for name, group in read_live_groups(client, types).items()}
+            return {}
+
+        wait_until(
+            lambda: set(states().values()) == {"Stable"},
+            timeout_s=_SETTLE_TIMEOUT_S,
+            what=lambda: f"the groups did not settle: {states()}",
+        )
 
     def observe(self, slot: datetime) -> None:
         """Observe a slot, undisturbed."""

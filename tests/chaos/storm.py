@@ -25,6 +25,7 @@ from tests.chaos.storm_poison import peak_mb
 from tests.chaos.storm_records import RecordFaults
 from tests.chaos.verdict import Verdict, judge
 from tests.support.hints import Cluster
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -328,22 +329,20 @@ class Storm(RecordFaults):
     def _wait_until_whole(self) -> None:
         wait_until_whole(self.workload, self._describe, lambda: self.num_partitions[self.main])
 
-    def _settle_on_a_last_hint(self, timeout_s: float = 240.0) -> Dealt:
+    def _settle_on_a_last_hint(self) -> Dealt:
         """Publish a hint after the last change of members and wait until the group is on it."""
-        deadline = time.monotonic() + timeout_s
-        live = self._describe()
-        while live is None:
-            time.sleep(0.2)
-            live = self._describe()
-        wanted = deal(live, self.chance)
-        self._publish(self._payload(live, wanted))
-        while time.monotonic() < deadline:
+        fingerprint: str | None = "none yet"
+        wanted: Dealt = {}
+
+        def is_on_it() -> bool:
+            nonlocal fingerprint, wanted
             now = self._describe()
-            if now is not None and now.fingerprint != live.fingerprint:
-                # A topic or a member changed late: the hint was for another group.
-                live, wanted = now, deal(now, self.chance)
-                self._publish(self._payload(live, wanted))
-            elif now is not None and is_same(now.held, wanted):
-                return wanted
-            time.sleep(0.2)
-        raise AssertionError(f"after {timeout_s:.0f} s the group is on {now}, not on {wanted}")
+            if now is not None and now.fingerprint != fingerprint:
+                # The first hint; or a topic or a member changed late, and the hint was for another group.
+                fingerprint, wanted = now.fingerprint, deal(now, self.chance)
+                self._publish(self._payload(now, wanted))
+                return False
+            return now is not None and is_same(now.held, wanted)
+
+        wait_until(is_on_it, timeout_s=240, what=lambda: f"{self._describe()} is not on {wanted}")
+        return wanted

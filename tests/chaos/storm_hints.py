@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import HintPayload
 from sandbox.kafka.topic_admin import read_offsets
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import random
@@ -64,35 +64,37 @@ def wait_until_whole(
     workload: Workload,
     describe: Callable[[], LiveGroup | None],
     num_partitions: Callable[[], int],
-    timeout_s: float = 240.0,
 ) -> None:
     """Wait until all consumers are members, and each partition of the main topic has one owner."""
-    deadline = time.monotonic() + timeout_s
-    while True:
+
+    def is_whole() -> bool:
         workload.check()
-        owners = workload.owners()
-        held = sorted(number for numbers in owners.values() for number in numbers)
+        held = sorted(number for numbers in workload.owners().values() for number in numbers)
         live = describe()
-        is_whole = held == list(range(num_partitions()))
-        if is_whole and live is not None and len(live.held) == len(workload.consumers):
-            return
-        if time.monotonic() > deadline:
-            shown = {name: sorted(numbers) for name, numbers in owners.items()}
-            raise AssertionError(f"after {timeout_s:.0f} s the group is {live}, and owners are {shown}")
-        time.sleep(0.2)
+        is_owned = held == list(range(num_partitions()))
+        return is_owned and live is not None and len(live.held) == len(workload.consumers)
+
+    def told() -> str:
+        shown = {name: sorted(numbers) for name, numbers in workload.owners().items()}
+        return f"the group is {describe()}, and owners are {shown}"
+
+    wait_until(is_whole, timeout_s=240, what=told)
 
 
 def wait_until_consumed(
-    client: Mapping[str, Any], group_id: str, partitions: Sequence[tuple[str, int]], timeout_s: float = 240.0
+    client: Mapping[str, Any], group_id: str, partitions: Sequence[tuple[str, int]]
 ) -> None:
     """Wait until a group has committed all that is in the partitions."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        offsets = read_offsets(client, group_id, partitions)
-        if all(end in (committed or 0, start) for start, end, committed in offsets.values()):
-            return
-        time.sleep(0.3)
-    raise AssertionError(f"after {timeout_s:.0f} s not all is consumed: {offsets}")
+
+    def offsets() -> Mapping[Any, tuple[int, int, int | None]]:
+        return read_offsets(client, group_id, partitions)
+
+    wait_until(
+        lambda: all(end in (committed or 0, start) for start, end, committed in offsets().values()),
+        timeout_s=240,
+        what=lambda: f"not all is consumed: {offsets()}",
+        progress=offsets,
+    )
 
 
 def sent_by_producer(output: Path) -> tuple[int, int]:

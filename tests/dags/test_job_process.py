@@ -15,6 +15,7 @@ import pytest
 
 from evenlag.airflow.tasks.job_process import PYTHON_VARIABLE, JobProcess
 from tests.support.processes import processes_with, wait_until_gone
+from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -55,10 +56,7 @@ class Log:
         self.lines.append(message % arguments)
 
     def until(self, line: str) -> None:
-        deadline = time.monotonic() + 60
-        while line not in self.lines and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert line in self.lines
+        wait_until(lambda: line in self.lines, what=lambda: f"{line} is not in {self.lines}")
 
 
 @pytest.fixture
@@ -148,7 +146,7 @@ def test_a_process_that_the_job_leaves_behind_does_not_keep_the_task(
     started = time.monotonic()
     assert JobProcess("probe_job", [str(tmp_path / "mark")], {}, log).run() == 0
     assert time.monotonic() - started < 60
-    assert wait_until_gone(str(tmp_path / "mark")) == []
+    wait_until_gone(str(tmp_path / "mark"))
 
 
 def test_the_interpreter_is_that_of_the_variable(
@@ -178,7 +176,7 @@ def test_stopping_ends_even_what_does_not_react_to_sigterm(module: Path, log: Lo
     # Airflow kills the task five seconds after it has asked it to end.
     assert time.monotonic() - stopped < 5
     assert codes == [-signal.SIGTERM]
-    assert wait_until_gone(mark, 5) == []
+    wait_until_gone(mark)
 
 
 def test_an_exception_in_the_task_ends_the_job_too(module: Path, tmp_path: Path) -> None:
@@ -194,7 +192,7 @@ def test_an_exception_in_the_task_ends_the_job_too(module: Path, tmp_path: Path)
 
     with pytest.raises(TimeoutReachedError):
         JobProcess("probe_job", [mark], {}, Impatient()).run()
-    assert wait_until_gone(mark, 5) == []
+    wait_until_gone(mark)
 
 
 def test_a_job_whose_task_was_killed_ends_by_itself(module: Path, tmp_path: Path) -> None:
@@ -206,4 +204,4 @@ def test_a_job_whose_task_was_killed_ends_by_itself(module: Path, tmp_path: Path
         assert task.stdout.readline() == "up\n"
         assert len(processes_with(mark)) == 2
         task.kill()
-    assert wait_until_gone(mark) == []
+    wait_until_gone(mark)

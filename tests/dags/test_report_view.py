@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import pytest
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from sandbox.airflow.instance import Airflow
@@ -101,26 +101,26 @@ def test_airflow_s_navigation_leads_to_the_groups_and_their_reports(
     browser.open(f"{airflow.url}/api/v2/version")
     driver.add_cookie({"name": "_token", "value": token_of(airflow)})
     browser.open(f"{airflow.url}/plugin/{route}")
-    deadline = time.monotonic() + 120
-    while not (frames := driver.find_elements("css selector", "iframe")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert frames, driver.page_source[:2000]
+
+    def shown() -> str:
+        return str(browser.run("return document.body.innerText"))
+
+    def text_with(part: str) -> str:
+        """Wait until the page shows a text, and return all of it."""
+        return wait_until(lambda: text if part in (text := shown()) else "", what=shown)
+
+    frames = wait_until(
+        lambda: driver.find_elements("css selector", "iframe"), what=lambda: driver.page_source[:2000]
+    )
     driver.switch_to.frame(frames[0])
-    while live_group.group_id not in (text := browser.run("return document.body.innerText")):
-        assert time.monotonic() < deadline, text
-        time.sleep(0.2)
+    text_with(live_group.group_id)
     # Airflow's frame lets the page's script run: it has counted the groups, and it may filter them.
     driver.find_element("css selector", "[name=q]").send_keys("no such group")
     assert driver.find_element("css selector", "#count").text.startswith("0 of ")
     driver.find_element("css selector", "[name=q]").send_keys(Keys.CONTROL, "a", Keys.BACKSPACE)
     driver.find_element("link text", live_group.group_id).click()
-    while "All times are UTC" not in (text := browser.run("return document.body.innerText")):
-        assert time.monotonic() < deadline, text
-        time.sleep(0.2)
-    assert f"{live_group.group_id} on {live_group.name}" in text
+    assert f"{live_group.group_id} on {live_group.name}" in text_with("All times are UTC")
     driver.find_element("link text", "all groups").click()
-    while "Consumer groups" not in (text := browser.run("return document.body.innerText")):
-        assert time.monotonic() < deadline, text
-        time.sleep(0.2)
+    text_with("Consumer groups")
     driver.switch_to.default_content()
     driver.delete_all_cookies()

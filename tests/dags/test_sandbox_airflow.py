@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox.airflow.rest import AirflowError, AirflowRest
-from tests.support.hints import wait_until
 from tests.support.processes import processes_with, wait_until_gone
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from sandbox.airflow.instance import Airflow
@@ -110,7 +110,7 @@ def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: A
         assert processes_with(str(mark))
         path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/observe"
         rest.patch(path, {"new_state": "failed"})
-        assert wait_until_gone(str(mark)) == []
+        wait_until_gone(str(mark))
         with pytest.raises(AirflowError, match="task observe"):
             rest.wait(run, timeout_s=240)
         log = rest.log(run, "observe", lines=200)
@@ -134,16 +134,13 @@ def test_the_keeper_ends_even_what_left_its_process_group(how: signal.Signals, t
         env=os.environ | PATIENCE | {"PYTHONPATH": str(REPOSITORY)},
     )
     try:
-        deadline = time.monotonic() + 90
-        while not Path(marker).exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert Path(marker).exists()
+        wait_until(Path(marker).exists)
         assert len(processes_with(marker)) >= 2
 
         process.send_signal(how)
-        process.wait(90)
+        process.wait(120)
 
-        assert wait_until_gone(marker) == []
+        wait_until_gone(marker)
     finally:
         process.kill()
         for pid in processes_with(marker):
@@ -161,14 +158,13 @@ def test_the_keeper_cleans_up_however_often_it_is_asked(tmp_path: Path) -> None:
         env=os.environ | PATIENCE,
     )
     try:
-        deadline = time.monotonic() + 90
-        while not Path(marker).exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        deadline += 90
+        wait_until(Path(marker).exists)
+        # Asked again and again, not now and then: nothing between two signals.
+        deadline = time.monotonic() + 120
         while keeper.poll() is None and time.monotonic() < deadline:
             keeper.terminate()
         assert keeper.returncode == 128 + signal.SIGTERM
-        assert wait_until_gone(marker) == []
+        wait_until_gone(marker)
     finally:
         keeper.kill()
         for pid in processes_with(marker):

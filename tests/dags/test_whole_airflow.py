@@ -17,8 +17,8 @@ from evenlag.doctor.airflow_checks import airflow_checks
 from evenlag.doctor.airflow_rest import TOKEN_VARIABLE
 from evenlag.policy.loader import load_policy
 from sandbox.airflow.rest import AirflowError, AirflowRest, DagRun
-from tests.support.hints import wait_until
 from tests.support.lineage import names_of, read_completed_tasks
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ from tests.support.containers.compose_file import (
     read_variables,
 )
 from tests.support.containers.native import NativeStack, postgres_binaries
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

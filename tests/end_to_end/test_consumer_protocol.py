@@ -30,7 +30,7 @@ from sandbox.workload.workload import Workload
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from tests.support.broker_plugin.node import HINTS, MASTER
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

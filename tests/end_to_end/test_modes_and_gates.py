@@ -34,8 +34,8 @@ from evenlag.publishing.publish import publish_hints
 from spark_jobs.steps import decide
 from spark_jobs.steps.observe import run_observe
 from spark_jobs.steps.plan_groups import Planned, plan_groups
-from tests.support.hints import wait_until
 from tests.support.many_groups import GroupSpec, ManyGroups
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

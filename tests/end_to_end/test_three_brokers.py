@@ -11,8 +11,8 @@ import pytest
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.writing.hint_publisher import hint_publisher, publisher_id
 from sandbox.kafka.cluster_admin import offsets_partition
-from tests.support.hints import wait_until
 from tests.support.live_plan import LiveGroup
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

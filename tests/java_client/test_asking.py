@@ -11,7 +11,7 @@ from evenlag.publishing.asking import await_followers as module
 from evenlag.publishing.asking.await_followers import await_followers
 from evenlag.publishing.asking.temporary_member import ask_group
 from tests.java_client.test_on_a_broker import group, traffic  # noqa: F401 - a fixture
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from assignor_core.hint import HintPayload

@@ -10,9 +10,10 @@ from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.asking.await_followers import await_followers
-from tests.support.hints import Cluster, Runner, wait_until
+from tests.support.hints import Cluster, Runner
 from tests.support.java_client.connect import ConnectWorker
 from tests.support.java_client.spring import SpringApplication
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

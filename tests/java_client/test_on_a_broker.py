@@ -11,8 +11,9 @@ import pytest
 
 from assignor_core.hint import derive_group_key, hint_key
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
-from tests.support.hints import Cluster, wait_until
+from tests.support.hints import Cluster
 from tests.support.java_client.group import JavaGroup
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from release.project import ROOT, Project
 from tests.release.test_packages import build
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from sandbox.jars import JarsError, broker_classpath, cache_dir, java_command
 from sandbox.processes import free_ports, kill_process, start_process, stop_process
+from tests.support.waiting import wait_until
 
 PARENT = """
 import sys
@@ -30,13 +30,6 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while is_alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(
@@ -46,20 +39,16 @@ def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         pid = int(parent.stdout.readline())
         assert is_alive(pid)
         parent.kill()
-    wait_until_gone(pid)
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_stopped_process_takes_its_children_along_even_when_paused(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as file:
         process = start_process(["sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait; wait"], log=file)
-    deadline = time.monotonic() + 60
-    while not log.read_text(encoding="ascii").strip():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    grandchild = int(log.read_text(encoding="ascii"))
+    grandchild = int(wait_until(lambda: log.read_text(encoding="ascii").strip()))
     assert stop_process(process, timeout_s=0.2) != 0
-    wait_until_gone(grandchild)
+    wait_until(lambda: not is_alive(grandchild))
     assert kill_process(process) == process.returncode
 
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from sandbox.workload.workload import Workload
 from tests.screenshots.camera import Camera, last_frame
 from tests.support.fixtures.browser import running_browser
 from tests.support.pages.markdown import ROOT
+from tests.support.waiting import wait_until
 from tests.truth.recorded_lakes import RecordedLake, extract
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _DESK: Final = (1280, 900)
 _PHONE: Final = (390, 900)
-_WAIT_S: Final = 120
 """How long a page may take until it shows its content."""
 
 
@@ -93,12 +92,10 @@ def show_airflow(studio: Studio) -> None:
         ]
         (route,) = (view["url_route"] for view in views if view["name"] == "evenlag")
         browser.open(f"{airflow.url}/plugin/{route}")
-        frame = _until(lambda: browser.driver.find_elements("css selector", "iframe"))[0]
+        frame = wait_until(lambda: browser.driver.find_elements("css selector", "iframe"))[0]
         browser.driver.switch_to.frame(frame)
-        _until(lambda: "billing" in _text(browser) and browser.driver.find_elements("link text", "billing"))[
-            0
-        ].click()
-        _until(lambda: "All times are UTC" in _text(browser))
+        wait_until(lambda: browser.driver.find_elements("link text", "billing"))[0].click()
+        wait_until(lambda: "All times are UTC" in _text(browser))
         browser.driver.switch_to.default_content()
         studio.camera.keep("report-airflow", (1280, 860))
 
@@ -209,7 +206,7 @@ def _served(studio: Studio) -> Iterator[str]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{opened.getsockname()[1]}"
-        _until(lambda: server.started)
+        wait_until(lambda: server.started)
         with urllib.request.urlopen(f"{url}/healthz", timeout=60):  # noqa: S310  # our own server
             yield url
         server.should_exit = True
@@ -219,15 +216,6 @@ def _served(studio: Studio) -> Iterator[str]:
 
 def _text(browser: Any) -> str:
     return str(browser.run("return document.body.innerText"))
-
-
-def _until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + _WAIT_S
-    while not (what := found()):
-        if time.monotonic() > deadline:
-            raise TimeoutError("the page does not show what it should")
-        time.sleep(0.2)
-    return what
 
 
 if __name__ == "__main__":

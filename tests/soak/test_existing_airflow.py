@@ -21,7 +21,7 @@ from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import PLANS, SNAPSHOTS
 from evenlag.policy.loader import read_policy
 from sandbox.airflow.rest import AirflowError
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

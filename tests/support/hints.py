@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from kafka import (
@@ -32,22 +32,6 @@ Placement = Mapping[int, Sequence[int]]
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def wait_until(condition: Callable[[], object], *, timeout_s: float = 90.0, what: str = "") -> None:
-    """Wait until the condition holds, or fail the test saying what did not come true.
-
-    The timeout allows for busy machines, and costs nothing when the test passes: tests check that the
-    condition becomes true, never how soon.
-    """
-    deadline = time.monotonic() + timeout_s
-    began = time.monotonic()
-    while not condition():
-        now = time.monotonic()
-        assert now < deadline, what or f"not within {timeout_s} s"
-        # Asking takes processor time, which those who are waited for need.
-        time.sleep(min(1.0, max(0.05, 2 * (now - began))))
-        began = time.monotonic()
 
 
 class Cluster:

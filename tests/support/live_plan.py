@@ -24,8 +24,9 @@ from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import TopicState, read_hint_topic
 from evenlag.publishing.sealing.row_seal import Sealer
-from tests.support.hints import Cluster, Runner, is_settled, wait_until
+from tests.support.hints import Cluster, Runner, is_settled
 from tests.support.spark_tables import together, write_rows
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

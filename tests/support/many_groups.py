@@ -12,6 +12,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.workload.kafka_python_rejoin_fix import finish_joins
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,17 +70,14 @@ class ManyGroups:
             for consumer in consumers:
                 consumer.close(timeout_ms=1000)
 
-    def wait_until_owned(self, timeout_s: float = 90) -> None:
+    def wait_until_owned(self) -> None:
         """Wait until both members of each group hold something."""
-        deadline = time.monotonic() + timeout_s
-        waiting = set(self.specs)
-        while waiting:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not settled after {timeout_s} s: {sorted(waiting)}")
-            waiting = {
-                name for name in waiting if not all(member.assignment() for member in self._consumers[name])
-            }
-            time.sleep(0.1)
+
+        def waiting() -> list[str]:
+            members = self._consumers
+            return [name for name in self.specs if not all(m.assignment() for m in members[name])]
+
+        wait_until(lambda: not waiting(), what=lambda: f"not settled: {waiting()}", progress=waiting)
 
     def commit(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets by (topic, partition), each by the member that holds it."""

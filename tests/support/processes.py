@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 
 def processes_with(text: str) -> list[int]:
@@ -20,12 +21,9 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
-def wait_until_gone(text: str, timeout_s: float = 60.0) -> list[int]:
-    """Wait until there are none; what is left then."""
-    deadline = time.monotonic() + timeout_s
-    while (left := processes_with(text)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
+def wait_until_gone(text: str) -> None:
+    """Wait until there are none, or fail the test with what is left."""
+    wait_until(lambda: not processes_with(text), what=lambda: f"left running: {processes_with(text)}")
 
 
 def tree(root: int) -> list[int]:

@@ -23,7 +23,8 @@ from assignor_core.loads import LoadsPayload, encode_loads, loads_key
 from assignor_core.members import Member
 from evenlag.consumer import Reason
 from sandbox.kafka.broker import Broker
-from tests.support.hints import HOUR_MS, Cluster, Runner, is_settled, now_ms, wait_until
+from tests.support.hints import HOUR_MS, Cluster, Runner, is_settled, now_ms
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

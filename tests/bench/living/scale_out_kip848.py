@@ -14,7 +14,8 @@ from evenlag.publishing.coordinator_trigger import ask_coordinator
 from tests.bench.living.scale_out import least_possible, planned, publish_loads, zipf_loads
 from tests.support.broker_plugin.fleet import Fleet
 from tests.support.broker_plugin.node import HINTS, MASTER
-from tests.support.hints import Cluster, now_ms, wait_until
+from tests.support.hints import Cluster, now_ms
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

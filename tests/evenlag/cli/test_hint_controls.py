@@ -11,8 +11,8 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import CONTROL_ACTIONS
 from evenlag.publishing.publish import publish_hints
-from tests.support.hints import wait_until
 from tests.support.live_plan import LiveGroup
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

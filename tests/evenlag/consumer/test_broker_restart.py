@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandbox.kafka.broker import Broker
-from tests.support.hints import Cluster, Runner, is_settled, wait_until
+from tests.support.hints import Cluster, Runner, is_settled
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

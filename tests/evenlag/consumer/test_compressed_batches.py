@@ -16,7 +16,7 @@ from kafka.record.util import calc_crc32c, encode_varint
 
 from evenlag.consumer import HintCache, HintWatcher, Reason
 from evenlag.consumer._kafka_fetcher import skip_compressed
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,16 +12,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from assignor_core.hint import STOP_KEY, derive_group_key, encode_hint, hint_key
 from assignor_core.loads import LoadsPayload, encode_loads, loads_key
 from evenlag.consumer import Reason
-from tests.support.hints import (
-    HOUR_MS,
-    NUM_PARTITIONS,
-    Cluster,
-    Runner,
-    is_settled,
-    now_ms,
-    place,
-    wait_until,
-)
+from tests.support.hints import HOUR_MS, NUM_PARTITIONS, Cluster, Runner, is_settled, now_ms, place
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,8 @@ from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from evenlag.consumer import HintAssignor, HintCache
 from tests.support.consumer.coordinator_member import Member
-from tests.support.hints import NUM_PARTITIONS, wait_until
+from tests.support.hints import NUM_PARTITIONS
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,8 @@ from kafka.structs import OffsetAndMetadata
 
 from evenlag.consumer import HintAssignor, HintCache
 from tests.support.consumer.coordinator_member import Member
-from tests.support.hints import AsyncListener, Listener, wait_until
+from tests.support.hints import AsyncListener, Listener
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,8 @@ from evenlag.policy.cluster_settings import ClusterSettings, SnapshotSettings
 from evenlag.publishing.asking.temporary_member import NotAskedError, ask_group
 from sandbox.kafka.broker import Broker
 from tests.support.asking.raw_member import RawMember
-from tests.support.hints import Cluster, Runner, is_settled, wait_until
+from tests.support.hints import Cluster, Runner, is_settled
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

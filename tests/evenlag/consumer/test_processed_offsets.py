@@ -15,7 +15,8 @@ from evenlag.consumer import ProcessedOffsets
 from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import read_live_groups
 from examples.consume import consume
-from tests.support.hints import Cluster, Runner, is_settled, wait_until
+from tests.support.hints import Cluster, Runner, is_settled
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,8 @@ import pytest
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import LoadsPayload, encode_loads, loads_key
 from evenlag.consumer import HintCache, HintWatcher, Reason
-from tests.support.hints import HOUR_MS, Cluster, now_ms, wait_until
+from tests.support.hints import HOUR_MS, Cluster, now_ms
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,8 @@ from kafka.structs import OffsetAndMetadata
 
 from sandbox.jars import java_command, tools_classpath
 from sandbox.workload.kafka_python_rejoin_fix import finish_joins
-from tests.support.hints import now_ms, wait_until
+from tests.support.hints import now_ms
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,6 +21,7 @@ from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.writing.topic_settings import read_max_bytes
 from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 from tests.support.brokers import settings_of
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,11 +69,8 @@ def consumer(broker: Broker, *topics: str, group: str, **more: Any) -> Any:
     return finish_joins(made)
 
 
-def poll_until_assigned(member: Any, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not member.assignment():
-        assert time.monotonic() < deadline, "the group did not settle"
-        member.poll(200)
+def poll_until_assigned(member: Any) -> None:
+    wait_until(lambda: member.poll(200) or member.assignment(), what="the group did not settle")
 
 
 def of_topic(table: Any, topic: str) -> dict[int, dict[str, Any]]:
@@ -196,12 +194,12 @@ def test_a_group_that_rebalances_shows_members_without_subscriptions(
     thread = threading.Thread(target=join)
     thread.start()
     try:
-        deadline = time.monotonic() + 90
-        while True:
+
+        def rows_while_it_rebalances() -> list[dict[str, Any]]:
             rows = members_of(ClusterReader(admin).read(), group)
-            if rows[0]["group_state"] == "PreparingRebalance":
-                break
-            assert time.monotonic() < deadline, rows
+            return rows if rows[0]["group_state"] == "PreparingRebalance" else []
+
+        rows = wait_until(rows_while_it_rebalances)
         # Members still show what they held before; what they take does not show.
         assert [(row["assignor"], row["subscription"]) for row in rows] == [(None, None)] * len(rows)
     finally:
@@ -249,10 +247,7 @@ def test_a_topic_recreated_with_fewer_partitions_while_it_is_read_is_not_one_his
 
     def recreate() -> None:
         admin.delete_topics([topic])
-        deadline = time.monotonic() + 90
-        while topic in admin.list_topics():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: topic not in admin.list_topics())
         make_topic(admin, topic, 2)
 
     reading = ClusterReader(admin).read(progress=interfering(recreate))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ from sandbox.jars import OWN_KAFKA
 from sandbox.kafka.broker import default_version
 from tests.support.brokers import settings_of
 from tests.support.kip848.members import NewerMember
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,15 +34,13 @@ def admin(broker: Broker) -> Iterator[Any]:
 
 def beat_until_shared(members: list[NewerMember], num_partitions: int) -> None:
     """Beat until the broker has dealt all partitions out, and each member has told what it holds."""
-    deadline = time.monotonic() + 120
-    held: list[int] = []
-    while len(held) != num_partitions or len(set(held)) != num_partitions:
-        assert time.monotonic() < deadline, held
+
+    def are_dealt() -> bool:
         shares = [member.beat() for member in members]
         held = [number for share in shares for numbers in share.values() for number in numbers]
-        if not all(any(share.values()) for share in shares):
-            held = []
-        time.sleep(0.2)
+        return all(any(share.values()) for share in shares) and sorted(held) == list(range(num_partitions))
+
+    wait_until(are_dealt)
     for member in members:
         member.beat()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from evenlag.overview.overview_view import OverviewView
 from evenlag.overview.server import listen, make_app
 from evenlag.overview.sources import ReportSource
 from tests.support.overview.rows import overview_of
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,10 +58,7 @@ def _serve(app: Starlette) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 60
-    while not server.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: server.started)
     yield f"http://127.0.0.1:{opened.getsockname()[1]}"
     server.should_exit = True
     thread.join(30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from evenlag.overview.model import GroupRow
 from tests.evenlag.report.test_in_browser import BESIDE, READABLE, _contrast, _luminance
 from tests.support.names.hostile import kafka_names
 from tests.support.overview.rows import HOSTILE, groups_of_each_kind, many_groups
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +44,7 @@ def wait_for(what: Callable[[], Any], wanted: Any) -> None:
         except (NoSuchElementException, StaleElementReferenceException) as error:
             return error.msg
 
-    deadline = time.monotonic() + 60
-    while (found := now()) != wanted:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+    wait_until(lambda: now() == wanted, what=now)
 
 
 def count(browser: Browser) -> str:

@@ -38,6 +38,7 @@ from tests.support.overview.prometheus import (
     running_prometheus,
 )
 from tests.support.overview.rows import groups_of_each_kind, overview_of
+from tests.support.waiting import wait_until
 from tests.truth.recorded_lakes import extract
 
 if TYPE_CHECKING:
@@ -210,16 +211,14 @@ def test_the_variables_of_the_dashboard_list_clusters_and_groups(monitored: Moni
 
 
 def test_prometheus_evaluates_the_rules_without_an_error(monitored: Monitored) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+
+    def found() -> dict[str, Any]:
         groups = monitored.prometheus.get("rules")["groups"]
-        found = {rule["name"]: rule for group in groups for rule in group["rules"]}
-        if all(rule["health"] == "ok" for rule in found.values()):
-            break
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)
-    assert found.keys() == rules().keys()
-    assert all(not rule.get("lastError") for rule in found.values())
+        return {rule["name"]: rule for group in groups for rule in group["rules"]}
+
+    wait_until(lambda: all(rule["health"] == "ok" for rule in found().values()), what=found)
+    assert found().keys() == rules().keys()
+    assert all(not rule.get("lastError") for rule in found().values())
     # The recorded lake has no new snapshot, and a group that does not drain.
     monitored.prometheus.wait_for('ALERTS{alertname="EvenlagSnapshotOverdue", cluster="two-brokers"}')
     monitored.prometheus.wait_for('ALERTS{alertname="EvenlagGroupNotDraining"}')

@@ -14,8 +14,8 @@ from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.publish import PublishReport, publish_hints
 from evenlag.publishing.publish_stages import LastSequences
 from tests.support.brokers import settings_of
-from tests.support.hints import wait_until
 from tests.support.live_plan import LiveGroup
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

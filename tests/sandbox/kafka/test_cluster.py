@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,9 +20,10 @@ from kafka.structs import OffsetAndMetadata
 from sandbox.kafka.broker import BrokerError
 from sandbox.kafka.cluster import Cluster
 from sandbox.kafka.cluster_admin import offsets_partition
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.broker
@@ -38,13 +38,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
         assert any(node.is_running for node in running.nodes.values())
     assert not any(node.is_running for node in running.nodes.values())
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_partitions_lie_on_three_nodes_in_three_racks(cluster: Cluster, tmp_path: Path) -> None:

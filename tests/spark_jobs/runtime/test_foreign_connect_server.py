@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from sandbox.processes import free_ports, start_process, stop_process
 from spark_jobs.runtime.session_conf import EMBEDDED_CONF, LOCAL_CONF, SESSION_CONF
 from tests.support.connect_jobs import ROOT, copy_code, run_module
 from tests.support.lakes.audit_histories import make_readings
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -51,23 +51,18 @@ def stock_server(folder: Path, *, has_delta: bool) -> Iterator[str]:
     with (folder / "server.log").open("wb") as log:
         process = start_process(command, log=log, env=environment)
     try:
-        _wait_for(port, process)
+        wait_until(lambda: _listens(port, process), timeout_s=240, what="the server does not listen")
         yield f"sc://127.0.0.1:{port}"
     finally:
         stop_process(process)
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert process.poll() is None
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.5)
-        else:
-            return
-    pytest.fail("the server does not listen")
+def _listens(port: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None
+    with suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        return True
+    return False
 
 
 def test_jobs_run_on_it_with_the_code_that_they_send(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import append_rows, commit, frame, marker
 from tests.support.processes import processes_with, wait_until_gone
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,16 +136,16 @@ def test_a_stopped_command_leaves_neither_job_nor_jvm(
         text=True,
     )
     try:
-        deadline = time.monotonic() + 120
-        while not _jvms(marker) and time.monotonic() < deadline and command.poll() is None:
-            time.sleep(0.1)
-        assert _jvms(marker), "the job has started its JVM"
+        wait_until(
+            lambda: _jvms(marker) or command.poll() is not None, what="the job has not started its JVM"
+        )
+        assert command.poll() is None
         command.send_signal(how)
-        _, stderr = command.communicate(timeout=60)
+        _, stderr = command.communicate(timeout=120)
         assert command.returncode == (130 if how is signal.SIGINT else -how)
         if how is signal.SIGINT:
             assert stderr.splitlines()[-1] == "error: stopped"
-        assert wait_until_gone(marker, 30) == []
+        wait_until_gone(marker)
     finally:
         command.kill()
 

@@ -9,7 +9,7 @@ from sandbox.kafka.cluster import Cluster
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS
 from sandbox.processes import free_ports
 from tests.support.brokers import USER
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sandbox.jars import connect_classpath
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
 from sandbox.processes import free_ports
-from tests.support.hints import wait_until
 from tests.support.java_client.framework import Framework
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

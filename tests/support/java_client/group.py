@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from assignor_core.hint import member_key
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
-from tests.support.hints import Cluster, Listener, Runner, is_settled, wait_until
+from tests.support.hints import Cluster, Listener, Runner, is_settled
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sandbox.jars import spring_classpath
 from sandbox.java_tools import compile_java
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
-from tests.support.hints import wait_until
 from tests.support.java_client.framework import Framework
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.hints import Cluster

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from sandbox.processes import free_ports
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[3]
 MONITORING: Final = ROOT / "examples" / "monitoring"
 _INSTALLED: Final = ROOT / ".cache" / "prometheus" / "usr" / "bin"
-_WITHIN_S: Final = 120.0
 # Names that Prometheus' expressions have besides metrics begin otherwise.
 _METRIC: Final = re.compile(r"\bevenlag_\w+")
 
@@ -89,11 +88,7 @@ class Prometheus:
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
         """Wait until an expression has samples, and return them."""
-        deadline = time.monotonic() + _WITHIN_S
-        while not (found := self.query(expression)):
-            assert time.monotonic() < deadline, (expression, self.get("targets"))
-            time.sleep(0.2)
-        return found
+        return wait_until(lambda: self.query(expression), what=lambda: f"{expression}: {self.get('targets')}")
 
 
 @contextlib.contextmanager
@@ -108,16 +103,17 @@ def running_prometheus(config: Path) -> Iterator[Prometheus]:
     with log.open("wb") as opened:
         process = subprocess.Popen(command, cwd=config.parent, stdout=opened, stderr=opened)
     try:
-        deadline = time.monotonic() + _WITHIN_S
         server = Prometheus(f"http://127.0.0.1:{port}")
-        while True:
+
+        def is_ready() -> bool:
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
             # Until it is ready, it answers with text and the status 503.
             with contextlib.suppress(urllib.error.URLError, ConnectionError, json.JSONDecodeError):
                 server.get("status/runtimeinfo")
-                break
-            time.sleep(0.1)
+                return True
+            return False
+
+        wait_until(is_ready, what=log.read_text)
         yield server
     finally:
         process.terminate()

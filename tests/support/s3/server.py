@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from sandbox.jars import s3_server_classpath
 from sandbox.java_tools import java_command
 from sandbox.processes import free_ports, start_process, stop_process
 from tests.support.s3.requests import REGION, Answer, request
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,6 @@ _LOG_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.logFile=System.out",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
-_START_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +103,15 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     with (folder / "s3.log").open("wb") as log:
         process = start_process([*command, "--properties", str(conf)], log=log, env=dict(os.environ))
     try:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not _listens(port):
-            text = (folder / "s3.log").read_text(encoding="utf-8")
-            assert process.poll() is None, text
-            assert time.monotonic() < deadline, text
-            time.sleep(0.1)
+
+        def told() -> str:
+            return (folder / "s3.log").read_text(encoding="utf-8")
+
+        def is_up() -> bool:
+            assert process.poll() is None, told()
+            return _listens(port)
+
+        wait_until(is_up, what=told)
         yield server
     finally:
         stop_process(process)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -11,6 +10,7 @@ from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
 from tests.support.two_brokers import SecondBroker, StallingProxy
+from tests.support.waiting import wait_until
 from tests.truth.recording.stage import Stage
 
 if TYPE_CHECKING:
@@ -109,11 +109,10 @@ def _coordinate_by_the_second(admin: KafkaAdminClient) -> str:
     admin.alter_partition_reassignments({TopicPartition("__consumer_offsets", _offsets_partition(far)): [2]})
     budget = RequestBudget(1_000)
     calls = BrokerCalls(admin, budget=budget, deadline=Deadline(90), timeout_s=10, max_failures=90)
-    deadline = time.monotonic() + 90
-    while find_coordinators(calls, [far]).get(far) != 2:
-        if time.monotonic() > deadline:
-            raise TimeoutError("the second broker does not coordinate the group")
-        time.sleep(0.2)
+    wait_until(
+        lambda: find_coordinators(calls, [far]).get(far) == 2,
+        what="the second broker does not coordinate the group",
+    )
     return far
 
 

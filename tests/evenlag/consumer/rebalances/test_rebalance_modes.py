@@ -9,16 +9,8 @@ from kafka import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import CommitFailedError
 
-from tests.support.hints import (
-    NUM_PARTITIONS,
-    AsyncListener,
-    Cluster,
-    Listener,
-    Runner,
-    is_settled,
-    place,
-    wait_until,
-)
+from tests.support.hints import NUM_PARTITIONS, AsyncListener, Cluster, Listener, Runner, is_settled, place
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

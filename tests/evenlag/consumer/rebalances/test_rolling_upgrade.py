@@ -14,7 +14,8 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import InconsistentGroupProtocolError
 
-from tests.support.hints import Cluster, Runner, is_settled, place, wait_until
+from tests.support.hints import Cluster, Runner, is_settled, place
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

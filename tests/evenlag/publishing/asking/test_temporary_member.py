@@ -17,7 +17,7 @@ from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.asking import temporary_member
 from evenlag.publishing.asking.temporary_member import NotAskedError, ask_group
 from tests.support.asking.raw_member import RawMember
-from tests.support.hints import wait_until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
