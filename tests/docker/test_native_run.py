@@ -60,7 +60,7 @@ task.pre_execute(context)
 type(task).execute.__wrapped__(task, context)
 """
 
-pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +95,8 @@ def airflow(stack: NativeStack) -> AirflowRest:
 
 @pytest.fixture(scope="module")
 def cycle(airflow: AirflowRest) -> DagRun:
-    airflow.wait_for_dag(DAG_ID, timeout_s=120)
-    return airflow.wait(airflow.trigger(DAG_ID), timeout_s=400)
+    airflow.wait_for_dag(DAG_ID, timeout_s=300)
+    return airflow.wait(airflow.trigger(DAG_ID), timeout_s=600)
 
 
 def ask(url: str) -> Any:

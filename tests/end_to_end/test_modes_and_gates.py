@@ -205,11 +205,6 @@ def spoil(planned: Planned, rows: SnapshotRows, prefix: str) -> Planned:
 @pytest.fixture(scope="module")
 def run(world: World, spark: SparkSession) -> dict[str, Any]:
     """Observe and decide once, for all tests of this module; returns decide's summary."""
-    topic = world.topics["t"]
-    world.groups.commit(world.prefix + "lag-known", {(topic, number): 0 for number in range(3)})
-    slot = datetime.now(UTC)
-    before = {"day": slot.date(), "snapshot_id": f"{slot - timedelta(days=1):%Y%m%d}", "plan_id": "before"}
-    world.event("cooldown", "PUBLISHED", "before", before)
     # On a busy machine a member may rejoin late, and a group that rebalances has no plan.
     with admin_client(world.loaded.policy.clusters[CLUSTER]) as client:
         types = {world.prefix + name: GroupType.CLASSIC for name in RULES}
@@ -219,6 +214,11 @@ def run(world: World, spark: SparkSession) -> dict[str, Any]:
             ),
             what="a group is never Stable",
         )
+    topic = world.topics["t"]
+    world.groups.commit(world.prefix + "lag-known", {(topic, number): 0 for number in range(3)})
+    slot = datetime.now(UTC)
+    before = {"day": slot.date(), "snapshot_id": f"{slot - timedelta(days=1):%Y%m%d}", "plan_id": "before"}
+    world.event("cooldown", "PUBLISHED", "before", before)
     run_observe(spark, world.loaded, CLUSTER, slot, "r1")
     # The plan of `snapshot-fresh` may be a second old when it is judged.
     time.sleep(1.1)

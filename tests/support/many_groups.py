@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import CommitFailedError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.workload.kafka_python_rejoin_fix import finish_joins
@@ -80,16 +82,20 @@ class ManyGroups:
         wait_until(lambda: not waiting(), what=lambda: f"not settled: {waiting()}", progress=waiting)
 
     def commit(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit offsets by (topic, partition), each by the member that holds it."""
-        for member in self._consumers[name]:
-            with self._locks[id(member)]:
-                held = {
-                    partition: OffsetAndMetadata(offsets[tuple(partition)], "", -1)
-                    for partition in member.assignment()
-                    if tuple(partition) in offsets
-                }
-                if held:
-                    member.commit(held)
+        """Commit offsets by (topic, partition), each by its owner, and again while the group rebalances."""
+        left = {TopicPartition(*key): OffsetAndMetadata(offset, "", -1) for key, offset in offsets.items()}
+
+        def is_done() -> bool:
+            for member in self._consumers[name]:
+                with self._locks[id(member)], suppress(CommitFailedError, RebalanceInProgressError):
+                    held = {tp: left[tp] for tp in member.assignment() if tp in left}
+                    if held:
+                        member.commit(held)
+                    for partition in held:
+                        del left[partition]
+            return not left
+
+        wait_until(is_done, what=lambda: f"not committed by {name}: {left}")
 
     def held(self, name: str) -> list[set[TopicPartition]]:
         """What each member holds."""

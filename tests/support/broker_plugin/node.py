@@ -59,7 +59,7 @@ class Node:
 
     def wait_for(self, what: str, condition: Callable[[dict[str, float]], bool]) -> None:
         """Wait until the figures are as said."""
-        wait_until(lambda: condition(self.figures()), timeout_s=90, what=what)
+        wait_until(lambda: condition(self.figures()), what=what)
 
 
 def _combine(name: str) -> Callable[[list[float]], float]:
