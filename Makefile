@@ -102,6 +102,7 @@ bench: $(STAMP) ## Benchmark the assignors against Kafka's, plans and planning (
 	@$(BIN)/python -m tests.bench.run
 	@$(BIN)/python -m tests.bench.quality
 	@$(BIN)/python -m tests.bench.gates
+	@$(BIN)/python -m tests.bench.limits
 	@$(BIN)/python -m tests.bench.broker_assign
 	@$(BIN)/python -m tests.bench.planning
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,13 +50,10 @@ def test_every_task_is_retried_with_backoff_and_cannot_hang(dag_bag: DagBag) -> 
             assert timedelta(0) < task.execution_timeout <= dag.dagrun_timeout, task.task_id
 
 
-def test_parsing_loads_nothing_heavy_and_stays_within_its_budget(policy_file: Path) -> None:
-    """Airflow itself costs seconds to import and is loaded in the DAG processor already: not counted.
-
-    As there, each file is parsed by a fork of one process that has it.
-    """
+def test_parsing_loads_nothing_heavy(policy_file: Path) -> None:
+    """As in a DAG processor, each file is parsed by a fork of one process that has loaded Airflow."""
     code = """
-import os, runpy, sys, time
+import os, runpy, sys
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -70,10 +66,8 @@ for name in sorted(os.listdir(folder)):
     if child := os.fork():
         assert os.waitpid(child, 0)[1] == 0, name
         continue
-    started = time.process_time()
     runpy.run_path(os.path.join(folder, name))
-    seconds = time.process_time() - started
-    print(name, seconds, *sorted(n for n in heavy if n in set(sys.modules) - before), flush=True)
+    print(name, *sorted(n for n in heavy if n in set(sys.modules) - before), flush=True)
     os._exit(0)
 """
     answer = subprocess.run(
@@ -84,13 +78,8 @@ for name in sorted(os.listdir(folder)):
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    lines = [
-        (name, float(seconds), heavy)
-        for name, seconds, *heavy in (line.split() for line in answer.stdout.splitlines())
-    ]
-    assert {name for name, _, _ in lines} == {file.name for file in (REPOSITORY / "dags").glob("*.py")}
-    assert [name for name, _, heavy in lines if heavy] == [], lines
-    assert [name for name, seconds, _ in lines if seconds > 1.5] == [], lines
+    loaded = {name: heavy for name, *heavy in (line.split() for line in answer.stdout.splitlines())}
+    assert loaded == {file.name: [] for file in (REPOSITORY / "dags").glob("*.py")}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +101,6 @@ def test_a_policy_that_cannot_be_used_is_an_import_error_that_says_what_to_do(
         path.write_text(content, encoding="utf-8")
     monkeypatch.setenv("EVENLAG_CONFIG", str(path))
 
-    started = time.process_time()
     bag = DagBag(dag_folder=str(REPOSITORY / "dags"))
 
     assert len(bag.import_errors) == len(list((REPOSITORY / "dags").glob("*.py"))) - 1  # not __init__.py
@@ -121,4 +109,3 @@ def test_a_policy_that_cannot_be_used_is_an_import_error_that_says_what_to_do(
         assert "EVENLAG_CONFIG" in error
         assert f"evenlag policy check {path}" in error
     assert bag.dags == {}
-    assert time.process_time() - started < 30

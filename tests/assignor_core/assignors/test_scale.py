@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from time import process_time
 
 import numpy as np
 import pytest
@@ -39,9 +38,7 @@ def test_member_that_joins_moves_only_its_share(kind: str) -> None:
     assignment = get_assignor("cooperative-sticky").assign(group)
     check_assignment(group, assignment)
     after = incremental(group, assignment)
-    start = process_time()
     second = get_assignor("cooperative-sticky").assign(after)
-    assert process_time() - start < 5, "seconds, for a tenth of one on an idle machine"
     check_assignment(after, second)
     assert not has_improving_chain(after, second)
     share = member_counts(after, second)[-1]
