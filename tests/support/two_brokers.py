@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import socket
 import struct
 import threading
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from evenlag.kafka.broker_requests import BrokerCalls
 from sandbox.kafka.broker import Broker
 from sandbox.processes import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
+    from evenlag.kafka.broker_requests import Call
+
 _CHUNK = 65_536
 _POLL_S = 0.2
 # Each connection asks first what the broker can do.
 _API_VERSIONS = 18
+
+
+def shorten_requests(patch: pytest.MonkeyPatch, node: int, timeout_s: float = 3.0) -> None:
+    """Give the requests to one broker, which will not answer, less time than those to the others."""
+    send = BrokerCalls._send
+
+    def sent(calls: BrokerCalls, call: Call, to: int) -> Any:
+        if to == node:
+            calls = copy.copy(calls)
+            calls._timeout_s = timeout_s
+        return send(calls, call, to)
+
+    patch.setattr(BrokerCalls, "_send", sent)
 
 
 class StallingProxy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +13,19 @@ from kafka.protocol.admin.topics import ElectionType
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.kafka import cluster_reader, connection_log, unlisted_groups
-from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE, GroupListing, describe_groups, list_groups
+from evenlag.kafka.groups import list_groups
 from evenlag.kafka.rate_limit import Deadline, FailoverWindow, RequestLimits
-from evenlag.kafka.topic_metadata import error_name
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.jars import OWN_KAFKA
-from sandbox.kafka.broker import default_version
 from sandbox.kafka.cluster_admin import OFFSETS_TOPIC, offsets_partition
+from tests.support.two_brokers import shorten_requests
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from evenlag.kafka.broker_requests import BrokerCalls
     from evenlag.kafka.cluster_reader import ClusterSnapshot
     from sandbox.kafka.cluster import Cluster
 
@@ -36,9 +33,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 GROUPS = [f"group-{number}" for number in range(8)]
 KNOWN = dict.fromkeys(GROUPS, "classic")
-CLASSIC = GroupListing(None, "classic", CONSUMER_PROTOCOL_TYPE)
-GROUP_ID_NOT_FOUND = 69
-LIMITS = RequestLimits(requests_per_s=1_000, request_timeout_s=10, deadline_s=120)
+# A snapshot that waits until its deadline does not end within the test's time.
+LIMITS = RequestLimits(requests_per_s=1_000, request_timeout_s=60, deadline_s=3_600, failover_s=30)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +81,7 @@ def test_a_snapshot_waits_for_the_nodes_that_take_over(
         alone = {number for number in range(3) if cluster.leader("single", number) == ended}
         cluster.nodes[ended].kill()
         try:
-            started = time.monotonic()
             reading = ClusterReader(client, limits=LIMITS, known_groups=lambda: KNOWN).read()
-            took_s = time.monotonic() - started
         finally:
             cluster.restart(ended)
 
@@ -111,8 +105,6 @@ def test_a_snapshot_waits_for_the_nodes_that_take_over(
         if row["topic"] == "t" and row["committed_offset"] == 1 and row["error"] is None
     }
     assert commits == {(group_id, number) for group_id in GROUPS for number in range(9)}
-    # The window opens at the first failure; each request of its last round has its own timeout.
-    assert took_s < LIMITS.failover_s + 2 * LIMITS.request_timeout_s
 
 
 def test_groups_that_a_new_coordinator_does_not_list_yet_are_asked_for(
@@ -146,17 +138,17 @@ def test_groups_that_a_new_coordinator_does_not_list_yet_are_asked_for(
     assert set(GROUPS) <= set(reading.commits["group_id"].to_pylist())
 
 
-def test_a_group_is_not_gone_while_its_new_coordinator_waits_for_its_followers(cluster: Cluster) -> None:
+def test_a_group_is_not_gone_while_its_coordinator_moves(cluster: Cluster) -> None:
     """A commit is acknowledged, and the coordinator moves before the next one knows that it is replicated.
 
     Kafka's followers learn it up to half a second later. Until then the next coordinator, without an error,
-    neither lists nor describes the group and has no commit of it.
+    neither lists nor describes the group and has no commit of it. Whether one of these snapshots falls into
+    that moment is chance: `test_unlisted_groups` has the answers of such a coordinator.
     """
     settings = ClusterSettings(bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")))
     commit = {TopicPartition("t", 0): OffsetAndMetadata(1, "", -1)}
-    num_hidden = 0
     with cluster.admin() as admin, admin_client(settings) as client:
-        for attempt in range(20):
+        for attempt in range(3):
             group_id = f"moves-{attempt}"
             number = offsets_partition(group_id, len(cluster.partitions(OFFSETS_TOPIC)))
             first, second, third = cluster.replicas(OFFSETS_TOPIC, number)
@@ -166,26 +158,19 @@ def test_a_group_is_not_gone_while_its_new_coordinator_waits_for_its_followers(c
             admin.alter_partition_reassignments({TopicPartition(OFFSETS_TOPIC, number): order})
             wait_until(partial(is_committed, admin, group_id, commit))
             admin.elect_leaders(ElectionType.PREFERRED, {OFFSETS_TOPIC: [number]}, raise_errors=False)
-            calls = BrokerCalls.within(client, LIMITS)
-            (row,) = describe_groups(calls, {group_id: CLASSIC}, {group_id: second})
             known = partial(dict[str, str], {group_id: "classic"})
             reading = ClusterReader(client, limits=LIMITS, known_groups=known)
             assert group_id in reading.take_inventory().listed
-            num_hidden += row["error"] == error_name(GROUP_ID_NOT_FOUND)
-            if num_hidden == 3:
-                break
-    # Else the coordinator knew it each time, and nothing was tested. That of Kafka 3.9 always knows it.
-    assert num_hidden or (default_version() or OWN_KAFKA) < "4.0"
 
 
-def test_a_node_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
+def test_a_node_that_hangs_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ClusterSettings(bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")))
-    limits = RequestLimits(requests_per_s=1_000, request_timeout_s=3, deadline_s=120)
     hung = cluster.coordinator(GROUPS[0])
+    shorten_requests(monkeypatch, hung)
     with admin_client(settings) as client:
         cluster.freeze(hung)
         try:
-            reading = ClusterReader(client, limits=limits, known_groups=lambda: KNOWN).read()
+            reading = ClusterReader(client, limits=LIMITS, known_groups=lambda: KNOWN).read()
         finally:
             cluster.thaw(hung)
     unread = {row["topic"] for row in reading.offsets.to_pylist() if row["error"] is not None}

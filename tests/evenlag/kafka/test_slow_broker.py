@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.rate_limit import Deadline, RequestBudget, RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.kafka.broker import Broker
-from tests.support.two_brokers import SecondBroker, StallingProxy
+from tests.support.two_brokers import SecondBroker, StallingProxy, shorten_requests
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 TOPIC, NUM_PARTITIONS, NUM_GROUPS = "orders", 12, 8
 GROUPS = [f"group-{number}" for number in range(NUM_GROUPS)]
 PATIENT = RequestLimits(requests_per_s=1_000, request_timeout_s=60, max_broker_failures=3, deadline_s=240)
-# Long enough for a healthy broker on a busy machine, short enough to wait for three times. Nobody takes over
-# here: the wait for who does is tested in test_failover.
-SHORT = RequestLimits(
-    requests_per_s=1_000, request_timeout_s=3, max_broker_failures=3, deadline_s=240, failover_s=0
-)
+# Nobody takes over here: the wait for who does is tested in test_failover.
+ALONE = replace(PATIENT, failover_s=0)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +84,9 @@ def errors_by_leader(reading: ClusterSnapshot) -> dict[int, set[str | None]]:
     return found
 
 
-def test_a_stalled_broker_is_left_alone_and_the_other_is_read(cluster: tuple[Any, StallingProxy]) -> None:
+def test_a_stalled_broker_is_left_alone_and_the_other_is_read(
+    cluster: tuple[Any, StallingProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin, proxy = cluster
     whole = ClusterReader(admin, limits=PATIENT).read()
     assert whole.problems == []
@@ -96,10 +96,11 @@ def test_a_stalled_broker_is_left_alone_and_the_other_is_read(cluster: tuple[Any
     assert mine
     assert mine < set(GROUPS)
 
+    shorten_requests(monkeypatch, 2)
     proxy.stall()
     try:
         reading = ClusterReader(
-            admin, limits=SHORT, known_groups=lambda: dict.fromkeys(GROUPS, "classic")
+            admin, limits=ALONE, known_groups=lambda: dict.fromkeys(GROUPS, "classic")
         ).read()
         num_asked = proxy.requests.total()
     finally:
@@ -111,7 +112,7 @@ def test_a_stalled_broker_is_left_alone_and_the_other_is_read(cluster: tuple[Any
     assert error is not None
     assert error.startswith(f"broker 2 ({proxy.address}) did not answer")
     # Asked three times in all, whatever there was to be asked; kafka-python may look at metadata by itself.
-    assert num_asked - proxy.requests[3] <= SHORT.max_broker_failures
+    assert num_asked - proxy.requests[3] <= ALONE.max_broker_failures
     offsets = [problem for problem in reading.problems if problem.kind == "offsets"]
     assert [problem.count for problem in offsets] == [NUM_PARTITIONS // 2]
     assert {problem.kind for problem in reading.problems} == {"broker", "group", "commits", "offsets"}

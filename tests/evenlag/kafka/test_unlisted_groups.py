@@ -89,6 +89,33 @@ def test_a_group_is_gone_if_its_coordinator_says_so(
     assert failed.error == "NotCoordinatorError"
 
 
+def test_a_group_is_looked_for_when_its_coordinator_knows_what_is_replicated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until it does, the coordinator neither lists nor describes the group, and has no commits of it."""
+    commits = SimpleNamespace(groups=(), group=np.array([], dtype=np.int32), failed={})
+    knows: list[bool] = []
+
+    def read_commits(*_: Any, require_stable: bool = False) -> Any:
+        knows.extend([True] * require_stable)
+        return commits
+
+    def describe_groups(*_: Any) -> list[dict[str, Any]]:
+        state = {"group_state": "Empty", "error": None} if knows else {"group_state": "Dead", "error": GONE}
+        return [{"group_id": "g", "group_type": "classic", "protocol_type": "consumer"} | state]
+
+    listing = GroupListing("Empty", "classic", "consumer")
+    answers = {
+        "find_coordinators": lambda *_: {"g": 1},
+        "read_commits": read_commits,
+        "describe_groups": describe_groups,
+        "list_groups": lambda *_: ({"g": listing} if knows else {}, {}),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(unlisted_groups, name, answer)
+    assert find_unlisted(cast("Any", None), {"g": "classic"}, {1}, ["t"]).found == {"g": listing}
+
+
 def test_a_group_whose_coordinator_does_not_answer_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     found = conclude(monkeypatch, {"error": "broker 1 did not answer: KafkaTimeoutError: 10 s"})
     assert found is not None

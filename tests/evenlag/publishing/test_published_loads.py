@@ -19,6 +19,7 @@ from evenlag.publishing.hint_topic import own_partition
 from evenlag.publishing.publish import publish_hints
 from tests.support.live_plan import NUM_PARTITIONS, LiveGroup
 from tests.support.spark_tables import together
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -189,11 +190,19 @@ def raw_loads(group: LiveGroup) -> bytes:
     consumer = KafkaConsumer(
         bootstrap_servers=group.kafka.bootstrap_servers,
         isolation_level="read_committed",
-        consumer_timeout_ms=2_000,
         auto_offset_reset="earliest",
     )
-    consumer.assign([TopicPartition(group.kafka.hint_topic, own(group))])
-    values = [record.value for record in consumer if record.key == loads_key(group.group_id)]
+    partition = TopicPartition(group.kafka.hint_topic, own(group))
+    consumer.assign([partition])
+    (end,) = consumer.end_offsets([partition]).values()
+    values: list[Any] = []
+
+    def is_read() -> bool:
+        records = consumer.poll(200).get(partition, [])
+        values.extend(record.value for record in records if record.key == loads_key(group.group_id))
+        return int(consumer.position(partition)) >= end
+
+    wait_until(is_read)
     consumer.close()
     value: Any = values[-1]
     return bytes(value)
