@@ -22,10 +22,11 @@ from evenlag.cli.options import (
 from evenlag.cli.tables.comparison import notes, policies_table
 from evenlag.context import find_cluster, find_lake, find_policy, only_cluster
 from evenlag.errors import NothingThereError, UsageError
-from evenlag.formatting import did_you_mean, number, percent
+from evenlag.formatting import did_you_mean, number
 from evenlag.queries.comparisons import (
     By,
     count_left_out,
+    model_error_text,
     model_row,
     not_compared,
     read_optimality_gaps,
@@ -113,7 +114,7 @@ def _answer(
     return {
         "group_id": group,
         "policies": sum_up(own, distances, by, is_continuous=is_continuous),
-        "left_out": count_left_out(own),
+        **count_left_out(own),
         "model": model_row(own),
         "not_compared": not_compared(own),
     }
@@ -138,16 +139,15 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
     if answer["policies"]:
         title = f"Policies for {what} of {cluster}, {num_days} days"
         out.print(policies_table(title, answer["policies"], by))
-        for line in notes(answer["policies"], answer["left_out"]):
+        for line in notes(answer["policies"], answer):
             out.print(line, soft_wrap=not out.is_terminal)
     model = answer["model"]
     if model is not None:
         out.print(
-            f"The model: replaying what really ran is off by {percent(model['median_error'])} of the lag "
-            f"seen (half of a group's snapshots by less), 95 % of the snapshots by less than "
-            f"{percent(model['p95_error'])}; medians of {number(model['group_days'])} group-days. Of "
+            f"The model: the replay of what really ran {model_error_text(model)}, medians of "
+            f"{number(model['group_days'])} group-days. Of "
             f"{number(model['observed_capacities'] + model['assumed_capacities'])} members' capacities "
-            f"{number(model['observed_capacities'])} were seen, the others assumed.",
+            f"{number(model['observed_capacities'])} were measured, the others assumed.",
             soft_wrap=not out.is_terminal,
         )
     if answer["not_compared"]:

@@ -9,8 +9,10 @@ from math import inf, isfinite
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from evenlag.formatting import number, percent
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import date
 
     from evenlag.lake.file_pruning import Filter
@@ -39,9 +41,12 @@ _COLUMNS: Final = (
     "median_error",
     "p95_error",
     "median_error_records",
+    "p95_error_records",
+    "num_error_snapshots",
     "period_end",
     "num_unknown_ages",
     "unknown_share",
+    "num_unknown_partitions",
     "measured_mean_lag_records",
     "measured_max_lag_records",
     "measured_max_time_lag_ms",
@@ -167,7 +172,8 @@ def sum_up(
 ) -> list[dict[str, Any]]:
     """Aggregate replays by policy.
 
-    Only group-days that all policies have count, so that all policies are compared on the same data.
+    Only group-days that all policies have count, so that all policies are compared on the same data. A
+    group-day with a partition whose lag was never known is a lower bound: it counts only if all are.
 
     Parameters
     ----------
@@ -188,10 +194,11 @@ def sum_up(
         ``max_lag_records, p95_time_lag_ms`` (mean over group-days), ``max_time_lag_ms, drain_time_ms``
         (median over group-days; a group-day that did not drain counts as infinite; None: the median did not
         drain), ``not_drained`` (group-days), ``moves, takeover_moves, rebalances, optimality_gap`` (mean over
-        their snapshots), ``unknown_share`` and ``unknown_ages`` (data missing from these numbers, see the
-        table ``replays``), and for `observed` also ``measured_*``, measured without a model.
+        their snapshots), ``unknown_share``, ``unknown_ages`` and ``unknown_partitions`` (data missing from
+        these numbers, see the table ``replays``), and for `observed` also ``measured_*``, measured without a
+        model.
     """
-    whole, policies = _whole_cells(replays)
+    whole, policies = _counted_cells(replays)
     best_in: dict[str, int] = defaultdict(int)
     for cell in whole:
         least = min(_rank(row, by) for row in cell.values())
@@ -206,8 +213,8 @@ def sum_up(
     return [row | {"is_best": _rank(row, by) == _rank(rows[0], by)} for row in rows]
 
 
-def count_left_out(replays: Sequence[dict[str, Any]]) -> int:
-    """Count the group-days that do not count because a policy has no replay of them.
+def count_left_out(replays: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Count the group-days that :func:`sum_up` leaves out.
 
     Parameters
     ----------
@@ -216,10 +223,27 @@ def count_left_out(replays: Sequence[dict[str, Any]]) -> int:
 
     Returns
     -------
-    int
-        Number of these group-days.
+    dict
+        ``left_out``: a policy has no replay of them; ``partly_known``: the lag of a partition was never
+        known.
     """
-    return len({(row["day"], row["group_id"]) for row in replays}) - len(_whole_cells(replays)[0])
+    whole = len(_whole_cells(replays)[0])
+    return {
+        "left_out": len({(row["day"], row["group_id"]) for row in replays}) - whole,
+        "partly_known": whole - len(_counted_cells(replays)[0]),
+    }
+
+
+def _counted_cells(
+    replays: Sequence[dict[str, Any]],
+) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
+    """The whole cells without a partition of unknown lag; all of them if each has one."""
+    whole, policies = _whole_cells(replays)
+    return [cell for cell in whole if not any(map(_is_partly_known, cell.values()))] or whole, policies
+
+
+def _is_partly_known(row: dict[str, Any]) -> bool:
+    return bool(row["num_unknown_partitions"])
 
 
 def _whole_cells(
@@ -256,6 +280,7 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "rebalances": sum(row["rebalances"] for row in rows),
         "unknown_share": _mean(_known(rows, "unknown_share")),
         "unknown_ages": sum(_known(rows, "num_unknown_ages")),
+        "unknown_partitions": sum(_known(rows, "num_unknown_partitions")),
     } | (_measured(rows) if policy == OBSERVED else {})
 
 
@@ -276,8 +301,8 @@ def _mean_gap(rows: list[dict[str, Any]], gaps: OptimalityGaps, *, is_continuous
     total, count = 0.0, 0
     for row in rows:
         last = row["period_end"].date() if is_continuous and row["period_end"] else row["day"]
-        for number in range((last - row["day"]).days + 1):
-            day = row["day"] + timedelta(days=number)
+        for offset in range((last - row["day"]).days + 1):
+            day = row["day"] + timedelta(days=offset)
             of_day, num_of_day = gaps.get((day, row["group_id"], row["policy"]), (0.0, 0))
             total, count = total + of_day, count + num_of_day
     return total / count if count else None
@@ -302,21 +327,49 @@ def model_row(replays: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        ``group_days``; ``median_error`` and ``p95_error`` of a group in a snapshot, as a share of the
-        measured lag, and ``median_error_records``, medians over group-days; ``observed_capacities`` and
-        ``assumed_capacities``, numbers of members by the source of their capacity. None without replays.
+        ``group_days``; ``median_error`` and ``p95_error`` of a group in a snapshot with lag, as a share of
+        the measured lag, and ``median_error_records`` and ``p95_error_records``, medians over group-days;
+        ``error_snapshots``, the number of these snapshots (None: of some group-days all snapshots count);
+        ``observed_capacities`` and ``assumed_capacities``, numbers of members by the source of their
+        capacity. None without replays. Group-days count as in :func:`sum_up`.
     """
-    rows = [row for row in replays if row["policy"] == OBSERVED and row["median_error"] is not None]
-    if not rows:
+    found = [row for row in replays if row["policy"] == OBSERVED and row["median_error"] is not None]
+    if not found:
         return None
-    names = ("median_error", "p95_error", "median_error_records")
+    rows = [row for row in found if not _is_partly_known(row)] or found
+    names = ("median_error", "p95_error", "median_error_records", "p95_error_records")
+    counts = [row["num_error_snapshots"] for row in rows]
     return (
-        {"group_days": len(rows)}
+        {"group_days": len(rows), "error_snapshots": None if None in counts else sum(counts)}
         | {name: median(row[name] for row in rows) for name in names}
         | {
             "observed_capacities": sum(row["num_observed_capacities"] for row in rows),
             "assumed_capacities": sum(row["num_assumed_capacities"] for row in rows),
         }
+    )
+
+
+def model_error_text(model: Mapping[str, Any]) -> str:
+    """Say how far the model is off, in per cent and in records.
+
+    Parameters
+    ----------
+    model
+        Result of :func:`model_row`.
+    """
+    count = model["error_snapshots"]
+    median_error, p95_error = (
+        f"{percent(model[f'{name}_error'])} ({number(model[f'{name}_error_records'])} records)"
+        for name in ("median", "p95")
+    )
+    of = (
+        "all snapshots"
+        if count is None
+        else f"the {count:,} {'snapshot' if count == 1 else 'snapshots'} with lag"
+    )
+    return (
+        f"differs from the measured lag by {median_error} at the median and {p95_error} at the 95th "
+        f"percentile of {of}"
     )
 
 

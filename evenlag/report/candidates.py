@@ -49,6 +49,8 @@ class PolicyResult:
         policies may be equal.
     unknown_ages
         Partitions whose initial lag has no known age: if there are any, time lags are lower bounds.
+    unknown_partitions
+        Partitions whose lag was never known: if there are any, lags and time lags are lower bounds.
     measured
         For ``observed`` only: measured lag, without the model; None: unknown.
     """
@@ -66,24 +68,25 @@ class PolicyResult:
     optimality_gap: float | None = None
     is_best: bool = False
     unknown_ages: int = 0
+    unknown_partitions: int = 0
     measured: MeasuredResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How far the simulation of the real assignment is from the measured lag, over the snapshots.
+    """How far the simulation of the real assignment is from the measured lag, over the snapshots with lag.
 
     Attributes
     ----------
     median, p95
         Relative error; over several days, the median of the days.
-    median_records
-        Median error in records.
+    text
+        Both, also in records, as `evenlag compare` says it.
     """
 
     median: float
     p95: float
-    median_records: float
+    text: str
 
     @property
     def is_large(self) -> bool:

@@ -236,6 +236,9 @@ class GroupLag:
     time_lag_ms, num_unknown_time_lags
         Largest time lag of a partition, and the number of partitions without one: if there are any, it is a
         lower bound.
+    not_subscribed
+        Number of partitions with a commit of topics that no member subscribes to, and their known lag. They
+        are in none of the other numbers.
     """
 
     group_id: str
@@ -247,6 +250,7 @@ class GroupLag:
     unknown: Mapping[str, int] = field(default_factory=dict)
     time_lag_ms: int | None = None
     num_unknown_time_lags: int = 0
+    not_subscribed: tuple[int, int | None] = (0, None)
 
 
 @dataclass(frozen=True, slots=True)

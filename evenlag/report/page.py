@@ -109,6 +109,14 @@ def _headline(report: Report) -> Html:
                 "age of the oldest unprocessed record in the last snapshot",
             )
         )
+    if now.not_subscribed[0]:
+        num_partitions, lag = now.not_subscribed
+        facts.append(
+            (
+                number(lag),
+                f"records in {num_partitions:,} partitions that no member subscribes to: not counted",
+            )
+        )
     facts += [
         *_drain_times(report.change),
         (f"{report.now.num_members:,} / {report.now.num_partitions:,}", "members / partitions"),

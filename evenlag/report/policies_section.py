@@ -59,10 +59,14 @@ def _policy_row(each: PolicyResult) -> Sequence[object]:
     name = shown_policy(each.name)
     return (
         Html(f"{page_text(name)} {badge('best', 'good')}") if each.is_best else name,
-        _bound(duration(each.p95_time_lag_ms), each.unknown_ages),
-        _bound(duration(each.max_time_lag_ms), each.unknown_ages),
-        number(each.mean_lag_records),
-        number(each.max_lag_records),
+        *(
+            _bound(duration(value), each.unknown_ages or each.unknown_partitions)
+            for value in (each.p95_time_lag_ms, each.max_time_lag_ms)
+        ),
+        *(
+            _bound(number(value), each.unknown_partitions)
+            for value in (each.mean_lag_records, each.max_lag_records)
+        ),
         _drained(each),
         number(each.moves),
         number(each.rebalances),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from evenlag.enums import LagStatus
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.queries.comparisons import MEASURED_SHOWN
 from evenlag.queries.lag import group_rows
 from evenlag.report.model import GroupLag, Series
@@ -26,12 +29,14 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
     Returns
     -------
     list of GroupLag
-        By lag, largest first.
+        By lag, largest first; last the groups of which only partitions without a subscriber are left.
     """
     unknown: dict[str, dict[str, int]] = {}
+    left = _not_subscribed(lag)
+    lag = counted(lag)
     for row in _unknown_by_status(lag, "group_id"):
         unknown.setdefault(row["group_id"], {})[row["status"]] = row["count_all"]
-    return [
+    found = [
         GroupLag(
             group_id=row["group_id"],
             num_members=row["num_members"],
@@ -42,9 +47,32 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
             unknown=unknown.get(row["group_id"], {}),
             time_lag_ms=row["time_lag_ms"],
             num_unknown_time_lags=row["num_unknown_time_lags"],
+            not_subscribed=left.get(row["group_id"], (0, None)),
         )
         for row in group_rows(lag, members)
     ]
+    num_members = Counter(row["group_id"] for row in members.to_pylist() if row["member_id"] is not None)
+    shown = {each.group_id for each in found}
+    return found + [
+        GroupLag(group_id, num_members[group_id], 0, 0, None, not_subscribed=left[group_id])
+        for group_id in sorted(left.keys() - shown)
+    ]
+
+
+def counted(lag: pa.Table) -> pa.Table:
+    """Return the rows that count: partitions of topics without a subscriber are beside every total."""
+    import pyarrow.compute as pc
+
+    return lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED))
+
+
+def _not_subscribed(lag: pa.Table) -> dict[str, tuple[int, int | None]]:
+    """Number and known lag of the partitions without a subscriber, by group."""
+    import pyarrow.compute as pc
+
+    rows = lag.filter(pc.equal(lag["status"], LagStatus.NOT_SUBSCRIBED)).group_by("group_id")
+    sums = rows.aggregate([([], "count_all"), ("lag_records", "sum")]).to_pylist()
+    return {row["group_id"]: (row["count_all"], row["lag_records_sum"]) for row in sums}
 
 
 def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
@@ -63,8 +91,16 @@ def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
         Lag by time.
     """
     keys = ["snapshot_id"]
+    shown = lag["snapshot_id"].unique().to_pylist()
+    lag = counted(lag)
     rows = lag.group_by(keys).aggregate([("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")])
-    totals = sorted(rows.to_pylist(), key=lambda row: (read_at[row["snapshot_id"]], row["snapshot_id"]))
+    by_snapshot = {row["snapshot_id"]: row for row in rows.to_pylist()}
+    # Without a partition that counts, there is no lag.
+    nothing = {"lag_records_sum": 0, "lag_records_count": 0, "count_all": 0}
+    totals = [
+        by_snapshot.get(name, {"snapshot_id": name, **nothing})
+        for name in sorted(shown, key=lambda name: (read_at[name], name))
+    ]
     by_member = _member_sums(lag, *keys).group_by(keys).aggregate([("lag_records_sum", "max")])
     most = {row["snapshot_id"]: row["lag_records_sum_max"] for row in by_member.to_pylist()}
     by_status: dict[str, list[int]] = {}
@@ -95,6 +131,8 @@ def cut(series: Series, since: datetime, until: datetime) -> Series:
     Series
         Its points within the period.
     """
+    # Replays before model version 3 have times cut to milliseconds, the period has microseconds.
+    since = floor_to_ms(since)
     places = [place for place, at in enumerate(series.at) if since <= at <= until]
     while places and series.lag_records[places[0]] is None:
         places.pop(0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import LagStatus, PlanEvent
 from evenlag.report.model import LagChange, MemberLag
+from evenlag.report.read_lag import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,29 +77,31 @@ def read_change(
     from evenlag.lake.tables import OUTCOMES
     from evenlag.planning.plan_attempts import read_assignments
 
-    newest = pc.max(lag["slot"]).as_py()
-    readable = set(lag["snapshot_id"].to_pylist())
+    by_slot = lag.sort_by("slot")["snapshot_id"].to_pylist()
+    readable, newest = set(by_slot), by_slot[-1]
+    lag = counted(lag)
+
+    def of_snapshot(snapshot_id: str) -> tuple[pa.Table, list[str]]:
+        return lag.filter(pc.equal(lag["snapshot_id"], snapshot_id)), _alive(scope, snapshot_id)
+
     plan = min(
         (plan for plan in plans if plan["snapshot_id"] in readable),
         key=lambda plan: _RANK_BY_STATUS.get(str(plan["status"]), _RANK_OF_OTHERS),
         default=None,
     )
     if plan is None:
-        rows = lag.filter(pc.equal(lag["slot"], newest))
-        before = _lag_by_member(rows, _alive(scope, rows), names)
+        before = _lag_by_member(*of_snapshot(newest), names)
         members = _members(before, None, None)
         read_at = max(scope.read_at[name] for name in readable)
         return LagChange(members, read_at, unknown_before=_unknown(before)) if members else None
     wanted = [*scope.filters(days_after=1), ("plan_id", "=", plan["plan_id"])]
     planned = read_assignments(scope.reader, [plan], _PLANNED_COLUMNS)
     outcome = next(iter(scope.reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
-    rows = lag.filter(pc.equal(lag["snapshot_id"], plan["snapshot_id"]))
-    alive = _alive(scope, rows)
+    rows, alive = of_snapshot(plan["snapshot_id"])
     before, predicted = (_lag_by_member(each, alive, names) for each in (rows, _as_planned(rows, planned)))
     after = None
     if outcome is not None and outcome["snapshot_id"] in readable:
-        rows = lag.filter(pc.equal(lag["snapshot_id"], outcome["snapshot_id"]))
-        after = _lag_by_member(rows, _alive(scope, rows), names)
+        after = _lag_by_member(*of_snapshot(outcome["snapshot_id"]), names)
     later_id = outcome["snapshot_id"] if outcome is not None and after is not None else None
     drains = _drain_times(scope, [name for name in (plan["snapshot_id"], later_id) if name])
     return LagChange(
@@ -146,11 +149,11 @@ def read_evaluation(scope: Scope, plan_id: str | None) -> Mapping[str, Any] | No
     return next((row for row in rows if row["snapshot_id"] in scope.read_at), None)
 
 
-def _alive(scope: Scope, rows: pa.Table) -> list[str]:
-    """Members in the snapshot of the given rows of ``lag``."""
+def _alive(scope: Scope, snapshot_id: str) -> list[str]:
+    """Members of the group in a snapshot."""
     from evenlag.lake.tables import MEMBERS
 
-    of_snapshot = [*scope.filters(), ("snapshot_id", "in", rows["snapshot_id"].unique().to_pylist())]
+    of_snapshot = [*scope.filters(), ("snapshot_id", "=", snapshot_id)]
     members = scope.reader.read(MEMBERS, columns=["member_id"], filters=of_snapshot)
     return [member_id for member_id in members["member_id"].to_pylist() if member_id is not None]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evenlag.queries.comparisons import (
     OBSERVED,
     By,
+    model_error_text,
     model_row,
     not_compared,
     read_optimality_gaps,
@@ -90,7 +91,7 @@ def read_policies(scope: Scope) -> Comparison:
         results=tuple(_result(row) for row in sum_up(whole, gaps, By.P95_TIME_LAG.value)),
         model_error=None
         if model is None
-        else ModelError(model["median_error"], model["p95_error"], model["median_error_records"]),
+        else ModelError(model["median_error"], model["p95_error"], model_error_text(model)),
         reasons=(
             *(
                 f"{row['policy']} could not be replayed on {row['days']} days: {row['reason']}"
@@ -120,6 +121,7 @@ def _result(row: Mapping[str, Any]) -> PolicyResult:
         optimality_gap=row["optimality_gap"],
         is_best=row["is_best"],
         unknown_ages=row["unknown_ages"],
+        unknown_partitions=row["unknown_partitions"],
         measured=_measured(row),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isinf
 from typing import TYPE_CHECKING, Final
 
-from evenlag.formatting import at_least, duration, moment, number, percent
+from evenlag.formatting import at_least, duration, moment, number
 from evenlag.html.legend import legend, line, patch, shape
 from evenlag.html.line_styles import Line, coinciding
 from evenlag.html.markup import Html, badge, details, figure, table, text, when
@@ -203,7 +203,10 @@ def lag_section(report: Report) -> Html:
     marks = [
         (shape("--accent", HINT_MARKERS[what]), f"hint {what}") for what in HINT_EVENTS if what in events
     ]
-    caption = "Lag of the group in records, at the times at which it was read." + _unknown(report)
+    caption = (
+        "Lag of the group in records, at the times at which it was read, without topics that no member "
+        f"subscribes to.{_unknown(report)}"
+    )
     if report.replayed:
         caption += (
             " The thin lines are replays: each candidate, and the real assignment as it ran, is simulated "
@@ -279,9 +282,8 @@ def _coinciding(replayed: Sequence[Series]) -> str:
 
 def _model_error(error: ModelError) -> str:
     return (
-        f"The replay of the real assignment differs from the measured lag by {percent(error.median)} at the "
-        f"median and {percent(error.p95)} at the 95th percentile of the snapshots: smaller differences "
-        "between candidates are not significant."
+        f"The replay of the real assignment {error.text}: smaller differences between candidates are not "
+        "significant."
     )
 
 
@@ -300,10 +302,7 @@ def model_warning(error: ModelError | None) -> Html:
     """
     if error is None or not error.is_large:
         return Html("")
-    return Html(
-        f'<p class="note warn">The model is rough here. {page_text(_model_error(error))} The median error is '
-        f"{number(error.median_records)} records.</p>"
-    )
+    return Html(f'<p class="note warn">The model is rough here. {page_text(_model_error(error))}</p>')
 
 
 def note(message: str, command: str = "") -> Html:

@@ -144,6 +144,11 @@ def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
     return found
 
 
+def counted(lag: Iterable[Row]) -> list[Row]:
+    """Return the rows of ``lag`` that totals contain: of topics that a member subscribes to."""
+    return [row for row in lag if row["status"] != "NOT_SUBSCRIBED"]
+
+
 def known_sum(rows: Iterable[Row], name: str = "lag_records") -> int | None:
     """Return the sum of the known values; None if none is known.
 

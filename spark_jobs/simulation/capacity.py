@@ -44,6 +44,10 @@ def estimate_capacities(history: History, relative: NDArray[np.float64] | None =
     A member without enough busy intervals gets the median of the observed capacities, or its own largest
     rate if that is higher. If no member was busy, all get the largest rate of any member, a lower bound.
 
+    A partition whose lag is never known is not simulated, so its part of a member's rate is left out. Where
+    other lag is unknown, the rate of the known partitions is a lower bound of the member's: it counts among
+    the largest rates, not in the median.
+
     Parameters
     ----------
     history
@@ -88,9 +92,13 @@ def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Rates of members by interval and whether they were busy: [S - 1, M]; NaN where unknown."""
+    """Rates of members by interval, of the partitions with known lag, and whether they were busy: [S - 1, M].
+
+    NaN where none is known; busy only where all are.
+    """
     num_intervals, num_members = history.num_snapshots - 1, len(history.member_keys)
-    owner, lag = history.owner, history.lag
+    lag = history.lag
+    owner = np.where(history.known.any(axis=0), history.owner, np.int32(-1))
     kept = (owner[:-1] >= 0) & (owner[:-1] == owner[1:])
     measured = kept & np.isfinite(lag[:-1]) & np.isfinite(lag[1:])
     interval = np.broadcast_to(np.arange(num_intervals)[:, None], kept.shape)
@@ -110,7 +118,7 @@ def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.boo
     num_measured = by_member(owner[:-1], measured, None)
     is_measured = (num_measured > 0) & (num_measured == held_before) & (num_measured == held_after)
     rates = np.where(
-        is_measured, by_member(owner[:-1], measured, processed) / history.interval_s[:, None], np.nan
+        num_measured > 0, by_member(owner[:-1], measured, processed) / history.interval_s[:, None], np.nan
     )
     backlog = np.minimum(by_member(owner[:-1], measured, lag[:-1]), by_member(owner[1:], measured, lag[1:]))
     arriving = by_member(owner[:-1], measured, history.arrived) / history.interval_s[:, None]

@@ -52,6 +52,9 @@ class ScenarioMetrics:
 class ModelError:
     """Difference between the simulated observed scenario and the measured lag, after the first snapshot.
 
+    Only snapshots with lag count: at least the arrivals of ten seconds, measured or simulated. In a snapshot
+    without, every model is right. Of a group that never has so much, all count.
+
     Attributes
     ----------
     median, p95
@@ -59,12 +62,15 @@ class ModelError:
         seconds if these are more. NaN if no lag is known.
     median_records, p95_records
         The same in records.
+    num_snapshots
+        Number of snapshots that count.
     """
 
     median: float
     p95: float
     median_records: float
     p95_records: float
+    num_snapshots: int
 
 
 def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
@@ -238,14 +244,20 @@ def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
     known = history.known
     is_known = known[1:].any(axis=1)
     if not is_known.any():
-        return ModelError(np.nan, np.nan, np.nan, np.nan)
-    measured = np.where(known, history.lag, 0.0).sum(axis=1)[1:][is_known]
-    off = np.abs(np.where(known, backlog, 0.0).sum(axis=1)[1:][is_known] - measured)
+        return ModelError(np.nan, np.nan, np.nan, np.nan, 0)
+    measured, simulated = (
+        np.where(known, lag, 0.0).sum(axis=1)[1:][is_known] for lag in (history.lag, backlog)
+    )
     rate = (np.where(known[1:], history.arrived, 0.0).sum(axis=1) / history.interval_s)[is_known]
-    share = off / np.maximum(np.maximum(measured, BUSY_BACKLOG_S * rate), 1.0)
+    in_flight = np.maximum(BUSY_BACKLOG_S * rate, 1.0)
+    has_lag = np.maximum(measured, simulated) >= in_flight
+    counts = has_lag if has_lag.any() else np.ones_like(has_lag)
+    off = np.abs(simulated - measured)[counts]
+    share = off / np.maximum(measured, in_flight)[counts]
     return ModelError(
         float(np.median(share)),
         float(np.percentile(share, 95)),
         float(np.median(off)),
         float(np.percentile(off, 95)),
+        int(counts.sum()),
     )

@@ -118,19 +118,17 @@ class ObservedScenario:
         """
         history = self.history
         before, self.owner = self.owner, history.owner[place]
-        if place == 0:
+        number = int(history.structure[place])
+        # A group without members owns nothing: as for a candidate, that is no move and no rebalance.
+        if place == 0 or number < 0:
             return np.zeros(len(backlog))
-        is_forced = bool(history.structure[place] != history.structure[place - 1])
+        is_forced = bool(number != history.structure[place - 1])
         was_there = history.live[place] & history.live[place - 1]
         changed = was_there & (before != self.owner)
         if not is_forced and not changed.any():
             return np.zeros(len(backlog))
-        number = int(history.structure[place])
-        stays = np.append(history.structures[number].place >= 0, False) if number >= 0 else None
-        moved = changed & (before >= 0)
-        if stays is not None:
-            moved &= stays[before]
-        self.counts.moves += int(moved.sum())
+        is_live = history.structures[number].place[before] >= 0
+        self.counts.moves += int((changed & is_live).sum())
         self.counts.rebalances += 1
         self.counts.forced_rebalances += is_forced
         stands = pause_s(protocol_of(history.groups[place].assignor), changed, self.owner >= 0, self.pauses)

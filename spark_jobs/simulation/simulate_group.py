@@ -129,7 +129,7 @@ def _score(
     if not group.num_partitions:
         return Moments(contender, places, size, reason=_NO_ROWS)
     measured = history.lag[np.ix_(places, rows)]
-    is_unknown = np.isnan(measured)
+    is_unknown: NDArray[np.bool_] = np.isnan(measured)
     lag = np.where(is_unknown, 0.0, measured)
     owner = structure.place[history.owner[np.ix_(places, rows)]]
     after = owner
@@ -146,7 +146,7 @@ def _score(
             )
         except AssignorError as error:
             return Moments(contender, places, size, reason=str(error))
-    scores = score_moments(group, lag, owner, after)
+    scores = score_moments(group, lag, owner, after).without(np.asarray(is_unknown.any(axis=1)))
     return Moments(contender, places, size, is_unknown.sum(axis=1), scores)
 
 
@@ -254,6 +254,7 @@ def _of_history(history: History, capacities: Capacities, measured: ScenarioMetr
         "num_assumed_capacities": int((~capacities.is_observed).sum()),
         "num_unknown_ages": count_unknown_ages(history),
         "unknown_share": _unknown_share(history),
+        "num_unknown_partitions": int((~history.known.any(axis=0)).sum()),
     }
 
 
@@ -304,6 +305,7 @@ def _of_model(history: History, simulated: Simulated) -> dict[str, Any]:
         "p95_error": _known(off.p95),
         "median_error_records": _known(off.median_records),
         "p95_error_records": _known(off.p95_records),
+        "num_error_snapshots": off.num_snapshots,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,11 @@ class MomentScores:
     bound: NDArray[np.float64]
     optimality_gap: NDArray[np.float64]
     gain: NDArray[np.float64]
+
+    def without(self, is_unknown: NDArray[np.bool_]) -> MomentScores:
+        """Return the scores with NaN for what has no lower bound, where some lag is unknown: bool [R]."""
+        names = ("mean_lag", "skew", "optimality_gap", "gain")
+        return replace(self, **{name: np.where(is_unknown, np.nan, getattr(self, name)) for name in names})
 
 
 def score_moments(

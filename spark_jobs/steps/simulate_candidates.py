@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _LOG = named_logger(__name__)
 # Part of a comparison's hash: incremented when the same input gives other results.
-_MODEL_VERSION: Final = 2
+_MODEL_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _compare_days(
         pauses=pauses,
         snapshot_ids=tuple(row.snapshot_id for row in readings),
         slots=tuple(row.slot for row in readings),
-        at_ms=tuple(row.at_ms for row in readings),
+        at_us=tuple(row.at_us for row in readings),
         comparison_id=_comparison_id(loaded, compared, readings, pauses.model_dump()),
         scores_moments=not request.is_continuous,
     )
@@ -184,11 +184,11 @@ def _readings(lake: Lake, cluster: str, days: list[date]) -> list[Row]:
     rows = (
         lake.read(SNAPSHOTS)
         .where((sf.col("cluster") == cluster) & sf.col("day").between(days[0], days[-1]))
-        .select("snapshot_id", "slot", sf.unix_millis("end_read_at").alias("at_ms"))
-        .orderBy("at_ms", "snapshot_id")
+        .select("snapshot_id", "slot", sf.unix_micros("end_read_at").alias("at_us"))
+        .orderBy("at_us", "snapshot_id")
         .collect()
     )
-    return [row for i, row in enumerate(rows) if i == 0 or row.at_ms > rows[i - 1].at_ms]
+    return [row for i, row in enumerate(rows) if i == 0 or row.at_us > rows[i - 1].at_us]
 
 
 def _are_downsampled(lake: Lake, cluster: str, days: list[date]) -> bool:

@@ -63,9 +63,9 @@ class ComparisonContext:
         Candidates to compare.
     pauses
         Rebalance pauses of the replays.
-    snapshot_ids, slots, at_ms
+    snapshot_ids, slots, at_us
         The period's snapshots in order: id, slot, and the time when the end offsets were read, in
-        milliseconds since the epoch.
+        microseconds since the epoch.
     comparison_id
         Hash of all inputs of the result.
     scores_moments
@@ -79,7 +79,7 @@ class ComparisonContext:
     pauses: Pauses
     snapshot_ids: tuple[str, ...]
     slots: tuple[datetime, ...]
-    at_ms: tuple[int, ...]
+    at_us: tuple[int, ...]
     comparison_id: str
     scores_moments: bool = True
 
@@ -187,7 +187,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
 
     schema = arrow_schema(COMPARED)
     group_id = (lag if lag.num_rows else members)["group_id"][0].as_py()
-    at_s = np.array(context.at_ms, dtype=np.float64) / 1000.0
+    at_s = np.array(context.at_us, dtype=np.float64) / 1e6
     seen, shown = read_snapshots(lag, members, context.snapshot_ids, at_s)
     history = build_history(seen)
     rule = context.policy.group_settings(context.cluster, group_id)
@@ -258,7 +258,7 @@ def _column(value: Any, kind: pa.DataType, length: int) -> pa.Array:
     import pyarrow as pa
 
     if isinstance(value, np.ndarray):
-        return pa.array(value).cast(kind)
+        return pa.array(value, from_pandas=True).cast(kind)  # NaN is null
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return value.cast(kind)
     return pa.repeat(pa.scalar(value, kind), length)

@@ -37,7 +37,7 @@ def simulated(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         pauses=PAUSES,
         snapshot_ids=tuple(snapshots["snapshot_id"].to_pylist()),
         slots=tuple(snapshots["slot"].to_pylist()),
-        at_ms=tuple(round(1000 * at.timestamp()) for at in snapshots["end_read_at"].to_pylist()),
+        at_us=tuple(round(1e6 * at.timestamp()) for at in snapshots["end_read_at"].to_pylist()),
         comparison_id="test",
     )
     lag, members = (
@@ -48,16 +48,24 @@ def simulated(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {row["policy"]: row for row in found}
 
 
-@pytest.mark.parametrize(("group", "median", "p95"), [(BILLING, 0.15, 0.3), (SHIPPING, 0.05, 0.5)])
+@pytest.mark.parametrize(
+    ("group", "num_with_lag", "median", "p95", "p95_records"),
+    [(BILLING, 41, 0.15, 0.3, 4_000), (SHIPPING, 3, 1.3, 1.3, 500)],
+)
 def test_replaying_what_really_ran_comes_near_to_the_lag_that_was_really_seen(
-    group: str, median: float, p95: float
+    group: str, num_with_lag: int, median: float, p95: float, p95_records: float
 ) -> None:
-    """From the first snapshot alone, over joins, leaves, bounces, hints and a killed member."""
+    """From the first snapshot alone, over joins, leaves, bounces, hints and a killed member.
+
+    `shipping` is behind in three snapshots only: the errors are of these, whatever the idle ones are.
+    """
     observed = simulated(group, ["range"])["observed"]
     assert observed["reason"] is None
     assert observed["num_snapshots"] > 40
     assert observed["median_error"] < median
     assert observed["p95_error"] < p95
+    assert observed["p95_error_records"] < p95_records
+    assert observed["num_error_snapshots"] == num_with_lag
 
 
 def test_what_was_measured_is_kept_beside_it_by_the_time_at_which_ends_were_read() -> None:
@@ -70,9 +78,7 @@ def test_what_was_measured_is_kept_beside_it_by_the_time_at_which_ends_were_read
             totals[row["snapshot_id"]] = totals.get(row["snapshot_id"], 0) + (row["lag_records"] or 0)
             unknown += row["lag_records"] is None
     in_order = sorted((read_at[name], total) for name, total in totals.items())
-    # To the millisecond, as the job reads them.
-    moments = zip(observed["at"], in_order, strict=True)
-    assert all(abs((at - seen).total_seconds()) < 0.001 for at, (seen, _) in moments)
+    assert observed["at"] == [seen for seen, _ in in_order]
     area = sum(
         (later - at).total_seconds() * (total + then) / 2 for (at, total), (later, then) in pairwise(in_order)
     )

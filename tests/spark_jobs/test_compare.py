@@ -85,6 +85,8 @@ def _look_at(reader: LakeReader) -> None:
     assert len(replays) == GROUPS * 5
     assert replays.reason.isna().all()
     assert (replays.lag_records.map(len) == SLOTS).all()
+    read_at = sorted(reader.read(SNAPSHOTS)["end_read_at"].to_pylist())
+    assert all(list(row["at"]) == read_at for row in reader.read(REPLAYS).to_pylist())
     # The day's own assignor, replayed, is what really ran; and that is near to what was seen.
     lag = replays.pivot_table(index="group_id", columns="policy", values="mean_lag_records")
     assert (lag["observed"] - lag["cooperative-sticky"]).abs().max() < 0.02 * lag["observed"].max()

@@ -9,7 +9,7 @@ from evenlag.formatting import NOTHING, duration, number, percent
 from evenlag.queries.comparisons import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, shown_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from evenlag.cli.tables.layout import Table
 
@@ -89,12 +89,13 @@ def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table
 
 def _cells(row: dict[str, Any]) -> list[str]:
     days = row["group_days"]
-    at_least = "≥ " if row["unknown_ages"] else ""
+    lag = "≥ " if row["unknown_partitions"] else ""
+    time = "≥ " if row["unknown_ages"] else lag
     return [
-        f"{at_least}{duration(row['p95_time_lag_ms'])}",
-        f"{at_least}{duration(row['max_time_lag_ms'])}",
-        number(row["mean_lag_records"]),
-        number(row["max_lag_records"]),
+        f"{time}{duration(row['p95_time_lag_ms'])}",
+        f"{time}{duration(row['max_time_lag_ms'])}",
+        f"{lag}{number(row['mean_lag_records'])}",
+        f"{lag}{number(row['max_lag_records'])}",
         "not drained" if row["drain_time_ms"] is None else duration(row["drain_time_ms"]),
         f"{row['not_drained']} of {days}",
         number(row["moves"]),
@@ -118,15 +119,15 @@ def _measured_cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def notes(rows: Sequence[dict[str, Any]], num_left_out: int) -> list[str]:
+def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[str]:
     """Return notes on data that the numbers do not include, and on lower bounds.
 
     Parameters
     ----------
     rows
         Rows of :func:`evenlag.queries.comparisons.sum_up`, at least one.
-    num_left_out
-        Group-days that are left out, because not every policy has a replay of them.
+    left_out
+        With the result of :func:`evenlag.queries.comparisons.count_left_out`.
 
     Returns
     -------
@@ -134,10 +135,20 @@ def notes(rows: Sequence[dict[str, Any]], num_left_out: int) -> list[str]:
         The notes; empty when everything is known and counted.
     """
     first, told = rows[0], []
-    if num_left_out:
+    if left_out["left_out"]:
         told.append(
-            f"Counted: {first['group_days']:,} group-days. Left out: {num_left_out:,}, of which not every "
-            "policy has a replay."
+            f"Counted: {first['group_days']:,} group-days. Left out: {left_out['left_out']:,}, of which not "
+            "every policy has a replay."
+        )
+    if left_out["partly_known"]:
+        told.append(
+            f"Left out of the means: {left_out['partly_known']:,} group-days on which the lag of some "
+            "partition was never known."
+        )
+    if first["unknown_partitions"]:
+        told.append(
+            f"The lag of {first['unknown_partitions']:,} partitions was never known: they are in no figure, "
+            "and what their members process of the others is a lower bound."
         )
     if first["unknown_share"]:
         told.append(

@@ -24,7 +24,11 @@ COMPARISONS: Final = Table(
         Column("reason", "STRING", "why it could not be scored; null when it was"),
         Column("num_members", "INT", "members of the group"),
         Column("num_partitions", "INT", "partitions of the topics that they subscribe to"),
-        Column("num_unknown_partitions", "INT", "of these, the ones whose lag is not known"),
+        Column(
+            "num_unknown_partitions",
+            "INT",
+            "of these, the ones whose lag is not known: with any, mean, skew, gap and gain are null",
+        ),
         Column("num_unassigned_partitions", "INT", "of these, partitions without a subscriber"),
         Column("moves", "INT", "partitions that would leave a live owner"),
         Column("min_member_partitions", "INT", "the fewest partitions that a member would own"),
@@ -83,12 +87,11 @@ _REPLAY_COLUMNS: Final = (
     Column(
         "median_error",
         "DOUBLE",
-        "observed only: median over snapshots of |simulated - observed| lag, relative to the observed lag",
+        "observed only: median of |simulated - observed| lag, relative to the observed lag, over "
+        "num_error_snapshots",
     ),
     Column("p95_error", "DOUBLE", "observed only: the same, 95th percentile"),
-    Column(
-        "median_error_records", "DOUBLE", "observed only: median over snapshots of |simulated - observed| lag"
-    ),
+    Column("median_error_records", "DOUBLE", "observed only: median of |simulated - observed| lag over them"),
     Column("p95_error_records", "DOUBLE", "observed only: the same, 95th percentile"),
     Column("comparison_id", "STRING", "hash of what was compared: policies, snapshots, model"),
     Column("num_unknown_ages", "INT", "partitions whose first backlog has no known age: times are minima"),
@@ -101,6 +104,8 @@ _REPLAY_COLUMNS: Final = (
     ),
     Column("measured_max_time_lag_ms", "BIGINT", "observed only: largest measured time lag at a snapshot"),
     Column("num_unknown_time_lags", "INT", "observed only: lags at a snapshot that have no time lag"),
+    Column("num_error_snapshots", "INT", "observed only: snapshots with lag; null: the errors are over all"),
+    Column("num_unknown_partitions", "INT", "partitions whose lag is never known: in no figure"),
 )
 
 REPLAYS: Final = Table(

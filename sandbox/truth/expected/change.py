@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.truth.expected.lag import at_least
 from sandbox.truth.forms import number
-from sandbox.truth.lake_rows import by, known_sum
+from sandbox.truth.lake_rows import by, counted, known_sum
 from sandbox.truth.report_period import member_names
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _lags(period: Period, snapshot_id: str, owners: Mapping[tuple[str, int], str
     names = member_names(period)
     lag = [
         row | {"owner": owners.get((row["topic"], row["partition"]), row["owner_member_id"])}
-        for row in period.rows.lag_of(snapshot_id, period.group_id)
+        for row in counted(period.rows.lag_of(snapshot_id, period.group_id))
     ]
     found = by(lag, "owner")
     live = period.rows.where("members", snapshot_id=snapshot_id, group_id=period.group_id)

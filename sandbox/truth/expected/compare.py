@@ -95,6 +95,7 @@ def answer(session: Session, replays: Sequence[Row], group_id: str | None, measu
         "group_id": group_id,
         "policies": sum_up(session, replays, measure),
         "left_out": len(everything) - len(_whole(replays)),
+        "partly_known": len(_whole(replays)) - len(_counted(replays)),
         "model": model(replays),
         "not_compared": _not_compared(replays),
     }
@@ -112,7 +113,7 @@ def sum_up(session: Session, replays: Sequence[Row], measure: str) -> list[Row]:
     measure
         Column to sort by.
     """
-    cells = _whole(replays)
+    cells = _counted(replays)
     found = []
     for policy in sorted({row["policy"] for cell in cells for row in cell}):
         own = [row for cell in cells for row in cell if row["policy"] == policy]
@@ -130,6 +131,18 @@ def _whole(replays: Sequence[Row]) -> list[list[Row]]:
     done = [row for row in replays if row["reason"] is None]
     policies = {row["policy"] for row in done}
     return [cell for cell in by(done, "day", "group_id").values() if {r["policy"] for r in cell} == policies]
+
+
+def _counted(replays: Sequence[Row]) -> list[list[Row]]:
+    """The group-days with a known lag of every partition, if there are any."""
+    cells = _whole(replays)
+    known = [cell for cell in cells if not any(_unknown_partitions(row) for row in cell)]
+    return known or cells
+
+
+def _unknown_partitions(row: Row) -> int:
+    """Partitions whose lag was never known; a lake of an older version does not say."""
+    return row.get("num_unknown_partitions") or 0
 
 
 def _of(cell: Sequence[Row], policy: str) -> Row:
@@ -158,6 +171,7 @@ def _summed(rows: Sequence[Row]) -> Row:
         **{name: sum(row[name] for row in rows) for name in ("moves", "takeover_moves", "rebalances")},
         "unknown_share": _mean(rows, "unknown_share"),
         "unknown_ages": sum(_known(rows, "num_unknown_ages")),
+        "unknown_partitions": sum(map(_unknown_partitions, rows)),
         **(_measured(rows) if rows[0]["policy"] == OBSERVED else {}),
     }
 
@@ -199,9 +213,12 @@ def model(replays: Sequence[Row]) -> Row | None:
     rows = [r for r in replays if r["policy"] == OBSERVED and r["median_error"] is not None]
     if not rows:
         return None
-    names = ("median_error", "p95_error", "median_error_records")
+    rows = [row for row in rows if not _unknown_partitions(row)] or rows
+    names = ("median_error", "p95_error", "median_error_records", "p95_error_records")
+    counts = [row.get("num_error_snapshots") for row in rows]
     return {
         "group_days": len(rows),
+        "error_snapshots": None if any(count is None for count in counts) else sum(counts),
         **{name: median(row[name] for row in rows) for name in names},
         **{
             f"{kind}_capacities": sum(r[f"num_{kind}_capacities"] for r in rows)
@@ -230,14 +247,15 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _cells(row: Row) -> list[str]:
-    bound = "≥ " if row["unknown_ages"] else ""
+    lag = "≥ " if row["unknown_partitions"] else ""
+    bound = "≥ " if row["unknown_ages"] or row["unknown_partitions"] else ""
     return [
         OBSERVED_SHOWN if row["policy"] == OBSERVED else row["policy"],
         "best" if row["is_best"] else "",
         bound + duration(row["p95_time_lag_ms"]),
         bound + duration(row["max_time_lag_ms"]),
-        number(row["mean_lag_records"]),
-        number(row["max_lag_records"]),
+        lag + number(row["mean_lag_records"]),
+        lag + number(row["max_lag_records"]),
         "not drained" if row["drain_time_ms"] is None else duration(row["drain_time_ms"]),
         f"{row['not_drained']} of {row['group_days']}",
         number(row["moves"]),

@@ -9,7 +9,7 @@ from sandbox.truth.forms import as_printed, duration, moment, number
 from sandbox.truth.lake_rows import by, known_sum, largest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sandbox.truth.lake_rows import LakeRows, Row
     from sandbox.truth.session import Session
@@ -76,7 +76,9 @@ def group_rows(rows: LakeRows, snapshot_id: str) -> list[Row]:
     return sorted(found, key=lambda row: (*_known_first(row), row["group_id"]))
 
 
-def member_rows(rows: LakeRows, snapshot_id: str, group_id: str) -> list[Row]:
+def member_rows(
+    rows: LakeRows, snapshot_id: str, group_id: str, only: Callable[[list[Row]], list[Row]] = list
+) -> list[Row]:
     """Return the lag of each live member, and of partitions without a known owner (member None).
 
     Parameters
@@ -87,8 +89,10 @@ def member_rows(rows: LakeRows, snapshot_id: str, group_id: str) -> list[Row]:
         The snapshot.
     group_id
         The group.
+    only
+        Chooses the rows of ``lag`` that count.
     """
-    owned = by(rows.lag_of(snapshot_id, group_id), "owner_member_id")
+    owned = by(only(rows.lag_of(snapshot_id, group_id)), "owner_member_id")
     live = rows.where("members", snapshot_id=snapshot_id, group_id=group_id)
     names = {row["member_id"] for row in live if row["member_id"] is not None} | set(owned)
     found = [

@@ -13,7 +13,7 @@ from sandbox.truth.expected.plans import SHORT_ID, at_least_of
 from sandbox.truth.expected.timeline import read_bars, read_marks
 from sandbox.truth.expected.verdict import drain_tile, expected_verdict
 from sandbox.truth.forms import UNKNOWN, as_on_page, duration, moment, number, page_moment, percent
-from sandbox.truth.lake_rows import by, known_sum, largest
+from sandbox.truth.lake_rows import by, counted, known_sum, largest
 from sandbox.truth.page import bars, parse_page, pictures
 from sandbox.truth.report_period import read_period
 
@@ -127,14 +127,20 @@ class _Comparison:
         """Compare the large numbers."""
         period, shown = self._period, self._page.headline
         snapshot_id = period.newest["snapshot_id"]
-        now = totals(member_rows(period.rows, snapshot_id, period.group_id))
-        if not period.rows.lag_of(snapshot_id, period.group_id):
+        now = totals(member_rows(period.rows, snapshot_id, period.group_id, counted))
+        lag = period.rows.lag_of(snapshot_id, period.group_id)
+        if not lag:
             now = dict.fromkeys(now, 0) | {"lag_records": None, "max_member_lag_records": None}
+        elif not counted(lag):
+            now |= {"lag_records": 0, "max_member_lag_records": None}
         unknown = now["num_unknown_partitions"]
         expected = [at_least(number(now[n]), unknown) for n in ("lag_records", "max_member_lag_records")]
-        times = [row["time_lag_ms"] for row in period.rows.lag_of(snapshot_id, period.group_id)]
+        times = [row["time_lag_ms"] for row in counted(lag)]
         if largest(times) is not None:
             expected.append(at_least(duration(largest(times)), times.count(None)))
+        left = [row for row in lag if row["status"] == "NOT_SUBSCRIBED"]
+        if left:
+            expected.append(number(known_sum(left)))
         drain = drain_tile(period)
         if drain is not None:
             expected.append(drain)
@@ -204,10 +210,11 @@ class _Comparison:
             lag = self._period.rows.lag_of(snapshot["snapshot_id"], self._period.group_id)
             if not lag:
                 continue
+            lag = counted(lag)
             owned = by((row for row in lag if row["owner_member_id"] is not None), "owner_member_id")
             known = [total for rows in owned.values() if (total := known_sum(rows)) is not None]
             unknown = count_unknown(lag)
-            sums = (known_sum(lag), max(known, default=None))
+            sums = (known_sum(lag) if lag else 0, max(known, default=None))
             told = [at_least(number(value), unknown) for value in sums]
             expected.append([page_moment(snapshot["end_read_at"]), *told, number(unknown)])
         self._same("lag over time", self._table("Measured lag"), expected[:_MAX_ROWS])
@@ -227,13 +234,18 @@ class _Comparison:
         self._same("policies", self._table("Replayed over"), _policy_cells(rows))
         error = model(self._replays())
         if error is not None:
-            median, p95 = (percent(error[f"{name}_error"]) for name in ("median", "p95"))
+            median, p95 = (
+                f"{percent(error[f'{name}_error'])} ({number(error[f'{name}_error_records'])} records)"
+                for name in ("median", "p95")
+            )
             told = f"by {median} at the median and {p95} at the 95th"
             self._same("error of the model", any(told in text for text in self._page.captions), True)
         self._same("lag by policy", self._table("Lag of the group by candidate"), self._peaks())
 
     def _peaks(self) -> list[list[str]]:
         first, last = (self._period.snapshots[place]["end_read_at"] for place in (0, -1))
+        # Lakes of older versions have these times in whole milliseconds.
+        first = first.replace(microsecond=first.microsecond // 1000 * 1000)
         by_policy = by(self._period.in_days("replays"), "policy")
         found = []
         for policy in sorted(by_policy, key=lambda name: (name != OBSERVED, name)):
@@ -322,11 +334,13 @@ def _policy_cells(rows: Sequence[Row]) -> list[list[str]]:
             [
                 f"{name} best" if row["is_best"] else name,
                 *(
-                    at_least(duration(row[f"{kind}_time_lag_ms"]), row["unknown_ages"])
+                    at_least(
+                        duration(row[f"{kind}_time_lag_ms"]), row["unknown_ages"] + row["unknown_partitions"]
+                    )
                     for kind in ("p95", "max")
                 ),
-                number(row["mean_lag_records"]),
-                number(row["max_lag_records"]),
+                at_least(number(row["mean_lag_records"]), row["unknown_partitions"]),
+                at_least(number(row["max_lag_records"]), row["unknown_partitions"]),
                 ", ".join(parts),
                 number(row["moves"]),
                 number(row["rebalances"]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.truth.expected.change import read_change
 from sandbox.truth.forms import duration, number, percent
-from sandbox.truth.lake_rows import known_sum
+from sandbox.truth.lake_rows import counted, known_sum
 
 if TYPE_CHECKING:
     from sandbox.truth.expected.change import Change
@@ -95,7 +95,7 @@ def _rows(period: Period, change: Change, part: int) -> list[Row]:
     """Lag of the snapshot that a part of a change is from: of the plan, or of its outcome."""
     table = "outcomes" if part == len(_PARTS) - 1 else "plans"
     row = period.rows.one(table, plan_id=(change.plan or {})["plan_id"]) or {}
-    return period.rows.lag_of(row["snapshot_id"], period.group_id)
+    return counted(period.rows.lag_of(row["snapshot_id"], period.group_id))
 
 
 def _at(period: Period, plan: Row) -> str:

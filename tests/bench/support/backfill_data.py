@@ -290,7 +290,7 @@ def _snapshot(slot: int) -> dict[str, Any]:
         "started_at": _slot_at(slot),
         "log_start_read_at": _at(slot),
         "commits_read_at": _at(slot),
-        "end_read_at": _at(slot),
+        "end_read_at": _at(slot) + timedelta(microseconds=789),
         "finished_at": _at(slot),
         "completeness": 1.0,
     }

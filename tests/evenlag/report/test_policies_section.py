@@ -64,14 +64,20 @@ def test_days_that_were_not_drained_are_counted(report: Report) -> None:
     assert rows["sticky"][4] == "not on 2 of 3 days"
 
 
+def test_partitions_of_unknown_lag_make_each_lag_a_lower_bound(report: Report) -> None:
+    rows = cells(report, replace(RANGE, unknown_partitions=1))
+    assert rows["range"][:4] == ["≥ 30 s", "≥ 44 s", "≥ 15,573", "≥ 50,463"]
+
+
 def test_a_model_that_is_far_off_is_warned_about_with_both_errors(report: Report) -> None:
-    rare = ModelError(median=0.02, p95=0.31, median_records=8.0)
+    text = "differs from the measured lag by 2.0 % (8 records) at the median"
+    rare = ModelError(median=0.02, p95=0.31, text=text)
     page = policies_section(replace(report, policies=(RANGE,), reasons=(), model_error=rare))
     assert "The model is rough here." in page
-    assert "by 2.0 % at the median and 31.0 % at the 95th percentile" in page
+    assert f"The replay of the real assignment {text}: smaller differences" in page
     for error, is_large in (
-        (ModelError(0.1, 0.25, 1.0), False),
-        (ModelError(0.11, 0.12, 1.0), True),
+        (ModelError(0.1, 0.25, text), False),
+        (ModelError(0.11, 0.12, text), True),
         (rare, True),
     ):
         assert error.is_large == is_large

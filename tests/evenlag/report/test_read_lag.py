@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from evenlag.report.read_lag import group_lags
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from evenlag.report.model import Series
+from evenlag.report.read_lag import cut, group_lags
+
+READ_AT = datetime(2026, 3, 1, 12, 0, 0, 123_789, UTC)
 
 
 def test_a_member_that_owns_nothing_counts_as_a_member_and_unknown_lag_as_a_lower_bound() -> None:
@@ -26,3 +33,12 @@ def test_a_member_that_owns_nothing_counts_as_a_member_and_unknown_lag_as_a_lowe
     assert (found.num_members, found.num_partitions, found.num_unknown) == (3, 4, 1)
     assert (found.lag_records, found.max_member_lag_records) == (10, 5)
     assert found.unknown == {"UNKNOWN": 1}
+
+
+@pytest.mark.parametrize("cut_to_us", [1, 1_000], ids=["microseconds", "of an older version: milliseconds"])
+def test_a_simulated_line_begins_at_the_first_snapshot(cut_to_us: int) -> None:
+    read_at = [READ_AT + timedelta(minutes=5 * number) for number in range(3)]
+    at = [each - timedelta(microseconds=each.microsecond % cut_to_us) for each in read_at]
+    earlier = at[0] - timedelta(minutes=5)
+    series = Series("range", (earlier, *at), (7, 153, 10, 4), (7, 100, 5, 4))
+    assert cut(series, read_at[0], read_at[-1]).lag_records == (153, 10, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import numpy as np
 import pytest
 
 from evenlag.policy.candidates import parse_candidate
@@ -54,6 +55,17 @@ def test_a_group_whose_lag_is_not_known_is_not_replayed(last: float | None) -> N
     at_least = None if last is None else pytest.approx((40 + 40) * 60.5 / 136)
     assert rows[0]["measured_mean_lag_records"] == at_least
     assert rows[0]["num_unknown_lags"] == (6 if last is None else 4)
+
+
+def test_a_score_without_a_lower_bound_needs_all_lags() -> None:
+    lags: Lags = [[100.0, 20.0], [None, 20.0]]
+    history = history_of(lags, lags, [["a", "b"]] * 2, [snapshot("a", "b")] * 2)
+    for moments in score_group(history, GroupSettings(), COMPARED):
+        scores = moments.scores
+        assert scores is not None
+        assert scores.max_lag.tolist() == [100.0, 20.0]
+        for name in ("mean_lag", "skew", "optimality_gap", "gain"):
+            assert np.isnan(getattr(scores, name)).tolist() == [False, True], name
 
 
 def test_a_snapshot_that_knows_no_lag_is_not_scored() -> None:

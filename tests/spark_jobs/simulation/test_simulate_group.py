@@ -66,6 +66,26 @@ def test_a_member_can_do_what_it_did_while_it_was_behind_and_others_are_taken_to
     assert capacities.is_observed.tolist() == [True, False]
 
 
+@pytest.mark.parametrize(
+    "is_kept", [True, False], ids=["a partition never known", "another one at each snapshot"]
+)
+def test_what_is_known_of_a_member_is_a_lower_bound_of_what_it_can_do(is_kept: bool) -> None:
+    """`a` does 10 records/s on each of two partitions; of its others, the lag of one is not known."""
+    steps = np.arange(6) * STEP_S
+    ends = [[20.0 * at] * 4 for at in steps]
+    lags: list[list[float | None]] = [[9_000.0 + 10.0 * at] * 4 for at in steps]
+    for number, row in enumerate(lags):
+        row[3 if is_kept else 2 + number % 2] = None
+    history = history_of(ends, lags, [["a"] * 4] * 6, [snapshot("a")] * 6)
+    capacities = estimate_capacities(history)
+    # Three, or two, of its four partitions are known at both ends of an interval.
+    assert capacities.records_per_s.tolist() == pytest.approx([30.0 if is_kept else 20.0])
+    assert capacities.is_observed.tolist() == [is_kept]
+    (observed,) = simulate_group(history, GroupSettings(), [], Pauses())
+    assert observed["num_unknown_partitions"] == int(is_kept)
+    assert observed["processed_records"] > 0
+
+
 def test_a_rule_of_the_policy_says_what_a_member_can_do_relative_to_what_was_seen() -> None:
     capacities = estimate_capacities(busy_history("pod"), np.array([np.nan, 3.0]))
     assert capacities.records_per_s.tolist() == pytest.approx([10.0, 30.0])
@@ -123,6 +143,44 @@ def test_the_model_s_error_is_what_lies_between_the_replay_and_what_was_seen() -
     error = model_error(history, np.array([[100.0], [100.0], [400.0]]))
     assert (error.median, error.median_records) == pytest.approx((0.25, 50.0))
     assert model_error(history, history.lag).p95 == 0.0
+
+
+def test_snapshots_without_lag_do_not_hide_that_the_model_misses_the_others() -> None:
+    """Nine of ten snapshots are idle; the others have 3,000 records, of which the model has a tenth."""
+    measured = [[3_000.0 if number % 10 == 9 else 0.0] for number in range(40)]
+    history = history_of([[0.0]] * 40, measured, [["a"]] * 40, [snapshot("a")] * 40)
+    error = model_error(history, 0.1 * history.lag)
+    assert (error.median, error.p95) == pytest.approx((0.9, 0.9))
+    assert (error.median_records, error.p95_records) == pytest.approx((2_700.0, 2_700.0))
+    assert error.num_snapshots == 4
+    # A lag that only the model has is a miss, too.
+    idle = history_of([[0.0]] * 40, [[0.0]] * 40, [["a"]] * 40, [snapshot("a")] * 40)
+    assert model_error(idle, 0.1 * history.lag).median_records == 300.0
+    assert model_error(idle, idle.lag).num_snapshots == 39
+
+
+@pytest.mark.parametrize(
+    ("owners", "members", "moves", "rebalances"),
+    [
+        (["ab", "--", "ab"], ["ab", "", "ab"], 0, 1),
+        (["ab", "bb"], ["ab", "b"], 0, 1),
+        (["ab", "--", "cd"], ["ab", "", "cd"], 0, 1),
+        (["ab", "ba"], ["ab", "ab"], 2, 1),
+        (["aa", "ac"], ["ab", "abc"], 1, 1),
+        (["ab", "a-", "aa"], ["ab", "ab", "a"], 1, 2),
+    ],
+    ids=["stops", "one leaves", "others come", "swap", "one joins", "revoked, then its owner leaves"],
+)
+def test_only_a_partition_that_leaves_a_live_owner_moves_as_it_ran(
+    owners: list[str], members: list[str], moves: int, rebalances: int
+) -> None:
+    seen = [[0.0, 0.0]] * len(owners)
+    held = [[None if name == "-" else name for name in row] for row in owners]
+    history = history_of(seen, seen, held, [snapshot(*names) for names in members])
+    scenario = ObservedScenario(history, NO_PAUSES)
+    for place in range(len(owners)):
+        scenario.step(place, np.zeros(2))
+    assert (scenario.counts.moves, scenario.counts.rebalances) == (moves, rebalances)
 
 
 @pytest.mark.parametrize(

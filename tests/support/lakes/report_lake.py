@@ -34,6 +34,8 @@ FORMULA = "$x_{1}$"
 FIRST = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STEP = timedelta(minutes=5)
 NUM_READINGS, NUM_PARTITIONS = 24, 8
+# Partitions of a topic that the group has left, and their lag.
+NUM_LEFT, LEFT_LAG = 2, 1_000_000
 # The snapshot that the plan was made from, and the one that shows that the plan was applied.
 PLANNED, FOLLOWED = 8, 10
 PLAN, REFUSED = "a1" * 32, "b2" * 32
@@ -120,7 +122,12 @@ def write_seen(root: Path, *, lag_of_last: int | None = 5) -> None:
         for partition in range(NUM_PARTITIONS)
     ]
     last = rows[-1] | {"group_id": HOSTILE, "lag_records": lag_of_last}
-    write(root, LAG, [*rows, last])
+    # A topic that the group has left: in no total.
+    left = {"topic": "old-orders", "topic_id": "", "owner_member_id": None, "status": "NOT_SUBSCRIBED"}
+    known = {"lag_records": LEFT_LAG, "time_lag_ms": 9_000_000}
+    write(
+        root, LAG, [*rows, *(row | left | known for row in rows if row["partition"] in range(NUM_LEFT)), last]
+    )
 
 
 def write_planned(root: Path) -> None:
@@ -324,6 +331,8 @@ def write_compared(root: Path) -> None:
                 "median_error": 0.04 if policy == "observed" else None,
                 "p95_error": 0.1 if policy == "observed" else None,
                 "median_error_records": 90.0 if policy == "observed" else None,
+                "p95_error_records": 700.0 if policy == "observed" else None,
+                "num_error_snapshots": 12 if policy == "observed" else None,
             }
         )
     write(root, REPLAYS, rows)

@@ -46,6 +46,7 @@ def replay(group: str, policy: str, **more: Any) -> dict[str, Any]:
             "rebalances": 2,
             "num_unknown_ages": 0,
             "unknown_share": 0.0,
+            "num_unknown_partitions": 0,
         }
         | dict.fromkeys(MEASURED)
         | more
@@ -92,7 +93,7 @@ def test_a_group_whose_lag_is_not_known_is_in_no_figure_and_is_named() -> None:
     found = summed(rows, {(DAY, "known", "range"): (0.5, 2), (DAY, "hidden", "range"): (0.0, 2)})
     assert found["range"]["mean_lag_records"] == 100.0
     assert found["range"]["optimality_gap"] == 0.25
-    assert (found["range"]["group_days"], count_left_out(rows)) == (1, 1)
+    assert (found["range"]["group_days"], count_left_out(rows)["left_out"]) == (1, 1)
     assert [(row["group_id"], row["policy"]) for row in not_compared(rows)] == [
         ("hidden", "observed"),
         ("hidden", "range"),
