@@ -90,7 +90,7 @@ docs: $(STAMP) ## Build the documentation site under dist/docs; no network is ne
 	@echo "docs: open dist/docs/index.html"
 
 .PHONY: release
-release: $(STAMP) ## Build all files of a release under dist/: packages, jars, image contexts, SBOMs, checksums, notes
+release: $(STAMP) ## Build all files of a release under dist/, if EVENLAG_OSV knows no vulnerability: packages, jars, SBOMs
 	@$(BIN)/python -m release build $(RELEASE_ARGS)
 
 .PHONY: vulnerabilities

@@ -41,6 +41,12 @@ class SecretError(PolicyError):
     """Raised when a secret that the policy refers to does not exist; never contains the secret."""
 
 
+class JarError(JobError):
+    """Raised when a jar for a class path has other content than recorded, or others may write it."""
+
+    exit_code = 2
+
+
 class KafkaUnreachableError(JobError):
     """Raised when no broker of a cluster answers within the timeout."""
 

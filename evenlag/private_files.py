@@ -1,7 +1,8 @@
-"""Who may read the files of a local lake: nobody but their owner, or a group where the lake's folder says so.
+"""Who may read and write files: those of a local lake, jars that nobody else may change, a user's own.
 
-The folder of the lake decides. With the set-group-id bit (mode 2770, or 2750 for a group that only reads),
-several users share the lake through the folder's group. Otherwise all files belong to one user.
+Nobody but its owner has access to a local lake, or a group where the lake's folder says so. With the
+set-group-id bit (mode 2770, or 2750 for a group that only reads), several users share the lake through the
+folder's group. Otherwise all files belong to one user.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import threading
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 OWNER_ONLY: Final = 0o077
 """The umask of a lake that one user writes: folders get mode 0700, files 0600."""
 _OTHERS: Final = 0o007
 _GROUP: Final = 0o070
+_WRITABLE_BY_OTHERS: Final = 0o022
 
 _LOCK: Final = threading.Lock()
 _APPLIED: Final[list[int]] = []
@@ -77,3 +79,33 @@ def applied_umask(mask: int) -> Iterator[None]:
         with _LOCK:
             _APPLIED.remove(mask)
             os.umask(reduce(or_, _APPLIED) if _APPLIED else _BEFORE[0])
+
+
+def user_cache() -> Path:
+    """Return the folder for what evenlag caches for this user; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenlag"
+
+
+def private_folder() -> Path | None:
+    """Return a folder that only this user can read and write, made if missing; None if it cannot be had."""
+    try:
+        folder = user_cache() / "private"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+        return None
+    is_private = status.st_uid == os.geteuid() and not status.st_mode & OWNER_ONLY
+    return folder if is_private and stat.S_ISDIR(status.st_mode) else None
+
+
+def is_safe_from_others(file: Path) -> bool:
+    """Whether nobody but this user and root can replace or write a file, or the file that a link leads to.
+
+    The file and its folder belong to one of the two, and neither group nor others may write them.
+    """
+    try:
+        target = file.resolve(strict=True)
+        found = [path.stat() for path in {target, target.parent, file.parent}]
+    except (OSError, RuntimeError):
+        return False
+    return all(one.st_uid in (0, os.geteuid()) and not one.st_mode & _WRITABLE_BY_OTHERS for one in found)

@@ -13,6 +13,7 @@ from typing import Final
 
 from evenlag.bundle import bundle_root
 from evenlag.errors import JobError
+from evenlag.private_files import user_cache
 
 JARS_VARIABLE: Final = "EVENLAG_JARS"
 LOG_STORE_JAR: Final = "evenlag-log-store"
@@ -33,7 +34,7 @@ def jars_folder() -> Path:
         return Path(folder)
     if (_ROOT / "pyproject.toml").is_file():
         return _ROOT / ".cache" / "jars"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenlag" / "jars"
+    return user_cache() / "jars"
 
 
 def delta_jars() -> list[str]:
@@ -77,17 +78,6 @@ def has_log_store() -> bool:
     return any(Path(jar).name.startswith(f"{LOG_STORE_JAR}-") for jar in delta_jars())
 
 
-def delta_class_path() -> list[str]:
-    """List Delta's jars for the JVM's own class path, with links resolved: a class archive has their paths.
-
-    Returns
-    -------
-    list of str
-        Paths of the jars of :func:`delta_jars`.
-    """
-    return [str(Path(jar).resolve()) for jar in delta_jars()]
-
-
 def class_archive() -> Path | None:
     """Return where the class archive of this Java, this PySpark and these jars is, whether it exists or not.
 
@@ -100,13 +90,13 @@ def class_archive() -> Path | None:
         A file in :func:`jars_folder`. None when there is no Java, no PySpark or no Delta here, or
         ``EVENLAG_SPARK_ARCHIVE`` is ``off``.
     """
-    java, spark, delta = _java(), find_spec("pyspark"), delta_class_path()
+    java, spark, delta = _java(), find_spec("pyspark"), [Path(jar).resolve() for jar in delta_jars()]
     if os.environ.get(ARCHIVE_VARIABLE) == "off" or java is None or not (spark and spark.origin and delta):
         return None
     folder = Path(spark.origin).resolve().parent / "jars"
     told = hashlib.sha256()
     try:
-        for file in (java, *map(Path, delta), *sorted(folder.glob("*.jar"))):
+        for file in (java, *delta, *sorted(folder.glob("*.jar"))):
             status = file.stat()
             told.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     except OSError:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from release.artifacts import build_release
-from release.bills import components_of_image, locked, released_packages
+from release.bills import all_components, locked
 from release.components import jar_components
 from release.errors import ReleaseError
 from release.licences import check_licences, package_licences, read_rules
 from release.project import ROOT, Project
-from release.vulnerabilities import find_vulnerabilities, unaccepted
+from release.vulnerabilities import coordinates, find_vulnerabilities, read_acceptances, unaccepted
 from sandbox.java_tools import JarsError
 
 if TYPE_CHECKING:
@@ -42,18 +42,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     steps = parser.add_subparsers(dest="step", required=True)
     build = steps.add_parser("build", help="build all files of a release from the newest commit")
     build.add_argument("--out", type=Path, help="a new folder (default: dist/release-VERSION)")
+    build.add_argument(
+        "--unchecked",
+        metavar="REASON",
+        help="do not look vulnerabilities up; the release notes say so, with the reason",
+    )
     steps.add_parser("licences", help="check the licences of everything that is installed or shipped")
     look_up = steps.add_parser("vulnerabilities", help="look everything up in a copy of the OSV database")
-    look_up.add_argument(
-        "--database",
-        type=Path,
-        default=os.environ.get(DATABASE_VARIABLE),
-        help=f"folder with PyPI.zip and Maven.zip (default: {DATABASE_VARIABLE})",
-    )
+    for step in (build, look_up):
+        step.add_argument(
+            "--database",
+            type=Path,
+            default=os.environ.get(DATABASE_VARIABLE),
+            help=f"folder with PyPI/all.zip and Maven/all.zip (default: {DATABASE_VARIABLE})",
+        )
     arguments = parser.parse_args(argv)
     try:
         if arguments.step == "build":
-            return _build(arguments.out)
+            return _build(arguments.out, arguments.database, arguments.unchecked)
         if arguments.step == "licences":
             return _licences()
         return _vulnerabilities(arguments.database)
@@ -62,9 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _build(out: Path | None) -> int:
+def _build(out: Path | None, database: Path | None, unchecked: str | None) -> int:
     out = out or ROOT / "dist" / f"release-{Project().version}"
-    for path in build_release(out):
+    if unchecked is not None:
+        if not unchecked.strip():
+            raise ReleaseError("--unchecked needs the reason, for the release notes")
+        print(f"warning: vulnerabilities are not looked up: {unchecked}", file=sys.stderr)
+    elif _vulnerabilities(database):
+        raise ReleaseError("nothing is built with these vulnerabilities: docs/release.md says what to do")
+    for path in build_release(out, unchecked=unchecked):
         print(f"{path.stat().st_size:>12,}  {path}")
     return 0
 
@@ -88,15 +100,13 @@ def _vulnerabilities(database: Path | None) -> int:
         raise ReleaseError(
             f"{DATABASE_VARIABLE} names no copy of the OSV database: docs/release.md says where it comes from"
         )
-    project = Project()
-    shipped = {one.purl: one for image in ("airflow", "spark") for one in components_of_image(project, image)}
-    shipped |= {one.purl: one for one in released_packages(project)}
-    findings = find_vulnerabilities(shipped.values(), database)
-    lines = unaccepted(findings, datetime.now(UTC).date())
+    components, today = all_components(Project()), datetime.now(UTC).date()
+    shipped = {(name, version) for _, name, version in coordinates(components)}
+    findings = find_vulnerabilities(components, database, today)
+    lines = unaccepted(findings, read_acceptances(), shipped, today)
     for line in lines:
         print(line, file=sys.stderr)
-    num_accepted = len(findings) - len(lines)
-    print(f"vulnerabilities: {len(shipped)} components, {len(findings)} findings, {num_accepted} accepted")
+    print(f"vulnerabilities: {len(shipped)} components, {len(findings)} findings, {len(lines)} to resolve")
     return 1 if lines else 0
 
 

@@ -32,7 +32,7 @@ _JAR_BUILDERS: Final = (
 )
 
 
-def build_release(out: Path, *, clone: Path = ROOT) -> list[Path]:
+def build_release(out: Path, *, clone: Path = ROOT, unchecked: str | None = None) -> list[Path]:
     """Build all files of a release.
 
     Wheel and source distribution are built twice, in different folders, and must have the same bytes.
@@ -43,6 +43,8 @@ def build_release(out: Path, *, clone: Path = ROOT) -> list[Path]:
         An empty or new folder.
     clone
         The git clone to release.
+    unchecked
+        Why vulnerabilities were not looked up, for the release notes; None if they were.
 
     Returns
     -------
@@ -65,6 +67,8 @@ def build_release(out: Path, *, clone: Path = ROOT) -> list[Path]:
         export_commit(clone, other)
         project = Project(source)
         notes = project.release_notes()
+        if unchecked is not None:
+            notes += f"\n**Known vulnerabilities were not looked up for this release**: {unchecked}\n"
         built = Path(temporary) / "built"
         built.mkdir()
         _build_packages(source, built, epoch)

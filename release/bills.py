@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import cache
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +20,10 @@ from release.components import (
     package_components,
     read_lock,
 )
+from release.errors import ReleaseError
 from release.licences import package_licences, read_rules
 from release.sbom import make_sbom
+from sandbox.jars import ensure_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +36,7 @@ _LOCK: Final = "requirements.lock"
 # The parts of the lock that an image installs.
 _IMAGE_LOCKS: Final = {"airflow": ("airflow", "spark"), "spark": ("executor",)}
 _JARS: Final = "sandbox/jars.sha256"
+_JAR_FOLDERS: Final = ("spark", "kafka")
 
 
 def write_bills(project: Project, folder: Path, *, commit: str, epoch: int) -> None:
@@ -128,17 +132,38 @@ def components_of_image(project: Project, image: str) -> list[Component]:
     ]
 
 
+def all_components(project: Project) -> list[Component]:
+    """Return what wheel, images and sandbox bring along, each once, with what is shaded into downloaded jars.
+
+    Parameters
+    ----------
+    project
+        The source.
+
+    Raises
+    ------
+    JarsError
+        If jars are missing and cannot be fetched.
+    """
+    cache, text = ensure_jars(), project.text(_JARS)
+    listed = [one for image in _IMAGE_LOCKS for one in components_of_image(project, image)]
+    listed += released_packages(project)
+    listed += [one for name in _JAR_FOLDERS for one in jar_components(text, name, {}, cache)]
+    return list({one.purl: one for one in listed}.values())
+
+
 def _packages(pins: tuple[Pin, ...], graph: tuple[Pin, ...]) -> list[Component]:
     licences = package_licences({pin.name for pin in pins})
     return [
-        replace(one, parts=_spark_jars()) if one.name == "pyspark" else one
+        replace(one, parts=spark_jars(str(one.version))) if one.name == "pyspark" else one
         for one in package_components(pins, graph, licences)
     ]
 
 
 @cache
-def _spark_jars() -> tuple[Component, ...]:
+def spark_jars(version: str) -> tuple[Component, ...]:
+    """Return the jars within PySpark, which has to be installed in the locked version."""
     spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return ()
+    if spec is None or spec.origin is None or metadata.version("pyspark") != version:
+        raise ReleaseError(f"pyspark {version} is not installed, whose jars are listed: run make setup")
     return jars_inside(Path(spec.origin).parent / "jars")

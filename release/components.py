@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tomllib
 import zipfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _PIN: Final = re.compile(r"([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$")
+_MAVEN_DATA: Final = re.compile(r"META-INF/maven/.+/pom\.properties")
+_GROUPS_FILE: Final = Path(__file__).with_name("jar_groups.toml")
 _SELF: Final = "evenlag (pyproject.toml)"
 
 
@@ -178,7 +182,9 @@ def package_components(
     ]
 
 
-def jar_components(hash_list: str, folder: str, licences: Mapping[str, str]) -> list[Component]:
+def jar_components(
+    hash_list: str, folder: str, licences: Mapping[str, str], cache: Path | None = None
+) -> list[Component]:
     """Return the jars of a list with their SHA-256, as :mod:`sandbox.jars` has it.
 
     Parameters
@@ -189,6 +195,8 @@ def jar_components(hash_list: str, folder: str, licences: Mapping[str, str]) -> 
         Only the jars of this folder.
     licences
         SPDX expressions by ``group:artifact``.
+    cache
+        The folder with the jars, to list what is shaded into them.
     """
     found = []
     for line in hash_list.splitlines():
@@ -199,50 +207,86 @@ def jar_components(hash_list: str, folder: str, licences: Mapping[str, str]) -> 
         match = re.match(r"(.+?)-(\d[^-]*(?:-.+)?)$", rest)
         if match is None:
             raise ReleaseError(f"{path} is not named GROUP_ARTIFACT-VERSION.jar")
+        own = (group, match[1], match[2])
         found.append(
             Component(
                 kind="library",
                 name=match[1],
                 version=match[2],
-                purl=f"pkg:maven/{group}/{match[1]}@{match[2]}",
+                purl=_maven_purl(*own),
                 sha256=(digest,),
                 licence=licences.get(f"{group}:{match[1]}"),
+                parts=_shaded(_maven_data(cache / path) - {own}) if cache else (),
             )
         )
     return found
 
 
 def jars_inside(folder: Path) -> tuple[Component, ...]:
-    """Return the jars that a package contains, e.g. those of PySpark.
+    """Return the jars that a package contains, e.g. those of PySpark, each with what is shaded into it.
 
-    A jar is identified by the Maven data inside it. One without, or with those of several projects, by its
-    name.
+    A jar is identified by the Maven data inside it; one without by its file name, and by ``jar_groups.toml``,
+    which has the group of its artifact.
 
     Parameters
     ----------
     folder
         Folder of the jars.
+
+    Raises
+    ------
+    ReleaseError
+        Names the jars that are not identified.
     """
-    return tuple(_jar_inside(path) for path in sorted(folder.glob("*.jar")))
+    jars = {path: jar_inside(path) for path in sorted(folder.glob("*.jar"))}
+    if unknown := [path.name for path, jar in jars.items() if jar is None]:
+        raise ReleaseError(
+            f"no Maven coordinate of {', '.join(unknown)}: no Maven data inside fits the file's name; record "
+            "the group of its artifact in release/jar_groups.toml"
+        )
+    return tuple(jar for jar in jars.values() if jar is not None)
 
 
-def _jar_inside(path: Path) -> Component:
-    content = path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        names = [
-            name for name in archive.namelist() if re.fullmatch(r"META-INF/maven/.+/pom\.properties", name)
-        ]
-        data = [_properties(archive.read(name).decode("utf-8", "replace")) for name in names]
-    fitting = [one for one in data if path.stem == f"{one.get('artifactId')}-{one.get('version')}"]
-    match = re.match(r"(.+?)-(\d[\w.+-]*)$", path.stem)
-    if len(fitting) == 1:
-        name, version = fitting[0]["artifactId"], fitting[0]["version"]
-        purl = f"pkg:maven/{fitting[0]['groupId']}/{name}@{quote(version, safe='.-')}"
+def jar_inside(path: Path) -> Component | None:
+    """Return a jar with what its Maven data say is shaded into it; None if it is not identified."""
+    shaded = _maven_data(path)
+    # Names with a classifier continue after the version.
+    fitting = [one for one in shaded if f"{path.stem}-".startswith(f"{one[1]}-{one[2]}-")]
+    if fitting:
+        group, name, version = max(fitting, key=lambda one: len(f"{one[1]}-{one[2]}"))
     else:
-        name, version = (match[1], match[2]) if match else (path.stem, "")
-        purl = f"pkg:generic/{quote(name)}" + (f"@{quote(version, safe='.-')}" if version else "")
-    digest = hashlib.sha256(content).hexdigest()
-    return Component("library", name, version or None, purl, (digest,))
+        match = re.match(r"(.+?)-(\d[\w.+-]*)$", path.stem)
+        if match is None or match[1] not in _groups():
+            return None
+        group, name, version = _groups()[match[1]], match[1], match[2]
+    classifier = path.stem[len(f"{name}-{version}-") :]
+    purl = _maven_purl(group, name, version) + (f"?classifier={classifier}" if classifier else "")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Component(
+        "library", name, version, purl, (digest,), parts=_shaded(shaded - {(group, name, version)})
+    )
+
+
+def _shaded(projects: Iterable[tuple[str, str, str]]) -> tuple[Component, ...]:
+    return tuple(Component("library", one[1], one[2], _maven_purl(*one)) for one in sorted(projects))
+
+
+def _maven_purl(group: str, name: str, version: str) -> str:
+    return f"pkg:maven/{group}/{name}@{quote(version, safe='.-')}"
+
+
+@cache
+def _groups() -> dict[str, str]:
+    return dict(tomllib.loads(_GROUPS_FILE.read_text(encoding="utf-8")))
+
+
+def _maven_data(path: Path) -> set[tuple[str, str, str]]:
+    """Return group, artifact and version of the projects whose Maven data a jar contains."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if _MAVEN_DATA.fullmatch(name)]
+        data = [_properties(archive.read(name).decode("utf-8", "replace")) for name in names]
+    found = [tuple(one.get(key, "") for key in ("groupId", "artifactId", "version")) for one in data]
+    return {(one[0], one[1], one[2]) for one in found if all(one) and "${" not in "".join(one)}
 
 
 def _properties(text: str) -> dict[str, str]:

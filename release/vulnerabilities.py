@@ -1,7 +1,8 @@
 """Known vulnerabilities of what is locked, from a copy of the OSV database: no request leaves this machine.
 
-The database of an ecosystem is an archive of JSON files (``PyPI.zip``, ``Maven.zip``), or a folder of them:
-https://google.github.io/osv.dev/data/. The format: https://ossf.github.io/osv-schema/.
+The database of an ecosystem is an archive of JSON files (``Maven/all.zip`` as the database has it, or
+``Maven.zip``), or a folder of them: https://google.github.io/osv.dev/data/. The format:
+https://ossf.github.io/osv-schema/.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import re
 import tomllib
 import zipfile
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from functools import cmp_to_key
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from packaging.version import InvalidVersion, Version
 
@@ -29,9 +31,13 @@ if TYPE_CHECKING:
 
 _FILE: Final = Path(__file__).with_name("accepted_vulnerabilities.toml")
 _ECOSYSTEMS: Final = {"pypi": "PyPI", "maven": "Maven"}
-_PURL: Final = re.compile(r"pkg:(pypi|maven)/(?:([^/@]+)/)?([^/@]+)@(.+)")
+_PURL: Final = re.compile(r"pkg:(pypi|maven)/(?:([^/@]+)/)?([^/@]+)@([^?#]+)(?:\?[^#]*)?")
+# Both ecosystems get advisories every day.
+_MAX_AGE: Final = timedelta(days=30)
 # Maven's order of the words in a version; any other word is after all of them.
 _WORDS: Final = ("alpha", "beta", "milestone", "rc", "snapshot", "", "sp")
+_ALIASES: Final = {"cr": "rc", "ga": "", "final": "", "release": ""}
+_LETTERS: Final = {"a": "alpha", "b": "beta", "m": "milestone"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class Finding:
         return f"{self.component} {self.version}: {names}: {self.summary or 'no summary'}; {remedy}"
 
 
-def find_vulnerabilities(components: Iterable[Component], database: Path) -> list[Finding]:
+def find_vulnerabilities(components: Iterable[Component], database: Path, today: date) -> list[Finding]:
     """Return the known vulnerabilities of packages and jars.
 
     Parameters
@@ -70,7 +76,9 @@ def find_vulnerabilities(components: Iterable[Component], database: Path) -> lis
     components
         The components; their parts are looked up too. Other kinds than packages and jars are skipped.
     database
-        A folder with ``PyPI.zip`` and ``Maven.zip``, or with folders of these names.
+        A folder with the ecosystems' archives or folders.
+    today
+        The day: a database without an advisory of the last 30 days is refused.
 
     Returns
     -------
@@ -80,15 +88,15 @@ def find_vulnerabilities(components: Iterable[Component], database: Path) -> lis
     Raises
     ------
     ReleaseError
-        If the database lacks an ecosystem that the components need, or cannot be read.
+        If the database lacks an ecosystem that the components need, is empty or old, or cannot be read.
     """
     wanted: dict[str, dict[str, set[str]]] = {}
-    for ecosystem, name, version in _coordinates(components):
+    for ecosystem, name, version in coordinates(components):
         wanted.setdefault(ecosystem, {}).setdefault(name, set()).add(version)
     found = {
         Finding(name, version, str(advisory["id"]), *_told(advisory, affected))
         for ecosystem, versions in wanted.items()
-        for advisory in _advisories(database, ecosystem)
+        for advisory in _recent(_advisories(database, ecosystem), database, ecosystem, today)
         if "withdrawn" not in advisory
         for affected in advisory.get("affected", ())
         for name in [_name_of(affected, ecosystem)]
@@ -98,12 +106,13 @@ def find_vulnerabilities(components: Iterable[Component], database: Path) -> lis
     return sorted(found, key=lambda finding: (finding.component, finding.advisory, finding.version))
 
 
-def _coordinates(components: Iterable[Component]) -> Iterator[tuple[str, str, str]]:
+def coordinates(components: Iterable[Component]) -> Iterator[tuple[str, str, str]]:
+    """Yield ecosystem, name and version of packages, jars and their parts, as the database names them."""
     for one in components:
         if match := _PURL.fullmatch(one.purl):
             kind, group, name, version = match.groups()
-            yield _ECOSYSTEMS[kind], f"{group}:{name}" if group else name, version
-        yield from _coordinates(one.parts)
+            yield _ECOSYSTEMS[kind], f"{group}:{name}" if group else name, unquote(version)
+        yield from coordinates(one.parts)
 
 
 def _told(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -120,7 +129,9 @@ def _told(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> tuple[Any
 def _advisories(database: Path, ecosystem: str) -> Iterator[dict[str, Any]]:
     folder, archive = database / ecosystem, database / f"{ecosystem}.zip"
     try:
-        if folder.is_dir():
+        if (folder / "all.zip").is_file():
+            archive = folder / "all.zip"
+        elif folder.is_dir():
             for path in sorted(folder.glob("*.json")):
                 yield json.loads(path.read_bytes())
             return
@@ -131,13 +142,29 @@ def _advisories(database: Path, ecosystem: str) -> Iterator[dict[str, Any]]:
     except (OSError, zipfile.BadZipFile, ValueError) as error:
         raise ReleaseError(
             f"the vulnerability database of {ecosystem} cannot be read from {database}: {error}; "
-            f"it is the file {ecosystem}.zip of the OSV database, see docs/release.md"
+            f"it is the file {ecosystem}/all.zip of the OSV database, see docs/release.md"
         ) from error
+
+
+def _recent(
+    advisories: Iterator[dict[str, Any]], database: Path, ecosystem: str, today: date
+) -> Iterator[dict[str, Any]]:
+    """Pass advisories on, and refuse a database without a recent one: it would find nothing new."""
+    newest = ""
+    for advisory in advisories:
+        newest = max(newest, str(advisory.get("modified", ""))[:10])
+        yield advisory
+    if newest < str(today - _MAX_AGE):
+        raise ReleaseError(
+            f"the vulnerability database of {ecosystem} in {database} is old, or not whole: its newest "
+            f"advisory is of {newest or 'no day'}; get it again, see docs/release.md"
+        )
 
 
 def _name_of(affected: Mapping[str, Any], ecosystem: str) -> str:
     package = affected.get("package", {})
-    if package.get("ecosystem") != ecosystem:
+    # A registry may follow: `Maven:https://…`.
+    if str(package.get("ecosystem", "")).partition(":")[0] != ecosystem:
         return ""
     name = str(package.get("name", ""))
     return normalized(name) if ecosystem == "PyPI" else name
@@ -194,51 +221,124 @@ def order(version: str, ecosystem: str) -> Any:
             return (Version(version),)
         except InvalidVersion as error:
             raise ReleaseError(f"{version} is no version of a Python package") from error
-    parts: list[tuple[int, int, str]] = []
-    for text in re.findall(r"\d+|[a-z]+", version.lower()):
-        word = {"a": "alpha", "b": "beta", "m": "milestone", "cr": "rc", "ga": "", "final": ""}.get(
-            text, text
-        )
-        if text.isdecimal():
-            parts.append((len(_WORDS) + 1, int(text), ""))
-        else:
-            parts.append((_WORDS.index(word) if word in _WORDS else len(_WORDS), 0, word))
-    return cmp_to_key(_compare_maven)(tuple(parts))
+    return cmp_to_key(_compare_maven)(_maven_tokens(version))
 
 
-# What a missing part is: less than any number, more than a release candidate.
-_MISSING: Final = (_WORDS.index(""), 0, "")
+def _maven_tokens(version: str) -> list[tuple[str, int | str]]:
+    """Split a version into separators and numbers or words, without what Maven ignores.
+
+    As https://maven.apache.org/pom.html#Version_Order_Specification says.
+    """
+    text = re.sub(r"(?<![a-z])[abm](?=\d)", lambda found: _LETTERS[found[0]], version.lower())
+    text = re.sub(r"(?<=\d)(?=[^\d.-])|(?<=[^\d.-])(?=\d)", "-", text)
+    tokens: list[tuple[str, int | str]] = []
+    for separator, word in re.findall(r"(^|[.-])([^.-]*)", text):
+        value = int(word or "0") if word.isdecimal() or not word else _ALIASES.get(word, word)
+        if separator == "-" or isinstance(value, str):
+            _drop_nulls(tokens)
+        tokens.append(("-" if isinstance(value, str) else separator, value))
+    _drop_nulls(tokens)
+    return tokens
 
 
-def _compare_maven(one: tuple[tuple[int, int, str], ...], other: tuple[tuple[int, int, str], ...]) -> int:
-    for pair in zip_longest(one, other, fillvalue=_MISSING):
-        # 1.0 and 1 are the same version.
-        mine, its = (_MISSING if part[1:] == (0, "") and part[0] > len(_WORDS) else part for part in pair)
-        if mine != its:
-            return -1 if mine < its else 1
+def _drop_nulls(tokens: list[tuple[str, int | str]]) -> None:
+    while tokens and tokens[-1][1] in (0, ""):
+        del tokens[-1]
+
+
+def _compare_maven(one: list[tuple[str, int | str]], other: list[tuple[str, int | str]]) -> int:
+    for mine, its in zip_longest(one, other):
+        pair = [_rank(*(token or _null_beside(mine or its))) for token in (mine, its)]
+        if pair[0] != pair[1]:
+            return -1 if pair[0] < pair[1] else 1
     return 0
 
 
-def unaccepted(findings: Iterable[Finding], today: date, path: Path = _FILE) -> list[str]:
+def _null_beside(token: tuple[str, int | str]) -> tuple[str, int | str]:
+    """Return what a missing token is compared as."""
+    return ("-", "") if token[0] == "-" else (token[0], 0)
+
+
+def _rank(separator: str, value: int | str) -> tuple[int, int, str]:
+    if isinstance(value, str):
+        return (0, _WORDS.index(value) if value in _WORDS else len(_WORDS), value)
+    return (1 if separator == "-" else 2, value, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Findings that a release may have.
+
+    Attributes
+    ----------
+    component, version
+        What they are about; another version is looked at again.
+    advisories
+        Their ids or aliases.
+    until
+        The last day.
+    """
+
+    component: str
+    version: str
+    advisories: tuple[str, ...]
+    until: date
+    reason: str
+
+    def covers(self, finding: Finding) -> bool:
+        """Whether a finding is one of them."""
+        names = (finding.advisory, *finding.aliases)
+        is_same = (self.component, self.version) == (finding.component, finding.version)
+        return is_same and any(name in self.advisories for name in names)
+
+
+def read_acceptances(path: Path = _FILE) -> list[Acceptance]:
+    """Read the accepted findings.
+
+    Raises
+    ------
+    ReleaseError
+        If an entry lacks something, or has no reason.
+    """
+    found = []
+    for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("accepted", ()):
+        try:
+            one = Acceptance(**entry | {"advisories": tuple(entry["advisories"])})
+        except (KeyError, TypeError) as error:
+            raise ReleaseError(f"{path.name}: {entry.get('component')}: {error}") from error
+        if type(one.until) is not date or not one.advisories or not one.reason.strip():
+            raise ReleaseError(
+                f"{path.name}: {one.component}: it needs advisories, a reason, and until = YYYY-MM-DD"
+            )
+        found.append(one)
+    return found
+
+
+def unaccepted(
+    findings: Iterable[Finding], acceptances: Iterable[Acceptance], shipped: set[tuple[str, str]], today: date
+) -> list[str]:
     """Return the findings that nobody has accepted, one line each, and acceptances that have ended.
 
     Parameters
     ----------
     findings
         The findings.
+    acceptances
+        What is accepted.
+    shipped
+        Name and version of all that is looked up.
     today
         The day.
-    path
-        The file with what is accepted: by id, until when and why.
     """
-    accepted = tomllib.loads(path.read_text(encoding="utf-8"))
-    lines = []
+    acceptances, lines = tuple(acceptances), []
     for finding in findings:
-        known = next(
-            (accepted[name] for name in (finding.advisory, *finding.aliases) if name in accepted), None
-        )
-        if known is None:
+        known = [one for one in acceptances if one.covers(finding)]
+        if not known:
             lines.append(finding.line())
-        elif date.fromisoformat(known["until"]) < today:
-            lines.append(f"{finding.line()} (accepted until {known['until']} only: {known['reason']})")
-    return lines
+        elif (last := max(known, key=lambda one: one.until)).until < today:
+            lines.append(f"{finding.line()} (accepted until {last.until} only: {last.reason})")
+    return lines + [
+        f"{one.component} {one.version}: accepted in {_FILE.name}, and not shipped: remove it"
+        for one in acceptances
+        if (one.component, one.version) not in shipped
+    ]

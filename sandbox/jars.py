@@ -1,12 +1,13 @@
 """Fetch the jars of Delta Lake for Spark and of the Kafka broker, once, and build evenlag's log stores.
 
 ``python -m sandbox.jars`` fills ``<cache>/spark`` and ``<cache>/kafka``. The cache is the folder in
-``EVENLAG_JARS``, or ``.cache/jars`` in the checkout. ``jars.sha256`` lists the jars and their SHA-256: a jar
-with other content is refused. What only some tests or a benchmark need are separate sets, each with a list
-and a folder of its own, fetched at their first use: Kafka's tools (``tools``), brokers of other versions
-(``kafka_3_9``, …), the oldest client of Java consumers (``client_3_7``), Kafka Connect (``connect``),
-Spring Boot with Spring for Apache Kafka (``spring``), Hadoop's S3A with the modules of AWS's SDK that it uses
-(``s3``), and an S3 server (``s3_server``).
+``EVENLAG_JARS``, or ``.cache/jars`` in the checkout. ``jars.sha256`` lists the jars and their SHA-256: a
+jar with other content is refused, when it is fetched and at each start that puts it on a class path. What
+only some tests or a benchmark need are separate sets, each with a list and a folder of its own, fetched at
+their first use: Kafka's tools (``tools``), brokers of other versions (``kafka_3_9``, …), the oldest client
+of Java consumers (``client_3_7``), Kafka Connect (``connect``), Spring Boot with Spring for Apache Kafka
+(``spring``), Hadoop's S3A with the modules of AWS's SDK that it uses (``s3``), and an S3 server
+(``s3_server``).
 
 Spark's Ivy (a jar of the pyspark package) fetches them, with its own settings: Ivy's default resolver chain
 looks into the user's Maven folder first, where incomplete downloads make it fail.
@@ -28,7 +29,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from evenlag.errors import JarError
 from evenlag.spark_installation import jars_folder
+from evenlag.verified_jars import recorded_hashes, verify_jars
 from sandbox.java_tools import JarsError, java_command
 from sandbox.log_store import build_log_store, ensure_log_store, log_store_name
 
@@ -67,6 +70,8 @@ _OTHER_SETS = (
     *("tools", "connect", "spring", "s3", "s3_server", "client_3_7"),
     *(f"kafka_{version.replace('.', '_')}" for version in OTHER_KAFKAS),
 )
+# Whatever the umask: a jar that is built here is refused if others may replace it.
+_FOLDER_MODE = 0o755
 # Ivy configurations of each list of jars.
 _SETS = {"jars": ("spark", "kafka"), **{name: (name,) for name in _OTHER_SETS}}
 
@@ -85,7 +90,7 @@ def spark_jars() -> list[Path]:
         If jars are missing and cannot be fetched or built.
     """
     delta = delta_jars()
-    return [ensure_log_store(cache_dir() / "spark", delta), *delta]
+    return _verified([ensure_log_store(cache_dir() / "spark", delta), *delta])
 
 
 def delta_jars() -> list[Path]:
@@ -96,7 +101,7 @@ def delta_jars() -> list[Path]:
     JarsError
         If jars are missing and cannot be fetched.
     """
-    return _jars("spark")
+    return _set_of_jars("jars", "spark/")
 
 
 def s3_jars() -> list[Path]:
@@ -107,8 +112,7 @@ def s3_jars() -> list[Path]:
     JarsError
         If jars are missing and cannot be fetched.
     """
-    cache = ensure_jars("s3")
-    return [cache / name for name in _expected_hashes("s3")]
+    return _set_of_jars("s3")
 
 
 def s3_server_classpath() -> str:
@@ -136,7 +140,7 @@ def broker_classpath(version: str | None = None) -> str:
         If jars are missing and cannot be fetched.
     """
     if version is None:
-        return os.pathsep.join(str(path) for path in _jars("kafka"))
+        return os.pathsep.join(map(str, _set_of_jars("jars", "kafka/")))
     return _class_path(f"kafka_{version.replace('.', '_')}")
 
 
@@ -189,8 +193,21 @@ def _beside_broker(which: str) -> str:
 
 
 def _class_path(which: str) -> str:
+    return os.pathsep.join(map(str, _set_of_jars(which)))
+
+
+def _set_of_jars(which: str, kind: str = "") -> list[Path]:
+    """Return the verified jars of a list, or those of one of its folders; fetch what is missing."""
     cache = ensure_jars(which)
-    return os.pathsep.join(str(cache / name) for name in _expected_hashes(which))
+    return _verified([cache / name for name in recorded_hashes(which) if name.startswith(kind)])
+
+
+def _verified(jars: list[Path]) -> list[Path]:
+    try:
+        verify_jars(jars)
+    except JarError as error:
+        raise JarsError(str(error)) from error
+    return jars
 
 
 def ensure_jars(which: str = "jars") -> Path:
@@ -210,25 +227,14 @@ def ensure_jars(which: str = "jars") -> Path:
         If Java, Ivy (pyspark) or the network is missing, or a jar has unexpected content.
     """
     cache = cache_dir()
-    expected = _expected_hashes(which)
+    expected = recorded_hashes(which)
     if not _missing(cache, expected):
         return cache
-    cache.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     with _lock(cache / ".lock"):
         if _missing(cache, expected):
             _fetch(cache, which, expected)
     return cache
-
-
-def _jars(kind: str) -> list[Path]:
-    cache = ensure_jars()
-    return [cache / name for name in _expected_hashes() if name.startswith(f"{kind}/")]
-
-
-def _expected_hashes(which: str = "jars") -> dict[str, str]:
-    """Return the SHA-256 by jar (``spark/…``, ``kafka/…`` or ``tools/…``), sorted by name."""
-    lines = (_HERE / f"{which}.sha256").read_text(encoding="utf-8").splitlines()
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def _missing(cache: Path, expected: Mapping[str, str]) -> list[str]:
@@ -259,7 +265,7 @@ def _fetch(cache: Path, which: str, expected: Mapping[str, str]) -> None:
             )
         for jar in expected:
             target = cache / jar
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
             (new / jar).replace(target)
     shutil.rmtree(ivy_cache, ignore_errors=True)
 
@@ -339,7 +345,7 @@ def main() -> int:
     except JarsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"jars: all {len(_expected_hashes())} are in {cache}, and {log_store.name}", file=sys.stderr)
+    print(f"jars: all {len(recorded_hashes('jars'))} are in {cache}, and {log_store.name}", file=sys.stderr)
     return 0
 
 

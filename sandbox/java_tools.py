@@ -114,4 +114,5 @@ def write_jar(jar: Path, classes: Path) -> None:
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in entries.items():
             archive.writestr(zipfile.ZipInfo(name, _NO_TIME), content, zipfile.ZIP_DEFLATED)
+    unfinished.chmod(0o644)
     unfinished.replace(jar)

@@ -136,11 +136,16 @@ def check_packages(versions: Mapping[str, str | None]) -> list[Finding]:
 
 
 def _check_jars() -> list[Finding]:
+    from evenlag.errors import JarError
     from evenlag.spark_installation import delta_jars, jars_folder
+    from evenlag.verified_jars import verify_jars
 
-    return judge_jars(
-        [Path(jar).name for jar in delta_jars()], str(jars_folder()), _versions()["delta-spark"]
-    )
+    jars = delta_jars()
+    try:
+        verify_jars(jars)
+    except JarError as error:
+        return [failed(str(error), "no job starts Spark with it")]
+    return judge_jars([Path(jar).name for jar in jars], str(jars_folder()), _versions()["delta-spark"])
 
 
 def judge_jars(names: Sequence[str], folder: str, wanted: str | None) -> list[Finding]:

@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from evenlag.private_files import is_safe_from_others
 from sandbox.jars import broker_classpath, cache_dir, java_command
 
 QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -41,7 +42,7 @@ def archive_options() -> list[str]:
     The class path of the JVM has to begin with that of the broker: Java compares it.
     """
     archive = archive_file()
-    if not archive.is_file():
+    if not is_safe_from_others(archive):
         return []
     # At its own address it is not copied into memory.
     place = ["-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"]

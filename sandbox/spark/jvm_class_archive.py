@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from evenlag.policy.environment import LAKE_VARIABLE
+from evenlag.private_files import is_safe_from_others
 from sandbox.jars import cache_dir, java_command, spark_jars
 from sandbox.processes import start_process, stop_process
 from spark_jobs.runtime.session_conf import EMBEDDED_CONF
@@ -80,7 +81,7 @@ def environment(folder: Path, *, kind: Kind) -> dict[str, str]:
     log_settings = folder / "spark-log4j2.properties"
     log_settings.write_text(_LOG4J, encoding="utf-8")
     archive = archive_file(kind)
-    use = [f"-XX:SharedArchiveFile={archive}", _QUIET] if archive.is_file() else []
+    use = [f"-XX:SharedArchiveFile={archive}", _QUIET] if is_safe_from_others(archive) else []
     return _environment([*use, f"-Dlog4j2.configurationFile={log_settings.resolve().as_uri()}"])
 
 

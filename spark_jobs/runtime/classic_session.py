@@ -12,12 +12,15 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
 from evenlag.lake.spark_storage import lake_storage_conf
-from evenlag.private_files import OWNER_ONLY, applied_umask
-from evenlag.spark_installation import class_archive, delta_class_path, delta_jars
+from evenlag.logging_setup import named_logger
+from evenlag.private_files import OWNER_ONLY, applied_umask, is_safe_from_others
+from evenlag.spark_installation import class_archive, delta_jars
+from evenlag.verified_jars import verify_jars
 from spark_jobs.runtime.code_archive import ship_code
 from spark_jobs.runtime.session_conf import (
     CLASS_PATH_KEY,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+_LOG: Final = named_logger(__name__)
 
 MASTER_VARIABLE: Final = "EVENLAG_SPARK_MASTER"
 # Spark's variable: path of the Python interpreter on the executors' machines (default: python3).
@@ -72,7 +77,8 @@ def build_session(
     Raises
     ------
     JobError
-        When PySpark is not installed, no Java is found, or evenlag's code cannot be sent to a cluster.
+        When PySpark is not installed, no Java is found, a jar is not the recorded one, or evenlag's code
+        cannot be sent to a cluster.
     """
     try:
         from pyspark.errors import PySparkRuntimeError
@@ -114,13 +120,16 @@ def build_session(
 
 
 def _delta_settings(master: str) -> dict[str, str]:
-    """Settings that give a session Delta's jars."""
-    if not delta_jars():
+    """Settings that give a session Delta's jars, verified."""
+    jars = delta_jars()
+    if not jars:
         return {}
+    verify_jars(jars)
     if is_local(master):
-        # On the JVM's own class path no task fetches them, and a class archive can contain their classes.
-        return {CLASS_PATH_KEY: os.pathsep.join(delta_class_path())}
-    return {"spark.jars": ",".join(delta_jars())}
+        # On the JVM's own class path no task fetches them, and a class archive can contain their classes. It
+        # has their paths, without links.
+        return {CLASS_PATH_KEY: os.pathsep.join(str(Path(jar).resolve()) for jar in jars)}
+    return {"spark.jars": ",".join(jars)}
 
 
 def _archive_options() -> list[str]:
@@ -128,6 +137,10 @@ def _archive_options() -> list[str]:
     archive, environment = class_archive(), os.environ.get("SPARK_SUBMIT_OPTS", "")
     # Who starts this process may have chosen another archive.
     if archive is None or not archive.is_file() or any(option in environment for option in _ARCHIVING):
+        return []
+    if not is_safe_from_others(archive):
+        # It contains code, as the jars do.
+        _LOG.warning("%s is not used: other users may write it or its folder (chmod go-w)", archive)
         return []
     # Java silently ignores an archive that it cannot use. At its own address it is not copied into memory.
     place = ["-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"]

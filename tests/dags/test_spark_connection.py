@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evenlag.airflow.tasks.spark_operator import server_of
 from evenlag.spark_connect import ConnectionFaultError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOKEN = "a/token=with;parts?and%signs"
 
@@ -96,3 +99,19 @@ def test_without_a_port_the_address_is_the_client_s() -> None:
 
     server = server_of(connection(host="h"))
     assert server.address == DefaultChannelBuilder(server.url).endpoint
+
+
+def test_a_submitting_task_refuses_a_changed_jar_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evenlag.airflow.compat import AirflowFailException
+    from evenlag.airflow.tasks.spark_operator import SparkJobOperator
+
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[*]"}))
+    jar = tmp_path / "io.delta_delta-storage-4.4.0.jar"
+    jar.write_bytes(b"something else")
+    task = SparkJobOperator(
+        task_id="decide", conn_id="spark_default", config="none.yaml", application="cycle.py", jars=str(jar)
+    )
+    with pytest.raises(AirflowFailException, match=r"delta-storage-4\.4\.0\.jar has SHA-256"):
+        task.execute({})

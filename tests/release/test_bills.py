@@ -6,18 +6,17 @@ import hashlib
 import json
 import re
 import zipfile
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from release.bills import components_of_image, locked, released_packages
+from release.bills import all_components, components_of_image, locked, released_packages, spark_jars
 from release.components import Component, closure, image_components, jar_components, jars_inside, read_lock
 from release.errors import ReleaseError
 from release.project import ROOT, Project, normalized
 from release.sbom import make_sbom
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EPOCH = 1_700_000_000
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
@@ -179,25 +178,63 @@ def test_the_wheel_s_bill_lists_the_jars_within_pyspark() -> None:
     assert spark.licence == "Apache-2.0"
 
 
-def test_jars_are_identified_by_what_is_in_them(tmp_path: Path) -> None:
-    maven = "groupId=org.example\nartifactId=tool\nversion=1.2-rc1\n"
-    jars = {
-        "tool-1.2-rc1.jar": {"META-INF/maven/org.example/tool/pom.properties": maven},
-        "shaded-3.0.jar": {"META-INF/maven/org.example/tool/pom.properties": maven},
-        "odd.jar": {},
+def write_jar(path: Path, *projects: tuple[str, str, str]) -> None:
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("empty", "")
+        for group, name, version in projects:
+            text = f"#Created by Maven\ngroupId={group}\nartifactId={name}\nversion={version}\n"
+            jar.writestr(f"META-INF/maven/{group}/{name}/pom.properties", text)
+
+
+def test_jars_are_identified_by_their_maven_data_or_their_name(tmp_path: Path) -> None:
+    tool, other = ("org.example", "tool", "1.2-rc1"), ("org.other", "tool", "1.2")
+    write_jar(tmp_path / "fat-3.0.jar", tool, ("org.example", "fat", "3.0"), other, ("a", "b", "${version}"))
+    write_jar(tmp_path / "scala-library-2.13.17.jar", tool)
+    write_jar(tmp_path / "tool-1.2-rc1.jar", tool)
+    write_jar(tmp_path / "tool-1.2-rc1-linux-x86_64.jar", tool, other)
+    found = {one.purl: [part.purl for part in one.parts] for one in jars_inside(tmp_path)}
+    tools = ["pkg:maven/org.example/tool@1.2-rc1", "pkg:maven/org.other/tool@1.2"]
+    assert found == {
+        "pkg:maven/org.example/fat@3.0": tools,
+        "pkg:maven/org.scala-lang/scala-library@2.13.17": tools[:1],
+        f"{tools[0]}?classifier=linux-x86_64": tools[1:],
+        tools[0]: [],
     }
-    for name, entries in jars.items():
-        with zipfile.ZipFile(tmp_path / name, "w") as jar:
-            jar.writestr("empty", "")
-            for path, text in entries.items():
-                jar.writestr(path, text)
-    found = {one.name: (one.purl, one.sha256) for one in jars_inside(tmp_path)}
-    assert {name: purl for name, (purl, _) in found.items()} == {
-        "tool": "pkg:maven/org.example/tool@1.2-rc1",
-        "shaded": "pkg:generic/shaded@3.0",
-        "odd": "pkg:generic/odd",
-    }
-    assert found["odd"][1] == (hashlib.sha256((tmp_path / "odd.jar").read_bytes()).hexdigest(),)
+    digest = hashlib.sha256((tmp_path / "fat-3.0.jar").read_bytes()).hexdigest()
+    assert jars_inside(tmp_path)[0].sha256 == (digest,)
+
+
+def test_a_jar_without_a_coordinate_is_named(tmp_path: Path) -> None:
+    write_jar(tmp_path / "odd.jar")
+    write_jar(tmp_path / "shaded-3.0.jar", ("org.example", "tool", "1.2"))
+    write_jar(tmp_path / "tool-1.2.jar", ("org.example", "tool", "1.2"))
+    with pytest.raises(ReleaseError, match=r"coordinate of odd\.jar, shaded-3\.0\.jar: .*jar_groups\.toml"):
+        jars_inside(tmp_path)
+
+
+def test_every_jar_has_a_coordinate_and_what_is_shaded_into_it_too() -> None:
+    components = all_components(Project())
+    purls = {one.purl for one in components} | {part.purl for one in components for part in one.parts}
+    [spark] = [one for one in components if one.name == "pyspark"]
+    assert {part.purl.split("/")[0] for part in spark.parts} == {"pkg:maven"}
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    assert len(spark.parts) == len(list((Path(spec.origin).parent / "jars").glob("*.jar")))
+    shaded = {part.purl for jar in spark.parts for part in jar.parts}
+    assert any(purl.startswith("pkg:maven/org.eclipse.jetty/jetty-server@11.") for purl in shaded)
+    assert any(purl.startswith("pkg:maven/com.nimbusds/nimbus-jose-jwt@9.") for purl in shaded)
+    for path in (ROOT / "sandbox").glob("*.sha256"):
+        text = path.read_text(encoding="utf-8")
+        folders = {line.partition("  ")[2].partition("/")[0] for line in text.splitlines()}
+        assert sum(len(jar_components(text, folder, {})) for folder in folders) == len(text.splitlines())
+    assert "pkg:maven/io.delta/delta-storage@4.4.0" in purls
+    assert "pkg:maven/org.bitbucket.b_c/jose4j@0.9.6" in purls
+
+
+def test_the_jars_listed_are_those_of_the_locked_pyspark() -> None:
+    with pytest.raises(ReleaseError, match=r"pyspark 4\.0\.0 is not installed"):
+        spark_jars("4.0.0")
 
 
 def test_a_list_of_jars_is_read() -> None:

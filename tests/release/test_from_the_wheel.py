@@ -123,7 +123,10 @@ def test_two_clones_give_the_same_release_and_cyclonedx_accepts_its_bills(tmp_pa
         clone = tmp_path / name
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         done = subprocess.run(
-            [sys.executable, "-m", "release", "build", "--out", str(clone / "dist" / "release")],
+            [
+                *(sys.executable, "-m", "release", "build", "--unchecked", "a test"),
+                *("--out", str(clone / "dist" / "release")),
+            ],
             cwd=clone,
             env=os.environ | {"PYTHONPATH": str(clone), "EVENLAG_JARS": str(ROOT / ".cache" / "jars")},
             capture_output=True,
@@ -138,6 +141,7 @@ def test_two_clones_give_the_same_release_and_cyclonedx_accepts_its_bills(tmp_pa
         for folder in folders
     ]
     assert sorted(files[0]) == sorted(files[1])
+    assert b"for this release**: a test" in (folders[0] / "RELEASE_NOTES.md").read_bytes()
     assert [str(name) for name in files[0] if files[0][name] != files[1][name]] == []
     checked = subprocess.run(
         ["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folders[0], check=False, capture_output=True

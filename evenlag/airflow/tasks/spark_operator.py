@@ -17,6 +17,7 @@ from airflow.sdk import BaseHook
 
 from evenlag.airflow.compat import AirflowException, AirflowFailException
 from evenlag.airflow.tasks.job_process import PYTHON_VARIABLE, JobProcess, spark_python
+from evenlag.errors import JarError
 from evenlag.lake.location import LakePaths
 from evenlag.policy.loader import load_policy
 from evenlag.redaction import remember_secret
@@ -28,6 +29,7 @@ from evenlag.spark_connect import (
     ConnectionFaultError,
     connect_server,
 )
+from evenlag.verified_jars import verify_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,6 +164,10 @@ class SparkJobOperator(SparkSubmitOperator):
 
     def _submit_job(self, context: Context) -> None:
         # The JVM, and the driver in it, take the storage of the lake from the environment.
+        try:
+            verify_jars(self.jars.split(",") if self.jars else ())
+        except JarError as error:
+            raise AirflowFailException(str(error)) from error
         policy = load_policy(self.config).policy
         self._is_submitting = True
         try:
