@@ -200,7 +200,7 @@ def raw_loads(group: LiveGroup) -> bytes:
     def is_read() -> bool:
         records = consumer.poll(200).get(partition, [])
         values.extend(record.value for record in records if record.key == loads_key(group.group_id))
-        return int(consumer.position(partition)) >= end
+        return bool(consumer.position(partition) >= end)
 
     wait_until(is_read)
     consumer.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from sandbox.spark import jvm_class_archive
 from sandbox.spark.connect_server import ConnectServer
 from tests.support.connect_jobs import job_environment, run_module, start_program
 from tests.support.processes import num_threads, processes_with, tree, wait_until_gone
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,16 +45,19 @@ from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import open_session
 
-root, delay_s, count = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+root, count, began, gate = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 
 def rows(batches):
+    import pathlib
     import time
     import pyarrow as pa
     from evenlag.lake.arrow_schema import arrow_schema
     from evenlag.lake.tables import COMMITS
+    pathlib.Path(began).touch()
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            time.sleep(delay_s)
+            while gate and not pathlib.Path(gate).exists():
+                time.sleep(0.1)
             row = {"cluster": "c", "day": date(2026, 3, 1), "snapshot_id": "s", "partition": number}
             yield from pa.Table.from_pylist([row], schema=arrow_schema(COMMITS)).to_batches()
 
@@ -61,44 +66,61 @@ for number in range(count):
         # Equal queries would share one entry of the cache.
         few = cached.cache(spark.range(3).withColumn("name", sf.lit(str(uuid.uuid4()))))
         assert few.count() == 3
-        print("begins", flush=True)
-        frame = spark.range(0, 2, 1, 2).mapInArrow(rows, COMMITS.ddl)
+        # One task: two sessions at once fit into two slots.
+        frame = spark.range(0, 2, 1, 1).mapInArrow(rows, COMMITS.ddl)
         Lake(spark, root).append(COMMITS, frame)
         print("written", flush=True)
 """
 
-# A job with far more tasks than the server has slots, each of half a second.
+# A job with far more tasks than the server has slots, each of half a second: ten minutes.
 LONG = """
+import sys
 import time
 from spark_jobs.runtime.session import num_task_slots, open_session
 
+began = sys.argv[1]
+
 def wait(batches):
+    import pathlib
+    pathlib.Path(began).touch()
     for batch in batches:
         time.sleep(0.5)
         yield batch
 
 with open_session("test", job_identity="long") as spark:
-    num_tasks = 60 * num_task_slots(spark)
-    print("begins", flush=True)
+    num_tasks = 1200 * num_task_slots(spark)
     spark.range(0, num_tasks, 1, num_tasks).mapInArrow(wait, "id BIGINT").count()
 """
 
 
-def work(url: str, lake: Path, delay_s: float = 0.0, count: int = 1) -> subprocess.Popen[str]:
-    """Start sessions, one after the other, that append two rows each."""
-    return start_program(url, WORK, str(lake), str(delay_s), str(count))
+def work(
+    url: str, lake: Path, *, count: int = 1, began: Path | None = None, gate: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start sessions, one after the other, that append two rows each.
+
+    Their tasks make the file `began`, and wait for the file `gate`.
+    """
+    made = lake.with_name(f"{lake.name}.began") if began is None else began
+    return start_program(url, WORK, str(lake), str(count), str(made), str(gate or ""))
+
+
+def begin(url: str, lake: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
+    """Start a session, and wait until a task of it runs: it ends no sooner than its gate is there."""
+    began, gate = lake.with_name(f"{name}.began"), lake.with_name(f"{name}.gate")
+    process = work(url, lake, began=began, gate=gate)
+    wait_for_task(process, began)
+    return process, gate
+
+
+def wait_for_task(process: subprocess.Popen[str], began: Path) -> None:
+    wait_until(lambda: began.exists() or process.poll() is not None, what="no task runs")
+    assert began.exists(), process.communicate(timeout=60)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Wait for a session's end."""
     stdout, stderr = process.communicate(timeout=240)
     return process.returncode, stdout, stderr
-
-
-def wait_for(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdout is not None
-    told = process.stdout.readline().strip()
-    assert told == line, process.communicate(timeout=60)
 
 
 def num_rows(lake: Path) -> int:
@@ -118,7 +140,7 @@ def run_sessions(server: ConnectServer, lake: Path, count: int) -> None:
     for first in range(0, count, _SESSIONS_PER_CLIENT):
         num_sessions = min(_SESSIONS_PER_CLIENT, count - first)
         status, stdout, stderr = finish(work(server.url, lake, count=num_sessions))
-        assert (status, stdout) == (0, "begins\nwritten\n" * num_sessions), stderr
+        assert (status, stdout) == (0, "written\n" * num_sessions), stderr
 
 
 def check_nothing_grows(server: ConnectServer, lake: Path, warm_up: int, count: int) -> None:
@@ -127,11 +149,12 @@ def check_nothing_grows(server: ConnectServer, lake: Path, warm_up: int, count: 
     before = tree(server.pid)
     threads = num_threads(before, besides=BLOCK_POOLS)
     run_sessions(server, lake / "more", count)
-    after = tree(server.pid)
+    after = partial(tree, server.pid)
     # Spark ends idle Python workers after a minute, and starts at most one for each task slot.
-    assert len(after) <= len(before) + (os.cpu_count() or 1)
+    wait_until(lambda: len(after()) <= len(before) + (os.cpu_count() or 1), what="processes are left")
     # Fewer than one a session: those that remain belong to pools that still fill.
-    assert num_threads(after, besides=BLOCK_POOLS) < threads + max(8, count // 4)
+    most = threads + max(8, count // 4)
+    wait_until(lambda: num_threads(after(), besides=BLOCK_POOLS) < most, what="threads are left")
     assert num_rows(lake / "more") == 2 * count
 
 
@@ -157,32 +180,26 @@ def test_a_repeat_interrupts_what_a_killed_client_left_and_writes_once(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    killed = work(connect_server.url, lake, delay_s=120.0)
-    wait_for(killed, "begins")
-    # The operation is on its way to the server.
-    time.sleep(2)
+    # Its tasks never end by themselves.
+    killed, _ = begin(connect_server.url, lake, "killed")
     killed.kill()
     killed.communicate(timeout=60)
-    started = time.monotonic()
     status, _, stderr = finish(work(connect_server.url, lake))
     assert status == 0, stderr
     assert "an earlier attempt of this job was still running" in stderr
-    # It does not wait for the two minutes that the killed client's tasks would have slept.
-    assert time.monotonic() - started < 30
     assert num_rows(lake) == 2
 
 
 def test_a_short_job_does_not_wait_for_the_tasks_of_a_long_one(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:
-    long = start_program(connect_server.url, LONG)
+    began = tmp_path / "began"
+    long = start_program(connect_server.url, LONG, str(began))
     try:
-        wait_for(long, "begins")
         # Its tasks run, and most of them wait.
-        time.sleep(1)
+        wait_for_task(long, began)
         status, _, stderr = finish(work(connect_server.url, tmp_path / "lake"))
         assert status == 0, stderr
-        # Its tasks take at least half a minute together.
         assert long.poll() is None
     finally:
         long.send_signal(signal.SIGINT)
@@ -198,33 +215,33 @@ def test_what_a_killed_client_has_cached_is_uncached_and_what_a_live_one_has_sta
     def told() -> str:
         return log.read_text(encoding="utf-8")[offset:]
 
-    process = work(connect_server.url, tmp_path / "lake", delay_s=120.0)
-    wait_for(process, "begins")
-    # The server looks for orphans every second.
-    time.sleep(3)
-    assert "uncached" not in told()
-    process.kill()
-    process.communicate(timeout=60)
-    assert finish(work(connect_server.url, tmp_path / "lake"))[0] == 0
-    deadline = time.monotonic() + 30
-    while "uncached 1 DataFrames of sessions that have ended" not in told():
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.5)
+    def num_uncached() -> int:
+        found = re.findall(r"uncached (\d+) DataFrames of sessions that have ended", told())
+        return sum(map(int, found))
+
+    (live, _), (dead, _) = (begin(connect_server.url, tmp_path / name, name) for name in ("live", "dead"))
+    # What this test does not know of belongs to sessions that have ended, and goes first.
+    for number, (process, name) in enumerate(((dead, "dead"), (live, "live")), 1):
+        process.kill()
+        process.communicate(timeout=60)
+        assert finish(work(connect_server.url, tmp_path / name))[0] == 0
+        # The server looks for orphans every second: while it uncached the first, it saw the other one live.
+        wait_until(lambda number=number: num_uncached() >= number, what=told)  # type: ignore[misc]
+        assert num_uncached() == number, told()
 
 
 def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    first = work(connect_server.url, lake, delay_s=120.0)
-    wait_for(first, "begins")
-    time.sleep(2)
+    first, _ = begin(connect_server.url, lake, "first")
+    second, gate = begin(connect_server.url, lake, "second")
     # Its end, in the middle of the other one's work, does not end the other one.
-    second = work(connect_server.url, lake, delay_s=8.0)
     status, _, stderr = finish(first)
     assert status != 0
     assert "SparkUnreachableError" in stderr
     assert "a repeat of this job runs" in stderr
+    gate.touch()
     status, _, stderr = finish(second)
     assert status == 0, stderr
     assert num_rows(lake) == 2
@@ -234,20 +251,17 @@ def test_a_server_that_dies_is_told_in_one_line_and_the_retry_succeeds(
     connect_server: ConnectServer, own_server: ConnectServer, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    running = work(own_server.url, lake, delay_s=60.0)
-    wait_for(running, "begins")
-    time.sleep(2)
+    # Its tasks never end by themselves.
+    running, _ = begin(own_server.url, lake, "running")
     assert own_server.pid is not None
     for process in tree(own_server.pid)[1:]:
         # With the JVM its Python workers end by themselves.
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    started = time.monotonic()
     status, _, stderr = finish(running)
     address = own_server.url.removeprefix("sc://")
     assert f"SparkUnreachableError: the Spark Connect server {address} does not answer" in stderr
     assert status != 0
-    assert time.monotonic() - started < 90
     assert not (lake / "commits").exists() or num_rows(lake) == 0
     # Another server, as one that is started again.
     status, _, stderr = finish(work(connect_server.url, lake))
@@ -282,9 +296,9 @@ def bare_server(folder: Path, **environ: str) -> Iterator[tuple[subprocess.Popen
 def end(process: subprocess.Popen[bytes], how: signal.Signals, marker: str) -> None:
     """End a server that has workers; nothing of it is left."""
     # The program, its JVM, Spark's Python daemon and its workers.
-    assert len(processes_with(marker)) >= 4
+    wait_until(lambda: len(processes_with(marker)) >= 4)
     process.send_signal(how)
-    assert process.wait(60) == (-how if how is signal.SIGKILL else 0)
+    assert process.wait(120) == (-how if how is signal.SIGKILL else 0)
     wait_until_gone(marker)
 
 
@@ -303,8 +317,9 @@ def test_a_token_is_required_kept_secret_and_compared_and_a_stopped_server_leave
             assert "refuses the token" in line
             assert "wrong-one" not in line
         told = start_program(
-            url, WORK + _LIST_CONF, str(tmp_path / "lake"), "0", "1", EVENLAG_SPARK_TOKEN=TOKEN
-        )
+            url, WORK + _LIST_CONF, str(tmp_path / "lake"), "1", str(tmp_path / "began"), "",
+            EVENLAG_SPARK_TOKEN=TOKEN,
+        )  # fmt: skip
         status, stdout, stderr = finish(told)
         assert status == 0, stderr
         assert "spark.sql.extensions" in stdout
