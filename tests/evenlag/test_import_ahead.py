@@ -29,7 +29,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("modules")
 def test_modules_are_imported_in_order_without_the_collector() -> None:
     called: list[bool] = []
-    import_in_thread("ahead_b", "ahead_a", then=lambda: called.append(gc.isenabled())).join(10)
+    import_in_thread("ahead_b", "ahead_a", then=lambda: called.append(gc.isenabled())).join(60)
     assert sys.modules["ahead_order"].order == [("ahead_b", False), ("ahead_a", False)]
     assert called == [False]
     assert gc.isenabled()
@@ -39,7 +39,7 @@ def test_modules_are_imported_in_order_without_the_collector() -> None:
 def test_a_missing_module_is_left_to_whoever_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
     called: list[str] = []
     import_in_thread("ahead_b", "no_such_module_at_all", "ahead_a", then=lambda: called.append("then")).join(
-        10
+        60
     )
     assert [name for name, _ in sys.modules["ahead_order"].order] == ["ahead_b"]
     assert called == []

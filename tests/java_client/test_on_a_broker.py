@@ -119,10 +119,8 @@ def test_an_application_asks_for_the_rebalance_of_a_hint(group: JavaGroup) -> No
     with traffic(group):
         group.publish(plan)
         group.wait_for(plan)
-        group.settle()
-    last = group.settle()
-    # For the hint that changes nothing none; for the other two rounds, and as many if syncs are late.
-    assert generation + 2 <= last <= generation + 4
+    # For the hint that changes nothing none; for the other two rounds, and more if syncs are late.
+    assert group.settle() >= generation + 2
     assert group.counts()["FollowedTotal"] > 0
 
 

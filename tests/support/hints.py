@@ -21,12 +21,14 @@ from kafka.structs import MemberState
 from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key, topic_id_text
 from evenlag.consumer import HintedConsumer
 from sandbox.workload.kafka_python_rejoin_fix import finish_joins
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.brokers import Brokers
 
 HOUR_MS = 3_600_000
 NUM_PARTITIONS = 6
+_HEARTBEAT_MS = 300
 Placement = Mapping[int, Sequence[int]]
 
 
@@ -238,11 +240,12 @@ class Runner:
         self.records: list[tuple[str, int, int]] = []
         self.error: BaseException | None = None
         self.events: list[Any] = []
+        self.looked_at_s = 0.0
         self._stop = threading.Event()
         settings: dict[str, Any] = {
             "group_id": cluster.group_id,
             "bootstrap_servers": cluster.bootstrap_servers,
-            "heartbeat_interval_ms": 300,
+            "heartbeat_interval_ms": _HEARTBEAT_MS,
             # A thread that gets no turn for seconds on a busy machine is no dead member.
             "session_timeout_ms": 20_000,
             "auto_offset_reset": "earliest",
@@ -257,12 +260,24 @@ class Runner:
         else:
             hints = {"hint_topic": cluster.hint_topic, "on_hint_event": self.events.append}
             self.consumer = HintedConsumer(**{**settings, **hints, **configs})
+            self._note_looks()
         if isinstance(self.listener, AsyncListener):
             self.listener.consumer = self.consumer
         self.consumer.subscribe(topics=list(topics or cluster.topics), listener=self.listener)
         self._thread = threading.Thread(target=self._run, daemon=True)
         if start:
             self._thread.start()
+
+    def _note_looks(self) -> None:
+        """Note when the consumer has last looked whether to request a rebalance."""
+        requests = self.consumer._requests
+        step = requests.step
+
+        def step_and_note(now_s: float, now_ms: int) -> None:
+            step(now_s, now_ms)
+            self.looked_at_s = now_s
+
+        requests.step = step_and_note
 
     def _run(self) -> None:
         try:
@@ -302,6 +317,12 @@ def place(
 ) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return a placement: the i-th consumer gets the i-th list of partitions."""
     return {r.key: {topic: tuple(p)} if p else {} for r, p in zip(runners, parts, strict=True)}
+
+
+def let_them_ask(runners: Sequence[Runner]) -> None:
+    """Wait until each consumer has looked at what it knows now, after the heartbeats in which it asks."""
+    asked_by_s = time.monotonic() + 4 * _HEARTBEAT_MS / 1000
+    wait_until(lambda: all(runner.looked_at_s > asked_by_s for runner in runners))
 
 
 def is_settled(runners: Sequence[Runner], num_partitions: int) -> bool:

@@ -28,6 +28,7 @@ from evenlag.job_events import (
     encode_event,
 )
 from tests.support.processes import processes_with, wait_until_gone
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +129,6 @@ def test_a_killed_job_is_told_with_the_end_of_its_output(write_job: Callable[[st
         open(log, "w").write("first\\nOutOfMemoryError: heap\\n")
         send(JobStarted("spark_jobs.job", log))
         print("last words", flush=True)
-        time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
     """)
     with pytest.raises(JobFailedError) as error:
@@ -189,9 +189,11 @@ except KeyboardInterrupt:
         assert command.stdout is not None
         while command.stdout.readline() != "running\n":
             assert command.poll() is None
-        assert len(processes_with(marker)) == 3, "the command, the job and what the job started"
+        wait_until(
+            lambda: len(processes_with(marker)) == 3, what="the command, the job and what the job started"
+        )
         command.send_signal(how)
-        assert command.wait(30) == {signal.SIGINT: 130}.get(how, -how)
+        assert command.wait(60) == {signal.SIGINT: 130}.get(how, -how)
         wait_until_gone(marker)
     finally:
         command.kill()
@@ -229,7 +231,7 @@ def test_the_result_is_received_while_the_job_still_ends_its_session(
     write_job(f"""
         import pathlib
         send(JobResult({{"plans": 2}}))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not pathlib.Path({str(tmp_path / "received")!r}).exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)

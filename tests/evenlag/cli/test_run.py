@@ -260,7 +260,8 @@ cycle = {"cluster": "kafka", "lake": "/none", "slot": slot, "next_slot": slot, "
 try:
     progress = {"event": "progress", "step": "observe: computing lag", "done": 0, "total": 1}
     os.write(fd, (json.dumps(progress) + "\\n").encode())
-    time.sleep(0.3)
+    while not os.path.exists("step-is-shown"):
+        time.sleep(0.05)
     for number in range(CYCLES):
         event = {"event": "cycle", "cycle": cycle | {"observe": {}, "decide": {}}}
         os.write(fd, (json.dumps(event) + "\\n").encode())
@@ -278,6 +279,8 @@ def watch(tmp_path: Path) -> Any:
     package = tmp_path / "spark_jobs"
     package.mkdir()
     (package / "__init__.py").touch()
+    # Else the job waits for it in the middle of its step.
+    (tmp_path / "step-is-shown").touch()
 
     def start(num_cycles: int, pipe: str = "", output: int | None = None) -> subprocess.Popen[str]:
         (package / "watch.py").write_text(JOB.replace("CYCLES", str(num_cycles)), encoding="utf-8")
@@ -307,25 +310,29 @@ def test_a_watch_ends_cleanly_on_a_signal(how: signal.Signals, code: int, watch:
     command = watch(1)
     assert json.loads(command.stdout.readline())["cluster"] == "kafka"
     command.send_signal(how)
-    assert command.wait(10) == code
+    assert command.wait(60) == code
     wait_until_gone(str(tmp_path))
 
 
 @pytest.mark.parametrize("num_cycles", [2, 500], ids=["before the next line", "at the next line"])
 def test_a_watch_ends_with_the_reader_of_its_output(num_cycles: int, watch: Any, tmp_path: Path) -> None:
     command = watch(num_cycles, "| head -2")
-    lines = command.communicate(timeout=15)[0].splitlines()
+    lines = command.communicate(timeout=120)[0].splitlines()
     assert [json.loads(line)["cluster"] for line in lines] == ["kafka", "kafka"]
     assert command.returncode == 1
     wait_until_gone(str(tmp_path))
 
 
-def test_a_terminal_shows_the_lines_above_the_current_step(watch: Any) -> None:
+def test_a_terminal_shows_the_lines_above_the_current_step(watch: Any, tmp_path: Path) -> None:
     """The line of the step is erased before a line is printed, and drawn again below it."""
     terminal, side = os.openpty()
+    (tmp_path / "step-is-shown").unlink()
     command = watch(2, output=side)
     os.close(side)
     shown = ""
+    while "observe: computing lag" not in shown:
+        shown += os.read(terminal, 65_536).decode()
+    (tmp_path / "step-is-shown").touch()
     while shown.count("1.0 s") < 2:
         shown += os.read(terminal, 65_536).decode()
     command.send_signal(signal.SIGINT)
@@ -333,7 +340,7 @@ def test_a_terminal_shows_the_lines_above_the_current_step(watch: Any) -> None:
     with contextlib.suppress(OSError):
         while os.read(terminal, 65_536):
             continue
-    assert command.wait(10) == 130
+    assert command.wait(60) == 130
     os.close(terminal)
     assert "observe: computing lag" in shown
     assert re.search("\x1b\\[2Kslot +groups +lag", shown)

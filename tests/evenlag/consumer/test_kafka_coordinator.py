@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -259,21 +258,30 @@ def test_a_broker_that_refuses_connections_does_not_end_a_poll(make_member: Call
 
 
 def test_a_round_that_is_asked_for_waits_until_others_had_time_to_sync(
-    make_member: Callable[..., Member],
+    make_member: Callable[..., Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = make_member()
     member.membership._settle_s = lambda: 0.2
+    due: list[Callable[[], None]] = []
+
+    def call_later(delay_s: float, call: Callable[[], None]) -> None:
+        assert delay_s == 0.2
+        due.append(call)
+
+    monkeypatch.setattr(member.coordinator._net, "call_later", call_later)
     member.join("evenlag", P0, P1)
     assert not member.coordinator.need_rejoin()
     member.join("evenlag", P0)
     assert not member.coordinator.rejoin_needed
     assert member.membership.postponed_generation == 2  # nobody is to ask for it on the side
-    wait_until(lambda: member.coordinator.rejoin_needed)
+    due.pop()()
+    assert member.coordinator.rejoin_needed
     assert member.membership.postponed_generation == -1
     member.join("evenlag", P1)
     member.join("evenlag", P1)  # the round came by another's request: nothing is asked for any more
-    time.sleep(0.4)
+    due.pop()()
     assert not member.coordinator.rejoin_needed
+    assert due == []
 
 
 def test_offsets_that_were_fetched_before_an_assignment_are_not_taken_after_it(

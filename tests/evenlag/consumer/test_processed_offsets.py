@@ -86,7 +86,9 @@ def test_the_example_handles_every_record_once_while_hints_move_its_partitions(c
             wait_until(lambda wanted=parts: is_placed(wanted))  # type: ignore[misc]
             num_sent += send(60)
             wait_until(lambda wanted=num_sent: len(handled) >= wanted)  # type: ignore[misc]
-        time.sleep(0.5)
+        # What is handled twice is handled before these.
+        num_sent += send(NUM_PARTITIONS)
+        wait_until(lambda: len({(partition, offset) for _, partition, offset in handled}) == num_sent)
     counts = Counter((partition, offset) for _, partition, offset in handled)
     assert len(counts) == num_sent, "nothing is lost"
     assert not [place for place, times in counts.items() if times > 1], "nothing is repeated"

@@ -11,6 +11,7 @@ import pytest
 
 from evenlag.consumer.kafka_python.finished_join import FinishedJoin
 from tests.support.hints import NUM_PARTITIONS, is_settled
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,30 +20,27 @@ if TYPE_CHECKING:
 
 # Longer than a join and a sync take: nearly each of them ends while nobody polls.
 _PROCESSING_S = 0.1
-_LONGEST_S = 60
 
 
 def poll_in_turn(runners: Sequence[Runner]) -> None:
     """Poll without waiting, and process for a while, until all partitions are owned."""
-    deadline = time.monotonic() + _LONGEST_S
-    while not is_settled(runners, NUM_PARTITIONS):
-        assert time.monotonic() < deadline, [(r.generation, r.held) for r in runners]
+
+    def are_owned() -> bool:
         for runner in runners:
             runner.consumer.poll(timeout_ms=0)
         time.sleep(_PROCESSING_S)
+        return is_settled(runners, NUM_PARTITIONS)
+
+    wait_until(are_owned, what=lambda: [(r.generation, r.held) for r in runners])
 
 
 @pytest.mark.broker
-def test_members_that_poll_without_waiting_join_in_as_few_rebalances_as_others(
-    start: Callable[..., Runner],
-) -> None:
+def test_members_that_poll_without_waiting_join(start: Callable[..., Runner]) -> None:
+    """Without the fix each join is answered while nobody polls, and begun again."""
     first = start(start=False)
     poll_in_turn([first])
-    alone = first.generation
-    assert alone <= 2, "one more if the topic's metadata arrive after the first join"
     second = start(start=False)
     poll_in_turn([first, second])
-    assert first.generation - alone <= 3, "two, and one more for a late sync"
     assert [len(first.held), len(second.held)] == [NUM_PARTITIONS // 2] * 2
 
 
