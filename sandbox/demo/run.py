@@ -240,7 +240,7 @@ def _first_run(stage: Stage, story: Story) -> PublishedPlan:
     who = "The broker assigns as hinted, the consumers go there" if is_for_brokers else _TWO_PHASES
     with story.step(who):
         try:
-            stage.workload.wait_until_owned(timeout_s=60, condition=lambda held: held == dict(plan.owners))
+            stage.workload.wait_until_owned(condition=lambda held: held == dict(plan.owners))
         except WorkloadError as error:
             raise DemoError(f"the consumers did not take up the hint: {error}") from error
     stage.sampler.mark("hint followed")

@@ -83,7 +83,8 @@ class ConsumerSpec:
     hint_topic: str = DEFAULT_HINT_TOPIC
     hint_key_hex: str | None = None
     heartbeat_interval_ms: int = 500
-    session_timeout_ms: int = 6000
+    # A process that gets no turn for seconds on a busy machine is no dead member.
+    session_timeout_ms: int = 20_000
     listener_delay_s: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -206,7 +206,7 @@ class Workload:
     def wait_until_owned(
         self,
         *,
-        timeout_s: float = 120.0,
+        timeout_s: float = 240.0,
         condition: Callable[[dict[str, set[int]]], bool] | None = None,
         num_partitions: int | None = None,
     ) -> dict[str, set[int]]:
@@ -261,18 +261,20 @@ class Workload:
         num_records
             Number of records.
         timeout_s
-            Timeout in seconds.
+            Timeout in seconds, from the last record on.
 
         Raises
         ------
         WorkloadError
             If it times out, or a process exited.
         """
-        deadline = time.monotonic() + timeout_s
+        last, since = 0, time.monotonic()
         while (done := sum(self.num_processed().values())) < num_records:
             self.check()
-            if time.monotonic() > deadline:
-                raise WorkloadError(f"after {timeout_s:.0f} s {done} of {num_records} records are processed")
+            if done > last:
+                last, since = done, time.monotonic()
+            if time.monotonic() - since > timeout_s:
+                raise WorkloadError(f"{done} of {num_records} records are processed, and no more")
             time.sleep(0.1)
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ def test_settings_have_the_names_and_texts_of_kafkas_java_client(tmp_path: Path)
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": "true",
         "heartbeat.interval.ms": "500",
-        "session.timeout.ms": "6000",
+        "session.timeout.ms": "20000",
         "max.poll.records": "6",
         "metadata.max.age.ms": "2000",
         "partition.assignment.strategy": "evenlag.client.EvenlagAssignor",
