@@ -233,6 +233,7 @@ class ControlAction(StrEnum):
     WITHDRAW = "WITHDRAW"
     STOP_ALL = "STOP_ALL"
     RESUME = "RESUME"
+    PURGE = "PURGE"
 
 
 class AlertState(StrEnum):

@@ -1,4 +1,4 @@
-"""`evenlag hints withdraw | stop-all | resume`: withdraw hints; actions are recorded with user and reason."""
+"""`evenlag hints withdraw | stop-all | resume | purge`: actions are recorded with user and reason."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_ta
 from evenlag.cli.console import console, print_error, print_json
 from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
 from evenlag.context import acting_person
+from evenlag.formatting import number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,6 @@ def withdraw(
                 "group_id": group,
                 "was_present": done.was_present,
                 "had_loads": done.had_loads,
-                "other_partitions": list(done.strays),
                 "unread": done.unread,
                 "plan_id": done.plan_id,
                 "sequence": done.sequence,
@@ -86,9 +86,6 @@ def withdraw(
         out.print(f"{group}: there is no current hint; the last one was already withdrawn.")
     if done.had_loads:
         out.print(f"{group}: its loads are removed, too.")
-    if done.strays:
-        numbers = ", ".join(map(str, done.strays))
-        out.print(f"{group}: records in other partitions ({numbers}) are removed, too.")
     _tell_unread(done.unread)
     for plan_id in done.unpublished:
         out.print(f"{group}: plan {plan_id[:SHORT_ID]} was approved and will not be published.")
@@ -134,6 +131,51 @@ def resume(
     done = revocation.resume(target.loaded, target.name, actor=who, reason=why)
     what = "Hints are followed and published again" if done.changed else "Hints were not stopped"
     _tell(target, done, what, who, why, as_json=as_json, stopped=False)
+
+
+def purge(
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the records that nobody reads: with keys that are not evenlag's, or in another partition.
+
+    Brokers free their disk space when they compact the topic.
+    """
+    from evenlag.publishing.hint_topic import read_hint_topic
+    from evenlag.publishing.revocation import purge_foreign
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    topic = target.settings.hint_topic
+    found = read_hint_topic(target.settings, ()).foreign
+    what = f"{number(found.num_keys)} keys with {number(found.num_bytes)} bytes"
+    if found.num_keys:
+        if not yes and not typer.confirm(f"Remove {what} from {topic}? It cannot be undone."):
+            raise typer.Exit(1)
+        purge_foreign(target.loaded, target.name, actor=who, reason=why)
+    if as_json:
+        print_json(
+            {
+                "cluster": target.name,
+                "hint_topic": topic,
+                "keys": found.num_keys,
+                "bytes": found.num_bytes,
+                "actor": who,
+                "reason": why,
+            }
+        )
+    elif found.num_keys:
+        console().print(f"{what} are removed from {topic}.", soft_wrap=True)
+    else:
+        console().print(f"{topic} has no records that nobody reads.", soft_wrap=True)
 
 
 def _target(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from assignor_core.hint import GROUP_KEY_PREFIX
 from evenlag.cli import hint_controls, option_types
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
 from evenlag.cli.console import console, print_error, print_json, table
@@ -19,14 +20,17 @@ from evenlag.errors import NothingThereError
 from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from assignor_core.hint import Hint
     from assignor_core.loads import Loads
     from evenlag.publishing.hint_topic import TopicState
 
 
 _LOADS_COLUMNS = ("group", "measured", "valid", "partitions", "unknown", "largest share", "for", "signature")
-# Partitions of one hint that a list of hints contains one by one, and ranges of one member in a table.
-_MAX_EXPANDED = 100_000
+# Partitions that a list of hints contains one by one, of one hint and of all; and ranges of one member in a
+# table, and groups in one.
+_MAX_EXPANDED, _MAX_EXPANDED_IN_ALL = 100_000, 2_000_000
 _MAX_LISTED = 10_000
 # The last moment that can be shown: whoever writes to the topic chooses what it contains.
 _LAST_MS = 253_402_300_799_999
@@ -62,13 +66,13 @@ def hints(
 
     target = find_target(bootstrap_servers, config, cluster).with_hint_topic(hint_topic)
     settings = target.settings
-    state = read_hint_topic(settings)
+    state = read_hint_topic(settings, None if group is None else {group})
     if not state.exists:
         raise NothingThereError(
             f"{target.name} has no topic {settings.hint_topic}: nothing has been published there yet"
         )
     if group is not None and group not in state.hints and group not in state.loads:
-        names = {*state.hints, *state.unreadable, *state.loads}
+        names = state.other_groups(GROUP_KEY_PREFIX)
         why = f": {state.unreadable[group]}" if group in state.unreadable else did_you_mean(group, names)
         raise NothingThereError(f"there is no hint for the group {group!r} that can be read{why}")
     hint = state.hints.get(group) if group is not None else None
@@ -81,7 +85,7 @@ def hints(
         _show_all(settings.hint_topic, state)
     elif hint is not None:
         _show_one(group, hint, clients or {}, topics or {})
-    _show_loads(state, group)
+    _show_loads(state)
     _tell_odd(state)
     if state.stopped:
         _tell_stop(state)
@@ -99,10 +103,14 @@ def _tell_stop(state: TopicState) -> None:
 
 
 def _tell_odd(state: TopicState) -> None:
-    if state.strays:
+    if state.foreign.num_keys:
         print_error(
-            f"{len(state.strays)} groups have records in partitions that are not theirs; nobody reads them. "
-            "evenlag hints withdraw GROUP removes them"
+            f"{number(state.foreign.num_keys)} keys with {number(state.foreign.num_bytes)} bytes are on the "
+            "topic that nobody reads. evenlag hints purge removes them"
+        )
+    if state.num_unkept:
+        print_error(
+            f"{number(state.num_unkept)} records are too much for a list: evenlag hints GROUP shows one"
         )
     if state.num_compressed:
         print_error(f"{state.num_compressed} compressed batches on the topic were skipped")
@@ -126,7 +134,8 @@ def _show_all(topic: str, state: TopicState) -> None:
         right=("sequence", "expires", "members", "partitions", "max moves"),
         optional=("issued", "max moves", "members", "partitions", "sequence", "signature"),
     )
-    for group_id, hint in sorted(state.hints.items()):
+    for group_id in sorted(state.hints)[:_MAX_LISTED]:
+        hint = state.hints[group_id]
         shown.add_row(
             group_id,
             hint.plan_id[:12],
@@ -138,10 +147,9 @@ def _show_all(topic: str, state: TopicState) -> None:
             number(hint.payload.max_moves),
             "checked" if hint.signed else "not checked",
         )
-    for group_id, reason in sorted(state.unreadable.items()):
+    for group_id, reason in sorted(state.unreadable.items())[:_MAX_LISTED]:
         shown.add_row(group_id, Text("cannot be read", style="red"), "", "", "", "", "", "", reason)
-    if not state.hints and not state.unreadable:
-        shown.caption = "none"
+    shown.caption = _caption(state.hints, state.unreadable)
     console().print(shown)
 
 
@@ -174,14 +182,16 @@ def _as_json(
     clients: dict[str, str] | None,
     topics: dict[str, str] | None,
 ) -> dict[str, Any]:
-    chosen = {name: hint for name, hint in state.hints.items() if group in (None, name)}
+    expand = _Expander(is_alone=group is not None)
     return {
         "cluster": cluster,
         "hint_topic": topic,
         "stopped": state.stopped,
         "unreadable": dict(state.unreadable),
         "unreadable_loads": dict(state.unreadable_loads),
-        "other_partitions": {name: list(numbers) for name, numbers in state.strays.items()},
+        "foreign_keys": state.foreign.num_keys,
+        "foreign_bytes": state.foreign.num_bytes,
+        "not_shown": state.num_unkept,
         "compressed_batches": state.num_compressed,
         "hints": [
             {
@@ -198,31 +208,38 @@ def _as_json(
                 "count_slack": hint.payload.count_slack,
                 "max_moves": hint.payload.max_moves,
                 "partitions": _num_partitions(hint),
-                "assignment": _assignment(hint, is_alone=group is not None),
+                "assignment": expand(hint),
                 "client_ids": clients,
                 "topic_names": topics,
             }
-            for group_id, hint in sorted(chosen.items())
+            for group_id in sorted(state.hints)
+            for hint in [state.hints[group_id]]
         ],
-        "loads": _loads_as_json(state, group),
+        "loads": _loads_as_json(state),
     }
 
 
-def _assignment(hint: Hint, *, is_alone: bool) -> dict[str, dict[str, list[int]]] | None:
-    """The partitions one by one. Few bytes can name millions, so a list of hints has those of small ones."""
-    if not is_alone and _num_partitions(hint) > _MAX_EXPANDED:
-        return None
-    return {
-        member: {topic_id: list(numbers) for topic_id, numbers in topics.items()}
-        for member, topics in hint.payload.assignment.items()
-    }
+class _Expander:
+    """Lists partitions one by one. Few bytes can name millions, so a list has those of small hints only."""
+
+    def __init__(self, *, is_alone: bool) -> None:
+        self._is_alone = is_alone
+        self._left = _MAX_EXPANDED_IN_ALL
+
+    def __call__(self, hint: Hint) -> dict[str, dict[str, list[int]]] | None:
+        count = _num_partitions(hint)
+        if not self._is_alone and count > min(_MAX_EXPANDED, self._left):
+            return None
+        self._left -= count
+        return {
+            member: {topic_id: list(numbers) for topic_id, numbers in topics.items()}
+            for member, topics in hint.payload.assignment.items()
+        }
 
 
-def _show_loads(state: TopicState, group: str | None) -> None:
-    """Print a table of the loads on the topic; nothing without any."""
-    chosen = _of_group(state.loads, group)
-    unreadable = _of_group(state.unreadable_loads, group)
-    if not chosen and not unreadable:
+def _show_loads(state: TopicState) -> None:
+    """Print a table of the loads; nothing without any."""
+    if not state.loads and not state.unreadable_loads:
         return
     shown = table(
         "Loads, for when members change",
@@ -230,7 +247,8 @@ def _show_loads(state: TopicState, group: str | None) -> None:
         right=_LOADS_COLUMNS[2:6],
         optional=("measured", "unknown", "partitions", "largest share"),
     )
-    for group_id, loads in sorted(chosen.items()):
+    for group_id in sorted(state.loads)[:_MAX_LISTED]:
+        loads = state.loads[group_id]
         known, unknown = _known(loads)
         shown.add_row(
             group_id,
@@ -242,12 +260,13 @@ def _show_loads(state: TopicState, group: str | None) -> None:
             _follower(loads),
             "checked" if loads.signed else "not checked",
         )
-    for group_id, reason in sorted(unreadable.items()):
+    for group_id, reason in sorted(state.unreadable_loads.items())[:_MAX_LISTED]:
         shown.add_row(group_id, Text("cannot be read", style="red"), "", "", "", "", "", reason)
+    shown.caption = _caption(state.loads, state.unreadable_loads)
     console().print(shown)
 
 
-def _loads_as_json(state: TopicState, group: str | None) -> list[dict[str, Any]]:
+def _loads_as_json(state: TopicState) -> list[dict[str, Any]]:
     """Loads on the topic as JSON values."""
     return [
         {
@@ -264,12 +283,14 @@ def _loads_as_json(state: TopicState, group: str | None) -> list[dict[str, Any]]
             "capacities": dict(loads.payload.capacities),
             "loads": {topic: list(values) for topic, values in loads.payload.loads.items()},
         }
-        for group_id, loads in sorted(_of_group(state.loads, group).items())
+        for group_id, loads in sorted(state.loads.items())
     ]
 
 
-def _of_group(records: Any, group: str | None) -> dict[str, Any]:
-    return {name: record for name, record in records.items() if group in (None, name)}
+def _caption(*records: Mapping[str, Any]) -> str:
+    """Return how many groups a table leaves out, or that it has none."""
+    count = sum(max(0, len(by_group) - _MAX_LISTED) for by_group in records)
+    return f"and {number(count)} groups more" if count else "" if any(records) else "none"
 
 
 def _known(loads: Loads) -> tuple[list[int], int]:
@@ -311,3 +332,4 @@ def _now_ms() -> int:
 app.command("withdraw")(hint_controls.withdraw)
 app.command("stop-all")(hint_controls.stop_all)
 app.command("resume")(hint_controls.resume)
+app.command("purge")(hint_controls.purge)

@@ -2,7 +2,7 @@
 
 kafka-python has no public call that requests a rebalance, and does not pass its consumer's owned partitions
 to an assignor. `_kafka_coordinator` and `_group_metadata` change the behaviour of a consumer's coordinator,
-`_kafka_fetcher` that of the watcher's fetcher. No other module of the package uses a private name. Written
+`assignor_core.topic_reading` that of the watcher's fetcher. No other module uses a private name. Written
 against 3.0.1 to 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails when a name no longer exists.
 """
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, TopicPartition
 
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import loads_key
+from assignor_core.topic_reading import READER_CONFIG, records_until, skip_compressed
 from evenlag.consumer._kafka_consumer import (
     fetch_partition_count,
     hint_partition,
     known_cluster_id,
     known_topic_id,
 )
-from evenlag.consumer._kafka_fetcher import skip_compressed
 from evenlag.consumer.events import Reason, named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from evenlag.consumer.cache import HintCache
 
@@ -31,6 +32,8 @@ _STOP_KEY = STOP_KEY.encode()
 _TICK_S = 0.2
 _CHECK_EVERY_S = 15.0
 _TIMEOUT_MS = 10_000
+# How long the first reading may make no progress.
+_STALL_S = 30.0
 # A fetch waits this long at the broker. It returns at once when a hint arrives, and costs little otherwise.
 _FETCH_WAIT_MS = 5_000
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 30.0
@@ -154,12 +157,8 @@ class HintWatcher:
     def _connect(self) -> Any:
         consumer = KafkaConsumer(
             **self._config,
+            **READER_CONFIG,
             client_id=f"evenlag-hints-{self.cache.group_id}",
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
             exclude_internal_topics=False,
             metrics_enabled=False,
             bootstrap_timeout_ms=_TIMEOUT_MS,
@@ -170,7 +169,7 @@ class HintWatcher:
         skip_compressed(consumer, self._note_compressed)
         return consumer
 
-    def _note_compressed(self, offset: int) -> None:
+    def _note_compressed(self, _partition: int, offset: int) -> None:
         why = f"the batch at offset {offset} is compressed and skipped: set compression.type=uncompressed"
         self.cache.note(Reason.COMPRESSED, None, f"{why} on topic {self.topic!r}")
 
@@ -194,9 +193,11 @@ class HintWatcher:
         """Read to the end before any record is applied: only the last record of a key counts."""
         end = self._end_offset(consumer, partition)
         newest: dict[bytes, bytes | None] = {}
-        while not self._stopping.is_set() and consumer.position(partition, timeout_ms=_TIMEOUT_MS) < end:
-            newest.update(self._poll(consumer))
+        for records in records_until(consumer, {partition: end}, stall_s=_STALL_S):
+            newest.update(self._own(records))
             self._tick()
+            if self._stopping.is_set():
+                break
         if self._stopping.is_set() or self._is_other_topic(consumer, topic_id):
             return
         for key, apply in self._apply.items():
@@ -207,10 +208,10 @@ class HintWatcher:
     def _follow(self, consumer: Any, partition: Any, num_partitions: int, topic_id: str | None) -> None:
         next_check_s = time.monotonic() + self._check_every_s
         while not self._stopping.is_set():
-            records = self._poll(consumer)
+            batches = consumer.poll(timeout_ms=int(_TICK_S * 1000)).values()
             if self._is_other_topic(consumer, topic_id):
                 return  # the topic was deleted and created again: its records are read from the start
-            for key, value in records:
+            for key, value in self._own(chain.from_iterable(batches)):
                 self._apply[key](value)
             self._tick()
             if time.monotonic() >= next_check_s:
@@ -230,10 +231,8 @@ class HintWatcher:
             self.cache.start_topic(known)
         return is_other
 
-    def _poll(self, consumer: Any) -> list[tuple[bytes, bytes | None]]:
+    def _own(self, records: Iterable[Any]) -> list[tuple[bytes, bytes | None]]:
         """Return the records of this group's keys and the stop, in order."""
-        batches = consumer.poll(timeout_ms=int(_TICK_S * 1000))
-        records = (record for batch in batches.values() for record in batch)
         return [(record.key, record.value) for record in records if record.key in self._apply]
 
     def _num_partitions(self, consumer: Any) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.settings import Policy
+    from evenlag.publishing.hint_topic import TopicState
 
 
 class NotConnectedError(Exception):
@@ -104,6 +105,13 @@ class KafkaView:
         """The hint topic's metadata. ``error_code`` 3: it does not exist; 29: not authorized."""
         described = self.client.describe_topics([self.settings.hint_topic])
         return dict(described[0])
+
+    @cached_property
+    def hint_topic_state(self) -> TopicState:
+        """The current records of the hint topic."""
+        from evenlag.publishing.hint_topic import read_hint_topic
+
+        return read_hint_topic(self.settings)
 
     @cached_property
     def groups(self) -> dict[str, dict[str, Any]]:

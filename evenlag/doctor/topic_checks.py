@@ -10,7 +10,7 @@ from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.lake.tables import PLANS
 from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC
-from evenlag.publishing.hint_topic import is_plausible
+from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, is_plausible
 from evenlag.publishing.writing.topic_settings import REQUIRED_SETTINGS, alter_command, wrong_settings
 
 if TYPE_CHECKING:
@@ -154,11 +154,9 @@ def _largest_plan(view: KafkaView) -> int | None:
 
 
 def _check_stop(view: KafkaView) -> list[Finding]:
-    from evenlag.publishing.hint_topic import read_hint_topic
-
     if view.hint_topic.get("error_code"):
         return [skipped("there is no hint topic to look at")]
-    state = read_hint_topic(view.settings)
+    state = view.hint_topic_state
     if not state.stopped:
         return [ok(f"{len(state.hints)} hints stand, nothing is stopped")]
     if len(state.stopped_partitions) < state.num_partitions:
@@ -172,11 +170,9 @@ def _check_stop(view: KafkaView) -> list[Finding]:
 
 
 def _check_records(view: KafkaView) -> list[Finding]:
-    from evenlag.publishing.hint_topic import read_hint_topic
-
     if view.hint_topic.get("error_code"):
         return [skipped("there is no hint topic to look at")]
-    return judge_records(read_hint_topic(view.settings), time.time_ns() // 1_000_000)
+    return judge_records(view.hint_topic_state, time.time_ns() // 1_000_000)
 
 
 def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
@@ -197,7 +193,6 @@ def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
         (state.unreadable, "hints that are not valid"),
         (state.unreadable_loads, "loads that are not valid"),
         (odd, "hints with numbers that no publisher of evenlag writes"),
-        (state.strays, "records in a partition that is not, or no longer, their group's"),
     )
     found = [
         warning(
@@ -207,6 +202,22 @@ def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
         for groups, what in kinds
         if groups
     ]
+    if state.foreign.num_keys:
+        found.append(
+            warning(
+                f"{state.foreign.num_keys:,} keys with {state.foreign.num_bytes:,} bytes are on the topic "
+                "that nobody reads: others write to it, or it has more partitions than before",
+                "evenlag hints purge; allow Write on the topic to evenlag alone",
+            )
+        )
+    if state.num_unkept:
+        found.append(
+            warning(
+                f"{state.num_unkept:,} records are not checked: hints and loads have more than "
+                f"{MAX_KEPT_BYTES // 2**20} MiB",
+                "evenlag hints GROUP checks one group; allow Write on the topic to evenlag alone",
+            )
+        )
     if state.num_compressed:
         found.append(
             warning(

@@ -214,7 +214,7 @@ def _write_hints(
 ) -> _Written:
     """Select the plans that still apply and write their hints in one transaction."""
     settings = loaded.policy.clusters[cluster]
-    state = read_hint_topic(settings)
+    state = read_hint_topic(settings, {plan["group_id"] for plan in plans})
     found = reconcile_published(plans, state)
     if state.stopped:
         held = tuple(HeldPlan(plan, "all hints are stopped") for plan in found.waiting)

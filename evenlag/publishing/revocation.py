@@ -1,4 +1,4 @@
-"""Revoke hints: withdraw a group's hint, stop all hints of a cluster, resume them.
+"""Withdraw a group's hint, stop all hints of a cluster, resume them, remove records that nobody reads.
 
 The hint topic is written first, then read, and the lake comes last: an operator who stops everything must
 not wait for a lake that does not answer, and nothing on the topic can prevent it. When a call is killed in
@@ -22,7 +22,12 @@ from evenlag.lake.tables import CONTROL_ACTIONS
 from evenlag.lake.writer import append_once
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.withdrawable_plans import plans_to_withdraw
-from evenlag.publishing.writing.write_first import try_again_when_fenced, write_stop, write_tombstones
+from evenlag.publishing.writing.write_first import (
+    try_again_when_fenced,
+    write_foreign_tombstones,
+    write_stop,
+    write_tombstones,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,8 +61,6 @@ class Withdrawal:
         Ids of approved plans of the group that will no longer be published.
     had_loads
         Whether loads of the group were removed, too.
-    strays
-        Other partitions from which records of the group were removed.
     unread
         Why the topic could not be read after the withdrawal; None when it could.
     """
@@ -68,7 +71,6 @@ class Withdrawal:
     sequence: int | None
     unpublished: tuple[str, ...]
     had_loads: bool = False
-    strays: tuple[int, ...] = ()
     unread: str | None = None
 
 
@@ -139,7 +141,6 @@ def withdraw_hint(
             sequence=hinted.get("sequence"),
             unpublished=tuple(plan["plan_id"] for plan in plans if plan["sequence"] is None),
             had_loads=group_id in state.loads or group_id in state.unreadable_loads,
-            strays=state.strays.get(group_id, ()),
             unread=seen.unread,
         )
         if was_present or plans or seen.unread is not None:
@@ -189,6 +190,28 @@ def resume(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> St
         The topic, and whether its state changed.
     """
     return _change_stop(loaded, cluster, ControlAction.RESUME, None, actor=actor, reason=reason)
+
+
+def purge_foreign(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> None:
+    """Remove the records on the hint topic that nobody reads.
+
+    Parameters
+    ----------
+    loaded, cluster, actor, reason
+        As :func:`stop_all`.
+
+    Raises
+    ------
+    NotRecordedError
+        When they are removed and the lake cannot be written, by :func:`_not_recorded`. Other errors are those
+        of :func:`stop_all`.
+    """
+    settings = loaded.policy.clusters[cluster]
+    try_again_when_fenced(lambda: write_foreign_tombstones(settings))
+    try:
+        _record(loaded, cluster, ControlAction.PURGE, actor, reason, datetime.now(UTC))
+    except LakeError as error:
+        raise _not_recorded("foreign records are removed", error) from error
 
 
 def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[str, Any] | None:

@@ -144,6 +144,7 @@ _CONTROLS: Final = {
     ControlAction.WITHDRAW: "`evenlag hints withdraw`",
     ControlAction.STOP_ALL: "`evenlag hints stop-all`",
     ControlAction.RESUME: "`evenlag hints resume`",
+    ControlAction.PURGE: "`evenlag hints purge`",
 }
 
 _SECTIONS: Final = (

@@ -9,6 +9,7 @@ from kafka import KafkaProducer
 
 from assignor_core.hint import hint_key
 from tests.support.broker_plugin.harness import Harness
+from tests.support.flood import flood
 from tests.support.hints import Cluster
 
 if TYPE_CHECKING:
@@ -84,6 +85,18 @@ def test_bomb_in_the_log_is_skipped_by_a_jvm_with_little_memory(reader: Harness,
     with_bomb.close()
     publish(topic, "second")
     assert watch(reader, topic, "RECEIVED", 2)["counts"] == {"COMPRESSED": 2, "READY": 1, "RECEIVED": 2}
+
+
+def test_a_flood_larger_than_the_heap_delays_no_hint(reader: Harness, topic: Cluster) -> None:
+    """81 MB in 48 MB of heap, before the first reading and again while hints are followed."""
+    publish(topic, "first")
+    malformed = flood(topic, 90).num_unreadable
+    ready = {"MALFORMED": malformed, "READY": 1, "RECEIVED": 1}
+    assert watch(reader, topic, "READY", 1) == {"held": 1, "counts": ready}
+    malformed += flood(topic, 90).num_unreadable
+    publish(topic, "second")
+    followed = {"MALFORMED": malformed, "READY": 1, "RECEIVED": 2}
+    assert watch(reader, topic, "RECEIVED", 2) == {"held": 1, "counts": followed}
 
 
 def test_records_of_an_aborted_transaction_do_not_count(reader: Harness, topic: Cluster) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from assignor_core.hint import derive_group_key, hint_key
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
+from tests.support.flood import flood
 from tests.support.hints import Cluster
 from tests.support.java_client.group import JavaGroup
+from tests.support.java_client.harness import ClientHarness
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.brokers import Brokers
-    from tests.support.java_client.harness import ClientHarness
 
 pytestmark = pytest.mark.broker
 NUM_PARTITIONS = 8
@@ -104,6 +105,27 @@ def test_a_group_in_java_follows_keeps_and_goes_on_without(group: JavaGroup) -> 
         group.settle()
         assert sorted(map(len, group.held().values())) == [2, 3, 3]
     assert group.counts()["InternalErrorTotal"] == 0
+
+
+def test_a_flood_larger_than_the_heap_delays_no_hint(
+    broker: Brokers, client_jar: Path, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    """81 MB in the group's partition, in 64 MB of heap: before the first reading and while hints come."""
+    topics = {unique("orders"): NUM_PARTITIONS}
+    with (
+        ClientHarness(client_jar, tmp_path, options=("-Xmx64m", "-XX:+UseSerialGC")) as harness,
+        Cluster(broker, group_id=unique("group"), topics=topics, hint_topic=unique("hints")) as cluster,
+        JavaGroup(harness, cluster) as group,
+    ):
+        flood(cluster, 90)
+        group.start_java("a", "b", asks=True)
+        group.settle()
+        group.wait_for_count("ReadyTotal", 1)
+        for plan in ({"a": [0, 1, 2], "b": [3, 4, 5, 6, 7]}, {"a": [0, 1, 2, 3, 4, 5], "b": [6, 7]}):
+            flood(cluster, 90)
+            group.publish(plan)
+            group.wait_for(plan)
+        assert group.counts()["InternalErrorTotal"] == 0
 
 
 def test_an_application_asks_for_the_rebalance_of_a_hint(group: JavaGroup) -> None:

@@ -33,7 +33,7 @@ CONTROL_ACTIONS: Final = Table(
     columns=(
         *partition_columns(),
         Column("action_id", "STRING", "random", nullable=False),
-        Column("action", "STRING", "WITHDRAW, STOP_ALL or RESUME", nullable=False),
+        Column("action", "STRING", "WITHDRAW, STOP_ALL, RESUME or PURGE", nullable=False),
         Column("hint_topic", "STRING", "the hint topic", nullable=False),
         Column("group_id", "STRING", "the group, for WITHDRAW"),
         Column("plan_id", "STRING", "the plan of the current hint; null when it could not be read"),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from assignor_core.loads import encode_loads, loads_key
+from assignor_core.loads import LOADS_KEY_PREFIX, encode_loads, loads_key
 from evenlag.enums import ControlAction, Mode
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
@@ -38,6 +39,8 @@ _LOG = named_logger(__name__)
 
 # Size of a record beside key and value: Kafka's record and batch headers, at most.
 _RECORD_HEADER_BYTES = 100
+# Of one transaction: whoever writes to the topic chooses how many groups have loads.
+_MAX_REMOVED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +95,13 @@ def _refresh(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
             ensure_hint_topic(client, settings)
         elif settings.hint_topic not in client.list_topics():
             return LoadsReport()
-        changes = _changes(loaded, cluster, measured, read_hint_topic(settings))
+        changes = _changes(loaded, cluster, measured, read_hint_topic(settings, measured))
         if not changes:
             return LoadsReport()
         max_bytes = read_max_bytes(client, settings.hint_topic)
         with hint_publisher(kafka_cluster_id(client), settings) as publisher:
             # Again behind the fence: no other publisher writes from here on.
-            changes = _changes(loaded, cluster, measured, read_hint_topic(settings))
+            changes = _changes(loaded, cluster, measured, read_hint_topic(settings, measured))
             values = _encode(settings, changes, max_bytes)
             publisher.write_loads(values)
     return LoadsReport(
@@ -136,11 +139,12 @@ def _changes(
 ) -> dict[str, LoadsPayload | None]:
     """Loads to write by group (None: a tombstone); nothing new while all hints are stopped."""
     now_ms = time.time_ns() // 1_000_000
-    changes: dict[str, LoadsPayload | None] = {
-        group_id: None
-        for group_id in {*state.loads, *state.unreadable_loads}
+    unwanted = (
+        group_id
+        for group_id in sorted(state.other_groups(LOADS_KEY_PREFIX))
         if not loaded.policy.group_settings(cluster, group_id).publishes_loads
-    }
+    )
+    changes: dict[str, LoadsPayload | None] = dict.fromkeys(islice(unwanted, _MAX_REMOVED))
     if state.stopped:
         return changes
     for group_id, payload in measured.items():

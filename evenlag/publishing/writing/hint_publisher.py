@@ -102,24 +102,36 @@ class HintPublisher:
             _Record(self._own(group_id), loads_key(group_id), value) for group_id, value in values.items()
         )
 
-    def withdraw(self, group_id: str, partitions: Iterable[int] | None = None) -> Written:
+    def withdraw(self, group_id: str) -> Written:
         """Write tombstones for a group's hint and loads; errors as :meth:`write`.
 
         Parameters
         ----------
         group_id
             The group.
-        partitions
-            The partitions to write to; None: the group's own.
 
         Returns
         -------
         dict
             Offsets of the tombstones by partition and key.
         """
-        numbers = [self._own(group_id)] if partitions is None else list(partitions)
-        keys = hint_key(group_id), loads_key(group_id)
-        return self._write(_Record(number, key, None) for number in numbers for key in keys)
+        own = self._own(group_id)
+        return self.write_tombstones([(own, hint_key(group_id)), (own, loads_key(group_id))])
+
+    def write_tombstones(self, keys: Iterable[tuple[int, bytes]]) -> Written:
+        """Write tombstones in one transaction; errors as :meth:`write`.
+
+        Parameters
+        ----------
+        keys
+            Partition and key of each.
+
+        Returns
+        -------
+        dict
+            Offsets of the tombstones by partition and key.
+        """
+        return self._write(_Record(partition, key, None) for partition, key in keys)
 
     def write_stop(self, value: bytes | None) -> Written:
         """Write ``control/stop`` (None: a tombstone) to all partitions; errors as :meth:`write`.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from evenlag.errors import FencedPublisherError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.logging_setup import named_logger
-from evenlag.publishing.hint_topic import TopicState, read_hint_topic
+from evenlag.publishing.hint_topic import TopicState, foreign_keys, read_hint_topic
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import compression_warning, ensure_hint_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.publishing.writing.hint_publisher import Written
@@ -64,12 +64,12 @@ def write_stop(settings: ClusterSettings, value: bytes | None) -> tuple[Seen, in
         cluster_id = kafka_cluster_id(client)
     with hint_publisher(cluster_id, settings) as publisher:
         written = publisher.write_stop(value)
-    seen = _read_before(settings, written)
+    seen = _read_before(settings, written, ())
     return seen, len(written), _hidden_by_compression(settings)
 
 
 def write_tombstones(settings: ClusterSettings, group_id: str) -> Seen:
-    """Write tombstones for all records of a group, first in its own partition, then wherever else they are.
+    """Write tombstones for a group's hint and loads.
 
     Parameters
     ----------
@@ -86,16 +86,29 @@ def write_tombstones(settings: ClusterSettings, group_id: str) -> Seen:
             return Seen(_NO_TOPIC)
         cluster_id = kafka_cluster_id(client)
     with hint_publisher(cluster_id, settings) as publisher:
-        seen = _read_before(settings, publisher.withdraw(group_id))
-        if strays := seen.state.strays.get(group_id):
-            publisher.withdraw(group_id, strays)
-    return seen
+        written = publisher.withdraw(group_id)
+    return _read_before(settings, written, {group_id})
 
 
-def _read_before(settings: ClusterSettings, written: Written) -> Seen:
+def write_foreign_tombstones(settings: ClusterSettings) -> None:
+    """Write tombstones for all records that nobody reads, in several transactions. The topic exists.
+
+    Parameters
+    ----------
+    settings
+        The cluster's settings.
+    """
+    with admin_client(settings) as client:
+        cluster_id = kafka_cluster_id(client)
+    with hint_publisher(cluster_id, settings) as publisher:
+        for keys in foreign_keys(settings):
+            publisher.write_tombstones(keys)
+
+
+def _read_before(settings: ClusterSettings, written: Written, groups: Collection[str]) -> Seen:
     """Read the state before a write, which has its effect whatever is on the topic."""
     try:
-        return Seen(read_hint_topic(settings, before=written))
+        return Seen(read_hint_topic(settings, groups, before=written))
     except Exception as error:  # noqa: BLE001 - as above: it is reported with the result
         _LOG.warning("the hint topic was written, and cannot be read: %s", error)
         return Seen(_NO_TOPIC, f"{type(error).__name__}: {error}")

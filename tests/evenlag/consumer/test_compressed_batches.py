@@ -14,8 +14,8 @@ from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c, encode_varint
 
+from assignor_core.topic_reading import skip_compressed
 from evenlag.consumer import HintCache, HintWatcher, Reason
-from evenlag.consumer._kafka_fetcher import skip_compressed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_a_bomb_of_300_kb_is_skipped_without_being_unpacked(offline_consumer: Ca
     data = batch(b"before", offset=0) + bomb(300 * MB, offset=1) + batch(b"after", offset=2)
     assert 290_000 < len(data) < 310_000
     consumer, skipped = offline_consumer(), list[int]()
-    skip_compressed(consumer, skipped.append)
+    skip_compressed(consumer, lambda _, offset: skipped.append(offset))
     tracemalloc.start()
     try:
         assert read(consumer, data) == ([b"before", b"after"], 3)
@@ -83,7 +83,7 @@ def test_each_compressed_batch_is_skipped_and_others_are_read(
 ) -> None:
     packed = batch(b"x" * 100, offset=3, compression=DefaultRecordBatch.CODEC_GZIP, magic=magic)
     consumer, skipped = offline_consumer(), list[int]()
-    skip_compressed(consumer, skipped.append)
+    skip_compressed(consumer, lambda _, offset: skipped.append(offset))
     assert read(consumer, batch(b"a", offset=0) + packed) == ([b"a"], 4)
     assert skipped == [3]
     assert read(consumer, packed + batch(b"b", offset=4)) == ([b"b"], 5)

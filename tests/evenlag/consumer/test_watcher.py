@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
+from kafka.record.default_records import DefaultRecordBatch
 
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import LoadsPayload, encode_loads, loads_key
 from evenlag.consumer import HintCache, HintWatcher, Reason
+from tests.support.flood import flood
 from tests.support.hints import HOUR_MS, Cluster, now_ms
 from tests.support.waiting import wait_until
 
@@ -70,6 +73,34 @@ def test_a_topic_that_is_made_anew_between_two_checks_ends_the_hint_of_the_old_o
         assert not cache.view.is_stopped
     finally:
         watcher.stop()
+
+
+def test_a_flood_of_foreign_records_costs_a_watcher_no_memory_and_no_checksum_in_python(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 MB in the group's partition before the first reading, and again while the watcher follows."""
+    checked: list[object] = []
+    monkeypatch.setattr(DefaultRecordBatch, "validate_crc", checked.append)
+    cluster.publish(cluster.payload({"m:a": {topic: [0]}}))
+    flood(cluster, 45)
+    cache = HintCache(cluster.group_id)
+    watcher = HintWatcher(cache, {"bootstrap_servers": cluster.bootstrap_servers}, topic=cluster.hint_topic)
+    tracemalloc.start()
+    watcher.start()
+    try:
+        wait_until(lambda: not cache.view.is_cold)
+        assert cache.view.hint is not None
+        flood(cluster, 45)
+        wanted = cluster.payload({"m:a": {topic: [1]}})
+        cluster.publish(wanted)
+        wait_until(lambda: cache.counts.get(Reason.RECEIVED) == 2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        watcher.stop()
+    assert cache.view.hint.payload == wanted
+    assert cache.counts == {Reason.RECEIVED: 2, Reason.READY: 1}
+    assert (checked, peak < 20_000_000) == ([], True), peak
 
 
 def test_a_watcher_takes_hint_and_loads_from_the_groups_partition_and_the_last_of_each(

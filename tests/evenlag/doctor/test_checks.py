@@ -27,7 +27,7 @@ from evenlag.doctor.policy_checks import check_rules, check_secrets
 from evenlag.doctor.runner import run_lanes
 from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic, judge_records
 from evenlag.policy.loader import parse_policy
-from evenlag.publishing.hint_topic import TopicState
+from evenlag.publishing.hint_topic import ForeignRecords, TopicState
 from tests.evenlag.doctor.verdicts import NOW, worst
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def test_records_that_are_not_from_evenlag_are_told() -> None:
     for poisoned in (
         replace(clean, unreadable={"g": "no line feed"}),
         replace(clean, unreadable_loads={"g": "not signed"}),
-        replace(clean, strays={"g": (1,)}),
+        replace(clean, foreign=ForeignRecords(1, 9)),
         replace(clean, num_compressed=1),
     ):
         assert worst(judge_records(poisoned, 0)) == "warning"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -9,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.record.default_records import DefaultRecordBatch
 
 from assignor_core.hint import encode_hint, hint_key
 from assignor_core.loads import loads_key
 from assignor_core.record import canonical_json
+from evenlag.doctor.topic_checks import judge_records
 from evenlag.errors import PublishError, UnknownOutcomeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS
-from evenlag.publishing import revocation
-from evenlag.publishing.hint_topic import own_partition, read_hint_topic
+from evenlag.publishing import hint_topic, revocation
+from evenlag.publishing.hint_topic import ForeignRecords, own_partition, read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.writing.hint_publisher import hint_publisher
+from tests.support.flood import flood
 from tests.support.hints import now_ms
 from tests.support.live_plan import LiveGroup
 
@@ -29,8 +33,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from evenlag.publishing.hint_topic import TopicState
     from evenlag.publishing.publish import PublishReport
     from sandbox.kafka.broker import Broker
+    from tests.support.fixtures.command import Evenlag
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
@@ -74,6 +80,16 @@ def set_on_topic(group: LiveGroup, **settings: str) -> None:
     group.kafka.admin.alter_configs([resource])
 
 
+def traced_state(group: LiveGroup) -> tuple[TopicState, int]:
+    """Read the topic; return the most memory that Python had allocated meanwhile, too."""
+    tracemalloc.start()
+    try:
+        state = group.topic_state
+        return state, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def recorded_sequences(group: LiveGroup) -> list[int | None]:
     reader = LakeReader(str(group.lake))
     tables = (PLAN_EVENTS, CONTROL_ACTIONS)
@@ -108,20 +124,66 @@ def test_a_poisoned_sequence_blocks_no_group_and_is_never_continued_from_or_reco
     assert "WITHDRAWN" in group.events(second)
 
 
-def test_a_record_outside_its_groups_partition_is_not_read_and_withdrawn_with_the_others(
-    group: LiveGroup,
+def test_a_flood_of_foreign_records_stops_no_command_is_counted_and_is_purged_by_one(
+    group: LiveGroup, evenlag: Evenlag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """40 MB, with room for two of its 45 records; the hint of the group elsewhere is foreign as well."""
+    monkeypatch.setattr(hint_topic, "MAX_KEPT_BYTES", 2 * MEGABYTE)
     own = own_partition(group.group_id, 3)
     assert own == group.kafka.hint_partition()
-    others = tuple(number for number in range(3) if number != own)
-    group.kafka.send(hint_key(group.group_id), hint(group, sequence=7), partition=others[0])
-    group.kafka.send(loads_key(group.group_id), b"x", partition=others[1])
+    elsewhere = hint(group, sequence=7)
+    group.kafka.send(hint_key(group.group_id), elsewhere, partition=(own + 1) % 3)
+    written = flood(group.kafka, 45)
+    # kafka-python checks them in Python, at 6 MB per second of processor time.
+    monkeypatch.setattr(DefaultRecordBatch, "validate_crc", lambda _: pytest.fail("a checksum in Python"))
     plan = group.plan(mode="auto", approved=True)
     assert publish(group).published == [(group.group_id, plan, 1)]
-    assert group.topic_state.strays == {group.group_id: others}
-    done = revocation.withdraw_hint(group.loaded, group.name, group.group_id, actor="ada", reason="stray")
-    assert (done.plan_id, done.sequence, done.strays) == (plan, 1, others)
-    assert not group.topic_state.has_record_of(group.group_id)
+
+    state, peak = traced_state(group)
+    num_bytes = written.foreign_bytes + len(hint_key(group.group_id)) + len(elsewhere)
+    assert state.foreign == ForeignRecords(written.num_foreign + 1, num_bytes)
+    assert (set(state.hints), len(state.unreadable)) == ({group.group_id}, written.num_unreadable)
+    assert (state.num_unkept, peak < 20 * MEGABYTE) == (0, True), peak
+
+    call = ("--config", group.config)
+    assert evenlag("hints", "stop-all", *call, "--reason", "flood").exit_code == 0
+    shown = json.loads(evenlag("hints", *call, "--json").stdout)
+    assert (shown["stopped"], [each["plan_id"] for each in shown["hints"]]) == (True, [plan])
+    told = f"{written.num_foreign + 1} keys with {num_bytes:,} bytes are on the topic that nobody reads"
+    assert told in " ".join(evenlag("hints", group.group_id, *call).stderr.split())
+    assert f"{num_bytes:,} bytes are on the topic" in str(judge_records(state, now_ms()))
+
+    purge = ("hints", "purge", *call, "--actor", "ada", "--reason", "flood")
+    assert evenlag(*purge).exit_code == 1, "nobody has confirmed it"
+    assert group.topic_state.foreign == state.foreign
+    done = evenlag(*purge, "--yes")
+    assert (done.exit_code, f"{written.num_foreign + 1} keys with" in done.stdout) == (0, True), done.output
+    purged = group.topic_state
+    assert (purged.foreign, set(purged.hints)) == (ForeignRecords(), {group.group_id})
+    assert json.loads(evenlag(*purge, "--json").stdout)["keys"] == 0
+    actions = LakeReader(str(group.lake)).read(CONTROL_ACTIONS).to_pylist()
+    assert sorted(row["action"] for row in actions) == ["PURGE", "STOP_ALL"]
+
+
+def test_a_group_that_is_asked_for_has_its_hint_however_many_others_there_are(
+    group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty valid hints: what is kept has a limit, what is read has none, and the last one may not fit."""
+    names = [f"wide-{number:02}" for number in range(50)]
+    for name in names:
+        group.kafka.send(hint_key(name), hint(group, sequence=1, group_id=name))
+        group.kafka.send(loads_key(name), b"x" * 10_000)
+    size = len(hint(group, sequence=1, group_id=names[0]))
+    monkeypatch.setattr(hint_topic, "MAX_KEPT_BYTES", 10 * (size + 300))
+    settings = group.loaded.policy.clusters[group.name]
+    everything = read_hint_topic(settings)
+    assert 0 < len(everything.hints) <= 10
+    assert everything.num_unkept >= 40
+    assert {hint.sequence for hint in everything.hints.values()} == {1}
+    for name in (names[0], names[-1]):
+        asked = read_hint_topic(settings, {name})
+        assert asked.hints[name].payload.group_id == name
+        assert (set(asked.hints), set(asked.other_groups("group/")) < set(names)) == ({name}, True)
 
 
 def test_the_kill_switch_works_whatever_is_on_the_topic(
@@ -175,10 +237,7 @@ def test_a_compressed_bomb_costs_the_reader_nothing(group: LiveGroup) -> None:
     )
     bomber.send(group.kafka.hint_topic, key=b"group/bomb", value=bytes(100 * MEGABYTE), partition=0).get(60)
     bomber.close()
-    tracemalloc.start()
-    state = group.topic_state
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    state, peak = traced_state(group)
     assert state.num_compressed == 1
     assert peak < 20 * MEGABYTE, peak
 
@@ -195,10 +254,7 @@ def test_a_short_record_of_many_partitions_costs_the_reader_little(group: LiveGr
         head = {"expires_at_ms": now_ms() + 60_000, "hmac": None, "issued_at_ms": now_ms()}
         value = canonical_json(head | {"sequence": 1, "version": 1}) + b"\n" + wide
         group.kafka.send(hint_key(name), value)
-    tracemalloc.start()
-    state = group.topic_state
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    state, peak = traced_state(group)
     assert len(state.hints) == 20
     assert peak < 20 * MEGABYTE, peak
 

@@ -22,6 +22,8 @@ import org.apache.kafka.common.utils.Utils;
 public final class HintTable {
     private static final byte[] STOP_KEY = "control/stop".getBytes(StandardCharsets.US_ASCII);
     private static final GroupRecords[] NONE = {};
+    /** The longest name of a group, in UTF-8, and the prefix: other keys are not looked at. */
+    private static final int MAX_KEY_BYTES = 3 * 1024 + HintCodec.LOADS_PREFIX.length();
 
     private final int numPartitions;
     private final Audience audience;
@@ -109,7 +111,7 @@ public final class HintTable {
      * both are: after a compaction only the last one is left.
      */
     public void apply(int partition, byte[] key, byte[] value, long nowMs) {
-        if (key == null) {
+        if (key == null || key.length > MAX_KEY_BYTES) {
             return;
         }
         if (Arrays.equals(key, STOP_KEY)) {
