@@ -127,6 +127,8 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
 
 
 # Types of groups that hints reach.

@@ -26,7 +26,7 @@ def matches_pattern(pattern: str, name: str) -> bool:
         Whether it matches.
     """
     if is_expression(pattern):
-        return _compiled(pattern[1:-1]).fullmatch(name) is not None
+        return compile_expression(pattern[1:-1]).fullmatch(name) is not None
     return fnmatch.fnmatchcase(name, pattern)
 
 
@@ -50,7 +50,7 @@ def check_pattern(pattern: str) -> str:
     """
     if is_expression(pattern):
         try:
-            _compiled(pattern[1:-1])
+            compile_expression(pattern[1:-1])
         except UnicodeEncodeError as error:
             raise ValueError(f"{pattern!r} is not a regular expression: it is no text") from error
         except ValueError as error:
@@ -59,10 +59,25 @@ def check_pattern(pattern: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _compiled(expression: str) -> Any:
+def compile_expression(expression: str) -> Any:
     """Compile for RE2, which takes a time linear in the name: names are chosen by any client.
 
     An expression such as ``(a+)+b`` took 13 s of Python's engine on a name of 31 characters.
+
+    Parameters
+    ----------
+    expression
+        The expression.
+
+    Returns
+    -------
+    object
+        RE2's compiled expression.
+
+    Raises
+    ------
+    ValueError
+        When RE2 refuses it.
     """
     import re2
 

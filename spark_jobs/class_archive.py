@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupState, GroupType
 from evenlag.errors import JobError
-from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE
+from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms

@@ -9,7 +9,7 @@ from evenlag.audit.enums import AnomalyKind
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.lag_intervals import dead_member_lag, read_lag_intervals
 from evenlag.audit.moves import FREE_IN_A_LIVE_GROUP
-from evenlag.enums import EVENLAG_ASSIGNOR, GroupType, Mode, OwnershipState
+from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, Mode, OwnershipState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -175,7 +175,7 @@ def _assignors(reader: LakeReader, period: AuditedPeriod) -> Iterator[dict[str, 
     wanted = _may_be_hinted(reader, period)
     others: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for interval in period.memberships.to_pylist():
-        if interval["assignor"] in {None, EVENLAG_ASSIGNOR} or interval["group_type"] not in tuple(GroupType):
+        if interval["assignor"] in {None, EVENLAG_ASSIGNOR} or interval["group_type"] not in HINTABLE_TYPES:
             continue
         places = wanted.get(interval["group_id"], frozenset())
         if any(place in places for place in range(interval[FIRST_INDEX], interval[LAST_INDEX] + 1)):

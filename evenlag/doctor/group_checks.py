@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, ok, skipped, warning
-from evenlag.enums import EVENLAG_ASSIGNOR, GroupType, LagStatus, Mode
+from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType, LagStatus, Mode
+from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.lake.tables import LAG
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ def check_unmatched(loaded: LoadedPolicy, cluster: str, groups: Iterable[str]) -
     return found or [ok("each rule holds for a group that is there")]
 
 
+def _is_hintable(group: Mapping[str, Any]) -> bool:
+    """Whether hints could reach a group at all: Kafka Connect's workers, say, assign no partitions."""
+    return (
+        group.get("group_type", GroupType.CLASSIC) in HINTABLE_TYPES
+        and (group.get("protocol_type") or CONSUMER_PROTOCOL_TYPE) == CONSUMER_PROTOCOL_TYPE
+    )
+
+
 def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
     """Check that each group that may receive hints uses evenlag's assignor; other groups ignore hints.
 
@@ -112,7 +121,7 @@ def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[s
     hinted = {
         name: group
         for name, group in groups.items()
-        if policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank
+        if policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank and _is_hintable(group)
     }
     if not hinted:
         return [skipped("no group is in mode approve or auto")]

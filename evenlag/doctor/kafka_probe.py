@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import Mode
@@ -11,6 +11,7 @@ from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.connection import request_limits, request_timeout_s
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
+from evenlag.kafka.topic_metadata import read_metadata
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
@@ -115,10 +116,10 @@ class KafkaView:
 
     @cached_property
     def groups(self) -> dict[str, dict[str, Any]]:
-        """The consumer groups by id; a group that could not be described has an ``error``.
+        """The groups by id; a group that could not be described has an ``error``.
 
-        A group has ``group_type, group_state, protocol_data`` (the selected assignor), ``error,
-        authorized_operations`` and ``members``, each with its ``member_id`` and ``subscription``.
+        A group has ``group_type, protocol_type, group_state, protocol_data`` (the selected assignor),
+        ``error, authorized_operations`` and ``members``, each with its ``member_id`` and ``subscription``.
 
         Raises
         ------
@@ -131,11 +132,13 @@ class KafkaView:
             raise KafkaUnreachableError(f"groups cannot be listed: {'; '.join(failed.values())}")
         coordinators = find_coordinators(calls, sorted(listed))
         groups: dict[str, dict[str, Any]] = {}
-        for row in describe_groups(calls, listed, coordinators, with_operations=True):
+        topics = cache(lambda: read_metadata(calls, frozenset({self.settings.hint_topic})).partitions.names)
+        for row in describe_groups(calls, listed, coordinators, topics, with_operations=True):
             group = groups.setdefault(
                 row["group_id"],
                 {
                     "group_type": row["group_type"],
+                    "protocol_type": row["protocol_type"],
                     "group_state": row["group_state"],
                     "protocol_data": row["assignor"],
                     "error": row["error"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from evenlag.kafka.member_protocol import group_problem
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
 from evenlag.lake.tables.contract import snapshot_columns
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = tuple(column.name for column in snapshot_columns())
 _MAX_PROBLEMS: Final = 1_000
+MEMBER_PROBLEM_COLUMNS: Final = ["group_id", "member_id", "subscription_error", "assignment_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,7 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
             "committed_offset": commits.offset,
             "leader_epoch": commits.leader_epoch,
             "read_at": _times(commits.read_at_us),
+            "reported_lag_records": _offsets(commits.reported_lag),
         },
     )
     names = sorted(commits.failed)
@@ -244,6 +247,29 @@ def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None])
         if error is not None:
             by_error.setdefault(error, []).append(name)
     return [Problem(kind, min(found), error, len(found)) for error, found in by_error.items()]
+
+
+def find_unreadable_members(members: pa.Table) -> dict[str, str]:
+    """Return what is unreadable of the groups with members whose subscription or assignment cannot be read.
+
+    Parameters
+    ----------
+    members
+        Rows of ``members``, with :data:`MEMBER_PROBLEM_COLUMNS`.
+
+    Returns
+    -------
+    dict
+        By group id. A group that rebalances, or that is not a consumer group, is none of them.
+    """
+    import pyarrow.compute as pc
+
+    is_bad = pc.or_(pc.is_valid(members["subscription_error"]), pc.is_valid(members["assignment_error"]))
+    by_group: dict[str, list[dict[str, Any]]] = {}
+    for row in members.select(MEMBER_PROBLEM_COLUMNS).filter(is_bad).to_pylist():
+        by_group.setdefault(row["group_id"], []).append(row)
+    told = {group_id: group_problem(rows) for group_id, rows in sorted(by_group.items())}
+    return {group_id: problem for group_id, problem in told.items() if problem is not None}
 
 
 def find_offset_problems(offsets: pa.Table) -> list[Problem]:

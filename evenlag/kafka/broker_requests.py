@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.kafka.rate_limit import Deadline, FailoverWindow, RequestBudget
@@ -46,6 +47,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """A request to one broker about several groups; ``make`` builds it for some of their names."""
+
+    node_id: int
+    names: Sequence[str]
+    make: Callable[[Sequence[str]], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Result of a call.
 
@@ -59,12 +69,15 @@ class Answer:
         When the result was received, in UTC.
     failed_node
         Id of the broker that did not answer; None when there is a response, or the error is not a broker's.
+    is_undecodable
+        Whether there is a response that kafka-python cannot decode, or that is too large for it.
     """
 
     response: Any
     error: str | None
     at: datetime
     failed_node: int | None = None
+    is_undecodable: bool = False
 
 
 class BrokerCalls:
@@ -165,6 +178,33 @@ class BrokerCalls:
             return []
         answers: list[Answer] = self._manager.run(self._run, calls)
         return answers
+
+    def run_batches(self, batches: Sequence[Batch]) -> list[tuple[Batch, Answer]]:
+        """Send requests as :meth:`run`; one whose response cannot be decoded is sent again in halves.
+
+        Parameters
+        ----------
+        batches
+            The requests, each about some groups.
+
+        Returns
+        -------
+        list of tuple
+            Each group is in one batch. Of the groups whose responses cannot be decoded each has its own.
+        """
+        done: list[tuple[Batch, Answer]] = []
+        while batches:
+            answers = self.run([Call(batch.node_id, partial(batch.make, batch.names)) for batch in batches])
+            halves: list[Batch] = []
+            for batch, answer in zip(batches, answers, strict=True):
+                if answer.is_undecodable and len(batch.names) > 1:
+                    middle = len(batch.names) // 2
+                    parts = (batch.names[:middle], batch.names[middle:])
+                    halves += [replace(batch, names=names) for names in parts]
+                else:
+                    done.append((batch, answer))
+            batches = halves
+        return done
 
     def ask_any(self, make: Callable[[], Any]) -> Any:
         """Send one request to any broker.
@@ -295,6 +335,8 @@ class BrokerCalls:
                 return Answer(await self._send(call, node), None, _now())
             except no_answer_errors() as raised:
                 error = self._note_failure(node, raised)
+            except kafka.errors.KafkaProtocolError as raised:
+                return Answer(None, in_one_line(raised), _now(), is_undecodable=True)
             except kafka.errors.KafkaError as raised:
                 return Answer(None, in_one_line(raised), _now())
         return Answer(None, error, _now(), node)

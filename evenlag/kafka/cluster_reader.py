@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import GroupType
 from evenlag.kafka.arrow_rows import (
     Problem,
     commit_rows,
     find_offset_problems,
     find_problems,
+    find_unreadable_members,
     member_rows,
     offset_rows,
 )
@@ -73,6 +75,11 @@ class ClusterInventory:
     broken: Mapping[int, str]
 
     @property
+    def share_groups(self) -> frozenset[str]:
+        """Ids of the share groups."""
+        return frozenset(name for name, row in self.listed.items() if row.group_type == GroupType.SHARE)
+
+    @property
     def expected_rows(self) -> int:
         """Estimated rows: the partitions, and for each group the partitions of an average topic."""
         num_topics = len(self.partitions.names)
@@ -95,6 +102,8 @@ class ClusterSnapshot:
         What could not be read.
     read_times
         Times of the marker, by column name.
+    num_unread_groups
+        Groups of which something could not be read.
     num_requests
         Requests sent.
     """
@@ -105,6 +114,7 @@ class ClusterSnapshot:
     members: pa.Table
     problems: list[Problem]
     read_times: dict[str, datetime] = field(default_factory=dict)
+    num_unread_groups: int = 0
     num_requests: int = 0
 
     @property
@@ -221,7 +231,7 @@ class ClusterReader:
         found = inventory or self.take_inventory()
         partitions = found.partitions
         report(PROGRESS_STEP, 1, NUM_STEPS)
-        described = describe_groups(self._calls, found.listed, found.coordinators)
+        described = describe_groups(self._calls, found.listed, found.coordinators, lambda: partitions.names)
         members = member_rows(
             described if self._pseudonymizer is None else self._pseudonymizer.apply(described)
         )
@@ -229,7 +239,9 @@ class ClusterReader:
         starts = read_log_starts(self._calls, partitions)
         times = {"started_at": found.started_at, "log_start_read_at": _now()}
         report(PROGRESS_STEP, 3, NUM_STEPS)
-        read = read_commits(self._calls, found.coordinators, partitions.names)
+        read = read_commits(
+            self._calls, found.coordinators, partitions.names, share_groups=found.share_groups
+        )
         times["commits_read_at"] = _now()
         commits = commit_rows(read, partitions.ids, round(1_000_000 * times["commits_read_at"].timestamp()))
         report(PROGRESS_STEP, 4, NUM_STEPS)
@@ -241,6 +253,8 @@ class ClusterReader:
         offsets = offset_rows(partitions, starts, stable, ends, resets)
         report(PROGRESS_STEP, NUM_STEPS, NUM_STEPS)
         group_errors = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
+        group_errors |= find_unreadable_members(members)
+        unread = {group_id for group_id, error in group_errors.items() if error is not None}
         return ClusterSnapshot(
             inventory=found,
             offsets=offsets,
@@ -253,6 +267,7 @@ class ClusterReader:
                 *find_offset_problems(offsets),
             ],
             read_times=times,
+            num_unread_groups=len(unread | read.failed.keys()),
             num_requests=self._budget.num_requests,
         )
 

@@ -1,4 +1,4 @@
-"""The reader that lists and describes consumer groups, for the snapshot, the publisher and ``doctor``.
+"""The reader that lists and describes groups, for the snapshot, the publisher and ``doctor``.
 
 Requests go to the groups' coordinators in batches, by :class:`~evenlag.kafka.broker_requests.BrokerCalls`. An
 error of one group or one broker is recorded with that group, and the others are described.
@@ -6,32 +6,26 @@ error of one group or one broker is recorded with that group, and the others are
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from assignor_core.members import is_temporary_member
 from evenlag.enums import GroupType
-from evenlag.kafka.broker_requests import BrokerCalls, Call
-from evenlag.kafka.consumer_group_describe import consumer_group, describe_consumer_groups_request
+from evenlag.kafka.broker_requests import Batch, BrokerCalls, Call
 from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators, refresh_coordinators
-from evenlag.kafka.topic_metadata import error_name
+from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, described_group
+from evenlag.kafka.topic_metadata import error_name, read_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from evenlag.kafka.member_protocol import Topics
     from evenlag.kafka.rate_limit import RequestLimits
 
-# Client id of the member that joins a classic group for a moment (`evenlag.publishing.asking`).
-TEMPORARY_CLIENT_ID: Final = "evenlag-temporary-member"
-# protocol_type of consumer groups; Kafka Connect and others use the same coordinator with their own.
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-# "" belongs to groups without members, or with standalone consumers that only commit.
-CONSUMER_PROTOCOL_TYPES: Final = frozenset({CONSUMER_PROTOCOL_TYPE, ""})
-# Types whose members can be described; share and streams groups assign partitions in other ways.
-_DESCRIBED_TYPES: Final = frozenset({GroupType.CLASSIC.value, GroupType.CONSUMER.value})
+# A group of a type that a newer Kafka has is listed, and its members are not known.
+_DESCRIBED_TYPES: Final = frozenset(GroupType)
 _GROUPS_PER_REQUEST: Final = 100
 
 
@@ -44,9 +38,10 @@ class GroupListing:
     state
         State of the group; None when the broker does not report it.
     group_type
-        ``classic``, ``consumer`` or another type.
+        ``classic``, ``consumer``, ``streams``, ``share``, or a type that a newer Kafka has.
     protocol_type
-        ``consumer`` for consumer groups, "" for groups without members.
+        ``consumer`` for consumer groups; of other groups their own, as ``connect``; "" for classic groups
+        without members, or with standalone consumers that only commit.
     error
         Why the group could not be listed: an earlier snapshot has it, and its coordinator does not answer.
     """
@@ -68,7 +63,7 @@ class _Description:
 def list_groups(
     calls: BrokerCalls, brokers: Collection[int] | None = None
 ) -> tuple[dict[str, GroupListing], dict[int, str]]:
-    """List the consumer groups of all brokers.
+    """List the groups of all brokers, of every type and protocol type.
 
     Parameters
     ----------
@@ -102,14 +97,14 @@ def list_groups(
         if not (pending := retry):
             break
         calls.failover.begin()
-    consumers = {name: row for name, row in groups.items() if row.protocol_type in CONSUMER_PROTOCOL_TYPES}
-    return consumers, failed
+    return groups, failed
 
 
 def describe_groups(
     calls: BrokerCalls,
     listed: Mapping[str, GroupListing],
     coordinators: Mapping[str, int | str],
+    topics: Topics,
     *,
     with_operations: bool = False,
 ) -> list[dict[str, Any]]:
@@ -123,6 +118,8 @@ def describe_groups(
         The groups by id; their type decides which request describes them.
     coordinators
         By group id, as :func:`~evenlag.kafka.coordinators.find_coordinators` returns them.
+    topics
+        Returns the names of the cluster's topics, for members that subscribe by an expression.
     with_operations
         Whether to ask for the operations that the principal is authorized for, as ``authorized_operations``:
         sorted names of ACL operations, None when the broker does not report them.
@@ -131,7 +128,8 @@ def describe_groups(
     -------
     list of dict
         One row per member, by group id: the columns of the table ``members`` without those of the snapshot. A
-        group without members, or with an error, has one row without ``member_id``.
+        group without members, or with an error, has one row without ``member_id``. A subscription or an
+        assignment that is unknown has its reason.
     """
     details: dict[str, _Description] = {}
     failed: dict[str, str] = {}
@@ -142,7 +140,9 @@ def describe_groups(
         waiting: list[str] = []
         if attempt:
             pending, waiting = refresh_coordinators(calls, retry)
-        retry = _describe_once(calls, listed, pending, details, failed, with_operations=with_operations)
+        retry = _describe_once(
+            calls, listed, pending, topics, details, failed, with_operations=with_operations
+        )
         retry += waiting
         if not retry:
             break
@@ -150,12 +150,19 @@ def describe_groups(
     rows: list[dict[str, Any]] = []
     for group_id in sorted(listed):
         error = listed[group_id].error or failed.get(group_id)
-        rows.extend(_member_rows(group_id, listed[group_id], details.get(group_id), error))
+        rows.extend(
+            _member_rows(
+                group_id, listed[group_id], details.get(group_id), error, with_operations=with_operations
+            )
+        )
     return rows
 
 
 def describe_named_groups(
-    client: Any, group_types: Mapping[str, GroupType], limits: RequestLimits
+    client: Any,
+    group_types: Mapping[str, GroupType],
+    limits: RequestLimits,
+    ignored_topics: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """Describe groups whose names and types are known, outside a snapshot.
 
@@ -167,6 +174,8 @@ def describe_named_groups(
         Type of each group, by its id.
     limits
         Request rate, timeouts and deadline.
+    ignored_topics
+        Topics that no expression matches, as in a snapshot: the hint topic.
 
     Returns
     -------
@@ -178,58 +187,67 @@ def describe_named_groups(
         group_id: GroupListing(None, group_type.value, CONSUMER_PROTOCOL_TYPE)
         for group_id, group_type in group_types.items()
     }
-    return describe_groups(calls, listed, find_coordinators(calls, sorted(listed)))
+    topics = cache(lambda: read_metadata(calls, ignored_topics).partitions.names)
+    return describe_groups(calls, listed, find_coordinators(calls, sorted(listed)), topics)
 
 
 def _describe_once(
     calls: BrokerCalls,
     listed: Mapping[str, GroupListing],
     coordinators: Mapping[str, int | str],
+    topics: Topics,
     details: dict[str, _Description],
     failed: dict[str, str],
     *,
     with_operations: bool,
 ) -> list[str]:
     """Send each request once; return the groups whose coordinator has changed, or may have."""
-    by_node: dict[tuple[int, bool], list[str]] = defaultdict(list)
+    by_node: dict[tuple[int, str], list[str]] = defaultdict(list)
     for group_id, node in sorted(coordinators.items()):
         if isinstance(node, str):
             failed[group_id] = node
         else:
-            by_node[node, listed[group_id].group_type == GroupType.CONSUMER].append(group_id)
+            by_node[node, listed[group_id].group_type].append(group_id)
     batches = [
-        (node, is_consumer, names[first : first + _GROUPS_PER_REQUEST])
-        for (node, is_consumer), names in sorted(by_node.items())
+        Batch(
+            node,
+            names[first : first + _GROUPS_PER_REQUEST],
+            partial(_describe_request, group_type=group_type, with_operations=with_operations),
+        )
+        for (node, group_type), names in sorted(by_node.items())
         for first in range(0, len(names), _GROUPS_PER_REQUEST)
     ]
-    answers = calls.run(
-        [
-            Call(node, _describe_request(names, is_consumer=is_consumer, with_operations=with_operations))
-            for node, is_consumer, names in batches
-        ]
-    )
     retry: list[str] = []
-    for (_, is_consumer, names), answer in zip(batches, answers, strict=True):
+    for batch, answer in calls.run_batches(batches):
         if answer.response is None:
-            failed.update(dict.fromkeys(names, str(answer.error)))
-            retry += [] if answer.failed_node is None else names
+            failed.update(dict.fromkeys(batch.names, str(answer.error)))
+            retry += [] if answer.failed_node is None else batch.names
             continue
-        for row in answer.response.groups:
+        for row in answer.response.groups or ():
+            if row.group_id not in batch.names:
+                continue
             failed.pop(row.group_id, None)
-            fields = consumer_group(row) if is_consumer else _classic_group(row)
-            if with_operations:
-                fields["authorized_operations"] = _operation_names(row.authorized_operations)
+            fields = described_group(row, listed[row.group_id].group_type, topics)
             details[row.group_id] = _Description(fields, answer.at)
             retry += [row.group_id] if row.error_code in COORDINATOR_ERRORS else []
     return retry
 
 
-def _describe_request(names: Sequence[str], *, is_consumer: bool, with_operations: bool) -> Callable[[], Any]:
+def _describe_request(names: Sequence[str], *, group_type: str, with_operations: bool) -> Any:
     from kafka.protocol.admin import DescribeGroupsRequest
 
-    if is_consumer:
-        return lambda: describe_consumer_groups_request(names, with_operations=with_operations)
-    return lambda: DescribeGroupsRequest(groups=list(names), include_authorized_operations=with_operations)
+    from evenlag.kafka import messages
+
+    if group_type == GroupType.CLASSIC:
+        return DescribeGroupsRequest(groups=list(names), include_authorized_operations=with_operations)
+    requests = {
+        GroupType.CONSUMER: messages.ConsumerGroupDescribeRequest,
+        GroupType.STREAMS: messages.StreamsGroupDescribeRequest,
+        GroupType.SHARE: messages.ShareGroupDescribeRequest,
+    }
+    return requests[GroupType(group_type)](
+        group_ids=list(names), include_authorized_operations=with_operations
+    )
 
 
 def _listing(row: Any) -> GroupListing:
@@ -238,78 +256,13 @@ def _listing(row: Any) -> GroupListing:
     return GroupListing(row.group_state or None, group_type, row.protocol_type or "")
 
 
-def _classic_group(row: Any) -> dict[str, Any]:
-    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-
-    members = []
-    for member in row.members:
-        subscription = _decode(ConsumerProtocolSubscription, member.member_metadata)
-        if _is_temporary(member, subscription):
-            continue
-        members.append(
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "subscription": _topics(subscription),
-                "assignment": _assignment(_decode(ConsumerProtocolAssignment, member.member_assignment)),
-            }
-        )
-    return {
-        "group_state": row.group_state,
-        "protocol_type": row.protocol_type,
-        "protocol_data": row.protocol_data,
-        "members": members,
-        "error": error_name(row.error_code) if row.error_code else None,
-    }
-
-
-def _is_temporary(member: Any, subscription: Any) -> bool:
-    """Whether a member is evenlag's own, which joins for a moment to make the group rebalance.
-
-    A group that rebalances reports no subscriptions: then only its client id shows it, and nobody owns
-    anything, so nothing is hidden.
-    """
-    if subscription is None:
-        return bool(member.client_id == TEMPORARY_CLIENT_ID and not member.member_metadata)
-    return is_temporary_member(subscription.topics, subscription.user_data)
-
-
-def _decode(message: Any, data: bytes | None) -> Any:
-    # A rebalancing group reports empty bytes, not an empty list: unknown is not "subscribed to nothing".
-    if not data:
-        return None
-    try:
-        return message.decode(data)
-    except (struct.error, ValueError, IndexError):
-        return None
-
-
-def _topics(subscription: Any) -> list[str] | None:
-    return None if subscription is None else sorted(subscription.topics)
-
-
-def _assignment(assignment: Any) -> list[dict[str, Any]] | None:
-    if assignment is None:
-        return None
-    return [
-        {"topic": row.topic, "partitions": sorted(row.partitions)} for row in assignment.assigned_partitions
-    ]
-
-
-def _operation_names(codes: Iterable[int] | None) -> list[str] | None:
-    from kafka.admin import ACLOperation
-
-    if codes is None:
-        return None
-    not_operations = (ACLOperation.UNKNOWN, ACLOperation.ANY, ACLOperation.ALL)
-    operations = {operation for operation in ACLOperation if operation.value in set(codes)}
-    return sorted(operation.name for operation in operations.difference(not_operations))
-
-
 def _member_rows(
-    group_id: str, listed: GroupListing, description: _Description | None, error: str | None
+    group_id: str,
+    listed: GroupListing,
+    description: _Description | None,
+    error: str | None,
+    *,
+    with_operations: bool,
 ) -> list[dict[str, Any]]:
     fields: Mapping[str, Any] = {} if description is None else description.fields
     head = {
@@ -317,14 +270,14 @@ def _member_rows(
         "group_state": fields.get("group_state") or listed.state,
         "group_type": listed.group_type,
         "protocol_type": fields.get("protocol_type") or listed.protocol_type,
-        "assignor": fields.get("protocol_data") or None,
+        "assignor": fields.get("assignor"),
         "group_epoch": fields.get("group_epoch"),
         "assignment_epoch": fields.get("assignment_epoch"),
         "read_at": datetime.now(UTC) if description is None else description.read_at,
         "error": fields.get("error") or error,
     }
-    if "authorized_operations" in fields:
-        head["authorized_operations"] = fields["authorized_operations"]
+    if with_operations:
+        head["authorized_operations"] = fields.get("authorized_operations")
     if description is None and not error and listed.group_type in _DESCRIBED_TYPES:
         head["error"] = "the group could not be described"
     members = fields.get("members") or []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from assignor_core.hint import fingerprint, member_key, topic_id_text
 from evenlag.enums import GroupState, GroupType
 from evenlag.kafka.groups import describe_named_groups
+from evenlag.kafka.member_protocol import group_problem
 from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.kafka.topic_metadata import error_name
 
@@ -41,6 +42,8 @@ class LiveGroup:
         member key → topic id → partition numbers. Every member has an entry.
     error
         Why the group could not be described; None when it could. It says nothing about the group.
+    unreadable
+        Members whose subscription or assignment cannot be read, and why; None: there are none.
     """
 
     state: str
@@ -49,6 +52,7 @@ class LiveGroup:
     topics: tuple[tuple[str, str, int], ...] = ()
     held: Mapping[str, Mapping[str, list[int]]] = field(default_factory=dict)
     error: str | None = None
+    unreadable: str | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -74,15 +78,18 @@ def is_not_authorized(error: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A member of either protocol; the subscription is None when it is not reported."""
+    """A member of either protocol; what is not reported, or cannot be read, is None."""
 
     key: str
     subscription: Sequence[str] | None
-    owned: Mapping[str, Sequence[int]]
+    owned: Mapping[str, Sequence[int]] | None
 
 
 def read_live_groups(
-    client: Any, group_types: Mapping[str, GroupType], limits: RequestLimits | None = None
+    client: Any,
+    group_types: Mapping[str, GroupType],
+    limits: RequestLimits | None = None,
+    ignored_topics: frozenset[str] = frozenset(),
 ) -> dict[str, LiveGroup]:
     """Describe groups in bulk.
 
@@ -95,6 +102,8 @@ def read_live_groups(
         returned with state ``Dead``.
     limits
         Request rate, timeouts and deadline.
+    ignored_topics
+        Topics that no expression matches, as in a snapshot: the hint topic.
 
     Returns
     -------
@@ -105,7 +114,7 @@ def read_live_groups(
     if not group_types:
         return {}
     rows_by_group: dict[str, list[dict[str, Any]]] = {}
-    for row in describe_named_groups(client, group_types, limits or RequestLimits()):
+    for row in describe_named_groups(client, group_types, limits or RequestLimits(), ignored_topics):
         rows_by_group.setdefault(row["group_id"], []).append(row)
     names = sorted(
         {name for rows in rows_by_group.values() for row in rows for name in row.get("subscription") or ()}
@@ -135,8 +144,8 @@ def _live_group(
         return LiveGroup(UNKNOWN_STATE, None, None, error=error)
     state, assignor = str(head["group_state"]), head["assignor"]
     members = [_member(row) for row in rows if row.get("member_id") is not None]
-    if not members or any(member.subscription is None for member in members):
-        return LiveGroup(state, assignor, None)
+    if not members or any(member.subscription is None or member.owned is None for member in members):
+        return LiveGroup(state, assignor, None, unreadable=group_problem(rows))
     if hidden := next((name for name in _subscribed(members) if name in unread), None):
         # Without it the group would look as if it had other topics.
         error = f"the topic {hidden!r} could not be described: {unread[hidden]}"
@@ -150,7 +159,7 @@ def _live_group(
         assignor=assignor,
         fingerprint=fingerprint(topic_ids, dict(topics.values())),
         topics=tuple((name, *topics[name]) for name in _subscribed(members) if name in topics),
-        held={member.key: _existing_partitions(member.owned, topics) for member in members},
+        held={member.key: _existing_partitions(member.owned or {}, topics) for member in members},
     )
 
 
@@ -160,7 +169,7 @@ def _member(row: Mapping[str, Any]) -> _Member:
     return _Member(
         key=member_key(row["member_id"], row["group_instance_id"]),
         subscription=row["subscription"],
-        owned={part["topic"]: part["partitions"] for part in assignment or ()},
+        owned=None if assignment is None else {part["topic"]: part["partitions"] for part in assignment},
     )
 
 

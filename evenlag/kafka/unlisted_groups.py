@@ -11,16 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import GroupState
+from evenlag.enums import GroupState, GroupType
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.groups import (
-    CONSUMER_PROTOCOL_TYPE,
-    CONSUMER_PROTOCOL_TYPES,
-    GroupListing,
-    describe_groups,
-    list_groups,
-)
+from evenlag.kafka.groups import GroupListing, describe_groups, list_groups
+from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
@@ -86,8 +81,9 @@ def find_unlisted(
         for group_id, group_type in known.items()
     }
     coordinators = find_coordinators(calls, sorted(names))
-    commits = read_commits(calls, coordinators, topics, require_stable=True)
-    described = {row["group_id"]: row for row in describe_groups(calls, names, coordinators)}
+    share = {group_id for group_id, group_type in known.items() if group_type == GroupType.SHARE}
+    commits = read_commits(calls, coordinators, topics, share_groups=share, require_stable=True)
+    described = {row["group_id"]: row for row in describe_groups(calls, names, coordinators, lambda: topics)}
     # Last: the type of a group may have changed.
     listed, silent = list_groups(calls, brokers)
     have_commits = {commits.groups[number] for number in set(commits.group.tolist())}
@@ -96,9 +92,7 @@ def find_unlisted(
         if group_id in listed:
             continue
         if _exists(row):
-            # The id may be one of Kafka Connect's by now.
-            if row["protocol_type"] in CONSUMER_PROTOCOL_TYPES:
-                found[group_id] = GroupListing(row["group_state"], row["group_type"], row["protocol_type"])
+            found[group_id] = GroupListing(row["group_state"], row["group_type"], row["protocol_type"])
         elif (error := _failure(row["error"]) or _failure(commits.failed.get(group_id))) is not None:
             found[group_id] = GroupListing(None, row["group_type"], CONSUMER_PROTOCOL_TYPE, error=error)
         elif group_id in have_commits:

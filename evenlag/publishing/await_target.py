@@ -159,7 +159,10 @@ class _Asking:
         try:
             with kafka_errors(self._cluster):
                 live = read_live_groups(
-                    self._client, dict.fromkeys(self._waiting, GroupType.CONSUMER), limits
+                    self._client,
+                    dict.fromkeys(self._waiting, GroupType.CONSUMER),
+                    limits,
+                    frozenset({self._cluster.hint_topic}),
                 )
         except JobError as error:
             self.give_up(f"its target cannot be seen: {error}")

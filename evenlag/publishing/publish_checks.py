@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from evenlag.kafka.live_groups import LiveGroup
-    from evenlag.kafka.rate_limit import RequestLimits
+    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.publishing.live_lag import LiveGain
@@ -121,9 +121,9 @@ def expire_stale(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], clie
         The plans that may be published now, those that no longer apply, and those that wait.
     """
     eligible = check_eligibility(loaded, cluster, plans)
-    limits = request_limits(loaded.policy.clusters[cluster])
-    deadline = Deadline(min(_RETRY_S, limits.request_timeout_s))
-    live = _read_groups(eligible.accepted, client, limits, deadline)
+    settings = loaded.policy.clusters[cluster]
+    deadline = Deadline(min(_RETRY_S, request_limits(settings).request_timeout_s))
+    live = _read_groups(eligible.accepted, client, settings, deadline)
     unchanged = _check(eligible.accepted, lambda plan: _group_blocker(plan, live[plan["group_id"]]))
     gains = _read_gains(loaded, cluster, unchanged.accepted, live, client, deadline)
     worthwhile = _check(
@@ -164,7 +164,7 @@ def check_eligibility(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan])
 
 
 def _read_groups(
-    plans: Sequence[Plan], client: Any, limits: RequestLimits, deadline: Deadline
+    plans: Sequence[Plan], client: Any, settings: ClusterSettings, deadline: Deadline
 ) -> dict[str, LiveGroup]:
     """Describe the groups; those with an error that may pass are described again until the deadline."""
     group_types = {
@@ -173,7 +173,8 @@ def _read_groups(
         else GroupType.CLASSIC
         for plan in plans
     }
-    live = read_live_groups(client, group_types, limits)
+    limits, ignored = request_limits(settings), frozenset({settings.hint_topic})
+    live = read_live_groups(client, group_types, limits, ignored)
     for pause_s in _pauses(deadline):
         failed = {
             name: group_types[name]
@@ -183,7 +184,7 @@ def _read_groups(
         if not failed:
             break
         time.sleep(pause_s)
-        live |= read_live_groups(client, failed, limits)
+        live |= read_live_groups(client, failed, limits, ignored)
     return live
 
 
@@ -257,6 +258,10 @@ def _group_blocker(plan: Plan, group: LiveGroup) -> _Blocker | None:
         return _Blocker("the group does not exist, or does not use its protocol any more")
     if group.state in _PASSING_STATES:
         return _Blocker(f"the group is {group.state}", is_final=False)
+    if group.unreadable is not None:
+        return _Blocker(
+            _told(plan["group_id"], "its members cannot be read", group.unreadable), is_final=False
+        )
     checks = (
         (group.state != GroupState.STABLE, f"the group is {group.state}"),
         (

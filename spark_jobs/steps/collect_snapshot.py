@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupType
 from evenlag.errors import ClusterMismatchError
@@ -31,16 +31,17 @@ from spark_jobs.steps.read_tasks import ReadTaskSpec
 from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, find_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
     from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
     from spark_jobs.runtime.progress import ReportProgress
+    from spark_jobs.steps.distributed_read import DistributedSnapshot
 
 _LOG = named_logger(__name__)
+_OF_GROUPS: Final = frozenset({"group", "commits"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,10 @@ class Collected:
         The slot's finished snapshot, whichever run wrote it.
     is_new
         False when the slot already had a snapshot.
-    num_groups, num_partitions, num_problems
+    num_groups, num_partitions, num_problems, num_unread_groups
         Counts; 0 when nothing was read.
+    unread_group
+        One of the groups of which something could not be read, and why; None: there are none.
     """
 
     rows: SnapshotRows
@@ -62,6 +65,8 @@ class Collected:
     num_groups: int = 0
     num_partitions: int = 0
     num_problems: int = 0
+    num_unread_groups: int = 0
+    unread_group: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return the values by name, for the table ``runs``.
@@ -77,16 +82,9 @@ class Collected:
             "num_groups": self.num_groups,
             "num_partitions": self.num_partitions,
             "num_problems": self.num_problems,
+            "num_unread_groups": self.num_unread_groups,
+            "unread_group": self.unread_group,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Values of the marker, whether the driver or executors read the snapshot."""
-
-    read_times: Mapping[str, datetime]
-    num_unread_partitions: int
-    problems: Sequence[Problem]
 
 
 def collect_snapshot(
@@ -157,8 +155,11 @@ def collect_snapshot(
         reading = None if is_spread else cluster_reader.read(inventory=inventory, progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
     _check_cluster_id(reader, name, inventory.kafka_cluster_id)
-    if reading is None:
-        spread = read_distributed(
+    seen: ClusterSnapshot | DistributedSnapshot
+    if reading is not None:
+        seen = reading
+    else:
+        seen = read_distributed(
             lake,
             inventory,
             ReadTaskSpec(
@@ -171,9 +172,6 @@ def collect_snapshot(
             connections_per_broker=cluster.snapshot.connections_per_broker,
             progress=progress,
         )
-        seen = _Seen(spread.read_times, spread.num_unread_partitions, spread.problems)
-    else:
-        seen = _Seen(reading.read_times, reading.num_unread_partitions, reading.problems)
     attempt = SnapshotRows(lake, reader, _marker(head, slot, run_id, inventory, seen, max_bytes))
     report = progress or no_progress
     report("observe: computing lag", 0, 1)
@@ -192,6 +190,10 @@ def collect_snapshot(
         num_groups=len(inventory.listed),
         num_partitions=len(inventory.partitions),
         num_problems=sum(problem.count for problem in seen.problems),
+        num_unread_groups=seen.num_unread_groups,
+        unread_group=next(
+            (f"{each.name}: {each.error}" for each in seen.problems if each.kind in _OF_GROUPS), None
+        ),
     )
 
 
@@ -241,7 +243,7 @@ def _marker(
     slot: datetime,
     run_id: str,
     inventory: ClusterInventory,
-    seen: _Seen,
+    seen: ClusterSnapshot | DistributedSnapshot,
     hint_topic_max_bytes: int | None,
 ) -> dict[str, Any]:
     """Return the attempt's row of ``snapshots``."""

@@ -18,11 +18,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from evenlag.errors import JobError
-from evenlag.kafka.arrow_rows import Problem, commit_rows, member_rows, offset_rows, with_head
+from evenlag.kafka.arrow_rows import (
+    MEMBER_PROBLEM_COLUMNS,
+    Problem,
+    commit_rows,
+    find_problems,
+    find_unreadable_members,
+    member_rows,
+    offset_rows,
+    with_head,
+)
 from evenlag.kafka.cluster_reader import NUM_STEPS, PROGRESS_STEP
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.groups import describe_groups
 from evenlag.kafka.log_offsets import Offsets, no_offsets, read_ends, read_log_starts, read_reset_offsets
+from evenlag.kafka.member_protocol import OTHER_PROTOCOL, REBALANCING
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.read_tasks import partition_work, task_errors
@@ -43,6 +53,7 @@ _MIN_GROUPS: Final = 100
 _ROWS_PER_BATCH: Final = 50_000
 _STARTS_DDL: Final = "row BIGINT, offset BIGINT, read_at_us BIGINT, error STRING"
 _MAX_REASONS: Final = 1_000
+_MAX_BAD_MEMBERS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +66,15 @@ class DistributedSnapshot:
         Times of the marker by column name, by the driver's clock.
     num_unread_partitions
         Partitions with a failed read.
+    num_unread_groups
+        Groups of which something could not be read.
     problems
         What could not be read.
     """
 
     read_times: dict[str, datetime]
     num_unread_partitions: int
+    num_unread_groups: int
     problems: list[Problem]
 
 
@@ -114,10 +128,10 @@ def read_distributed(
     report(PROGRESS_STEP, 4, NUM_STEPS)
     read.read_ends(starts)
     times["end_read_at"] = _now()
-    num_unread, problems = read.verify_written_rows()
+    num_unread, num_unread_groups, problems = read.verify_written_rows()
     times["finished_at"] = _now()
     report(PROGRESS_STEP, NUM_STEPS, NUM_STEPS)
-    return DistributedSnapshot(times, num_unread, [*inventory.problems, *problems])
+    return DistributedSnapshot(times, num_unread, num_unread_groups, [*inventory.problems, *problems])
 
 
 class _DistributedRead:
@@ -149,10 +163,12 @@ class _DistributedRead:
             for names in self._groups
         ]
 
+        topics = self._inventory.partitions.names
+
         def read(task: int) -> pa.Table:
             listed, coordinators = shares[task]
             with spec.calls(num_tasks) as calls:
-                described = describe_groups(calls, listed, coordinators)
+                described = describe_groups(calls, listed, coordinators, lambda: topics)
             rows = described if spec.pseudonymizer is None else spec.pseudonymizer.apply(described)
             return with_head(member_rows(rows), MEMBERS, spec.head)
 
@@ -194,9 +210,11 @@ class _DistributedRead:
             for group_ids in self._groups
         ]
 
+        share_groups = self._inventory.share_groups
+
         def read(task: int) -> pa.Table:
             with spec.calls(num_tasks) as calls:
-                commits = read_commits(calls, shares[task], names)
+                commits = read_commits(calls, shares[task], names, share_groups=share_groups)
             failed_at_us = round(1_000_000 * _now().timestamp())
             return with_head(commit_rows(commits, topic_ids, failed_at_us), COMMITS, spec.head)
 
@@ -216,7 +234,7 @@ class _DistributedRead:
 
         self._write(OFFSETS, read, num_tasks)
 
-    def verify_written_rows(self) -> tuple[int, list[Problem]]:
+    def verify_written_rows(self) -> tuple[int, int, list[Problem]]:
         """Count the written rows and summarize their errors; a retried task would count twice elsewhere."""
         from pyspark.sql import functions as sf
 
@@ -228,13 +246,25 @@ class _DistributedRead:
                 "this attempt is discarded, run it again"
             )
         partition = sf.concat_ws("-", "topic", "partition")
-        groups = self._written(MEMBERS).select("group_id", "error").distinct()
+        members = self._written(MEMBERS)
+        unreadable = sf.lit(False)
+        for name in ("subscription_error", "assignment_error"):
+            is_state = (sf.col(name) == REBALANCING) | sf.col(name).startswith(OTHER_PROTOCOL)
+            unreadable |= sf.coalesce(~is_state, sf.lit(False))
+        bad_members = members.where(unreadable).orderBy("group_id", "member_id")
+        told = find_unreadable_members(
+            bad_members.select(*MEMBER_PROBLEM_COLUMNS).limit(_MAX_BAD_MEMBERS).toArrow()
+        )
+        commits = self._written(COMMITS)
+        unread_groups = members.where(unreadable | sf.col("error").isNotNull()).select("group_id")
+        unread_groups = unread_groups.union(commits.where(sf.col("error").isNotNull()).select("group_id"))
         problems = [
-            *_summarize("group", groups, sf.col("group_id")),
-            *_summarize("commits", self._written(COMMITS), sf.col("group_id")),
+            *_summarize("group", members.select("group_id", "error").distinct(), sf.col("group_id")),
+            *find_problems("group", told.keys(), told.values()),
+            *_summarize("commits", commits, sf.col("group_id")),
             *_summarize("offsets", offsets, partition),
         ]
-        return int(counts.unread), problems
+        return int(counts.unread), unread_groups.distinct().count(), problems
 
     def _collect_starts(self, found: pa.Table) -> Offsets:
         import pyarrow.compute as pc

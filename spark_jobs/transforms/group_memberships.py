@@ -68,8 +68,10 @@ def _groups(snapshots: DataFrame, members: DataFrame) -> DataFrame:
         .agg(
             sf.max("read_at").alias("seen_at"),
             *(sf.max(name).alias(name) for name in ("group_state", "group_type", "assignor", "error")),
-            # While a classic group rebalances, the coordinator returns its members without metadata.
-            sf.bool_or(is_member & is_classic & sf.col("subscription").isNull()).alias("is_hidden"),
+            # While a classic group rebalances, its members show neither; a malformed one may show either.
+            sf.bool_or(
+                is_member & (sf.col("assignment").isNull() | (is_classic & sf.col("subscription").isNull()))
+            ).alias("is_hidden"),
             sf.sort_array(sf.collect_set(sf.when(is_member, member))).alias("members"),
         )
         .withColumn("num_members", sf.size("members"))
@@ -83,7 +85,10 @@ def _is_known() -> Column:
     state = sf.coalesce("group_state", sf.lit(""))
     # Group types whose members cannot be read have none here, although they are not empty.
     shows_members = (sf.col("num_members") > 0) | state.isin(*MEMBERLESS_STATES)
-    return sf.col("error").isNull() & ~sf.col("is_hidden") & ~state.isin(*REBALANCING_STATES) & shows_members
+    # Several members of a share group read one partition: it has no owner.
+    has_owners = sf.coalesce("group_type", sf.lit("")) != GroupType.SHARE
+    is_read = sf.col("error").isNull() & ~sf.col("is_hidden") & ~state.isin(*REBALANCING_STATES)
+    return is_read & shows_members & has_owners
 
 
 def _topics(groups: DataFrame, offsets: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ from evenlag.kafka.admin_client import open_admin_client
 from evenlag.kafka.broker_requests import BrokerCalls, Call
 from evenlag.kafka.connection import kafka_client_settings, kafka_errors, request_limits
 from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators
-from evenlag.kafka.groups import CONSUMER_PROTOCOL_TYPE, TEMPORARY_CLIENT_ID
+from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, TEMPORARY_CLIENT_ID
 from evenlag.kafka.topic_metadata import error_name
 from evenlag.logging_setup import named_logger
 

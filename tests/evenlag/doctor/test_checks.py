@@ -200,10 +200,12 @@ def test_groups_are_held_against_the_rules() -> None:
         "auto-1": {"protocol_data": "range", "members": [{}]},
         "auto-2": {"protocol_data": "evenlag", "members": [{}]},
         "auto-empty": {"protocol_data": "", "members": []},
+        "auto-connect": {"protocol_data": "sessioned", "protocol_type": "connect", "members": [{}]},
+        "auto-share": {"protocol_data": "simple", "group_type": "share", "members": [{}]},
         "quiet": {"protocol_data": "range", "members": [{}]},
         "other": {"protocol_data": "range", "members": [{}]},
     }
-    assert tell_modes(loaded.policy, "orders", groups) == "1 in observe, 1 in shadow, 3 in auto"
+    assert tell_modes(loaded.policy, "orders", groups) == "1 in observe, 1 in shadow, 5 in auto"
     [deaf] = check_assignors(loaded.policy, "orders", groups)
     assert deaf.told.endswith("1 of 3 groups in approve or auto would never be hinted: auto-1 (range)")
     [unused] = check_unmatched(loaded, "orders", groups)

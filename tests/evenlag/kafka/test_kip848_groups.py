@@ -77,7 +77,7 @@ def test_a_group_that_is_not_there_is_an_error_of_its_own(admin: Any, unique: Ca
     name = unique("nobody")
     calls = BrokerCalls(admin, budget=RequestBudget(100), deadline=Deadline(60), timeout_s=30, max_failures=3)
     listed = {name: GroupListing("Stable", "consumer", "consumer")}
-    (row,) = describe_groups(calls, listed, find_coordinators(calls, [name]))
+    (row,) = describe_groups(calls, listed, find_coordinators(calls, [name]), tuple)
     assert row.get("member_id") is None
     # 3.9 offers the request in ApiVersions, and refuses it.
     has_protocol = (default_version() or OWN_KAFKA) >= "4.0"

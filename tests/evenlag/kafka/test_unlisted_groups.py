@@ -96,7 +96,7 @@ def test_a_group_is_looked_for_when_its_coordinator_knows_what_is_replicated(
     commits = SimpleNamespace(groups=(), group=np.array([], dtype=np.int32), failed={})
     knows: list[bool] = []
 
-    def read_commits(*_: Any, require_stable: bool = False) -> Any:
+    def read_commits(*_: Any, require_stable: bool = False, **__: Any) -> Any:
         knows.extend([True] * require_stable)
         return commits
 
@@ -128,7 +128,7 @@ def test_a_group_may_have_another_type_by_now(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.broker
-def test_a_group_that_is_kafka_connect_s_by_now_is_none_of_ours(
+def test_a_group_that_is_kafka_connect_s_by_now_is_listed_as_that(
     broker: Broker, unique: Callable[[str], str]
 ) -> None:
     group_id, topic = unique("billing"), unique("orders")
@@ -148,7 +148,7 @@ def test_a_group_that_is_kafka_connect_s_by_now_is_none_of_ours(
         assert isinstance(node, int)
         (answer,) = calls.run([Call(node, join)])
         assert answer.response.error_code == 0
-        assert group_id not in reader.take_inventory().listed
+        assert reader.take_inventory().listed[group_id].protocol_type == "connect"
 
 
 def test_nothing_is_asked_if_all_are_listed() -> None:

@@ -31,6 +31,12 @@ class RawMember:
         Names of its assignors.
     client_id
         The client id.
+    subscription
+        Bytes of its subscription; None: those of its topics and user data.
+    protocol_type
+        The protocol type.
+    session_timeout_ms
+        How long it stays without a heartbeat.
     """
 
     def __init__(
@@ -42,11 +48,17 @@ class RawMember:
         user_data: bytes = b"",
         protocols: Sequence[str] = ("evenlag",),
         client_id: str = "raw",
+        subscription: bytes | None = None,
+        protocol_type: str = "consumer",
+        session_timeout_ms: int = 30_000,
     ) -> None:
-        self._group_id, self._protocols = group_id, protocols
-        self._subscription = ConsumerProtocolSubscription(
-            version=1, topics=list(topics), user_data=user_data, owned_partitions=[]
-        ).encode()
+        self._group_id, self._protocols, self._protocol_type = group_id, protocols, protocol_type
+        self._session_timeout_ms = session_timeout_ms
+        if subscription is None:
+            subscription = ConsumerProtocolSubscription(
+                version=1, topics=list(topics), user_data=user_data, owned_partitions=[]
+            ).encode()
+        self._subscription = subscription
         self._client = KafkaAdminClient(bootstrap_servers=servers, client_id=client_id)
         self._calls = BrokerCalls.within(self._client, RequestLimits(request_timeout_s=60))
         self.member_id, self.generation = "", -1
@@ -69,11 +81,11 @@ class RawMember:
         return self._send(
             lambda: JoinGroupRequest(
                 group_id=self._group_id,
-                session_timeout_ms=30_000,
+                session_timeout_ms=self._session_timeout_ms,
                 rebalance_timeout_ms=30_000,
                 member_id=self.member_id,
                 group_instance_id=None,
-                protocol_type="consumer",
+                protocol_type=self._protocol_type,
                 protocols=[(name, self._subscription) for name in self._protocols],
             )
         )
@@ -91,14 +103,18 @@ class RawMember:
     def sync(self, owned: Sequence[tuple[str, Sequence[int]]] = ()) -> None:
         """Send the assignment as the leader: these partitions to this member, and none to others."""
         mine = ConsumerProtocolAssignment(0, [(topic, list(numbers)) for topic, numbers in owned], b"")
-        assignments = [(self.member_id, mine.encode())]
+        self.sync_bytes(mine.encode())
+
+    def sync_bytes(self, assignment: bytes) -> None:
+        """Send any bytes as the leader's assignment of this member, and none to others."""
+        assignments = [(self.member_id, assignment)]
         response = self._send(
             lambda: SyncGroupRequest(
                 group_id=self._group_id,
                 generation_id=self.generation,
                 member_id=self.member_id,
                 group_instance_id=None,
-                protocol_type="consumer",
+                protocol_type=self._protocol_type,
                 protocol_name=self._protocols[0],
                 assignments=assignments,
             )

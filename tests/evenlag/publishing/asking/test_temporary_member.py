@@ -10,8 +10,9 @@ from kafka import KafkaAdminClient
 
 from assignor_core.members import TEMPORARY_MEMBER_MARK
 from evenlag.enums import GroupType
-from evenlag.kafka.groups import TEMPORARY_CLIENT_ID, describe_named_groups
+from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.live_groups import read_live_groups
+from evenlag.kafka.member_protocol import TEMPORARY_CLIENT_ID
 from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.asking import temporary_member
