@@ -251,6 +251,7 @@ class _Cycles:
     num_cycles: int = 0
     num_failed: int = 0
     last_lag: int | None = None
+    num_unread_groups: int = 0
 
     def receive(self, event: CycleEnded | JobNotice | JobResult) -> None:
         """Show a cycle on standard output; a notice or a failed cycle on standard error."""
@@ -272,6 +273,10 @@ class _Cycles:
             self._print(cycle)
 
     def _print(self, cycle: dict[str, Any]) -> None:
+        num_unread = cycle["observe"].get("num_unread_groups", 0)
+        if num_unread != self.num_unread_groups and (told := _unread_groups(cycle["observe"])):
+            print_line(sys.stderr, told)
+        self.num_unread_groups = num_unread
         lag = total_lag(cycle)
         now, before = lag["lag_records"], self.last_lag
         self.last_lag = now
@@ -290,6 +295,16 @@ class _Cycles:
         if self.num_cycles - self.num_failed == 1:
             print_line(sys.stdout, _row("slot".ljust(len(time)), _HEADINGS))
         print_line(sys.stdout, _row(time, cells))
+
+
+def _unread_groups(observed: dict[str, Any]) -> str | None:
+    """Say how many groups could not be read completely; None: all could."""
+    if not (count := observed.get("num_unread_groups")):
+        return None
+    return (
+        f"{number(count)} of {number(observed['num_groups'])} groups could not be read completely. One is "
+        f"{observed['unread_group']}. All are named by the column problems of the table snapshots"
+    )
 
 
 def _row(first: str, cells: tuple[str, ...]) -> str:
@@ -320,6 +335,8 @@ def _show(answer: dict[str, Any], rows: list[dict[str, Any]], *, publish: bool) 
         out.print(plan_table(f"Plans of {answer['cluster']} ({seen})", rows))
     else:
         out.print(f"{answer['cluster']}: {seen}, {no_plan_reason(answer.get('decide', {}))}")
+    if told := _unread_groups(observed):
+        out.print(told)
     if not publish:
         out.print("Nothing was published (--publish does). More with: evenlag plans, evenlag lag")
     out.print(f"Tables are in {answer['lake']}", soft_wrap=True)

@@ -32,7 +32,7 @@ MaxGroupsOption = Annotated[
         "--max-groups",
         parser=option_types.whole(0, _MOST_GROUPS),
         metavar="COUNT",
-        help="Groups of a cluster that have metrics of their own, the largest lag first.  [default: 1000]",
+        help="Groups of a cluster that have metrics of their own: unknown lags first.  [default: 1000]",
     ),
 ]
 

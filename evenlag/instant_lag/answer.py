@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.enums import HINTABLE_TYPES
+from evenlag.kafka.arrow_rows import find_unreadable_members
+from evenlag.kafka.member_protocol import OTHER_PROTOCOL
 from evenlag.queries.lag import group_rows, member_rows, sum_up
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ _PARTITION_COLUMNS: Final = (
     "drain_time_ms",
     "stalled",
 )
+_GROUP_COLUMNS: Final = ("group_state", "group_type", "protocol_type", "assignor")
 _MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "client_host")
 
 
@@ -42,9 +46,10 @@ def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        As :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``, ``assignor``
-        (selected by the group), ``max_member_id`` (the most loaded member) and the sums of the partitions'
-        rates. A group without any partition comes last.
+        As :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``, ``group_type``,
+        ``protocol_type``, ``assignor`` (selected by the group), ``note`` (what is not usual about the group),
+        ``max_member_id`` (the most loaded member) and the sums of the partitions' rates. A group without any
+        partition comes last.
     """
     found = group_rows(snapshot.lag, snapshot.members)
     present = {row["group_id"] for row in found}
@@ -56,7 +61,9 @@ def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
     largest, rates = _most_loaded(snapshot.lag), _rates(snapshot.lag)
     for row in found:
         group_id = row["group_id"]
-        row["group_state"], row["assignor"] = states.get(group_id, (None, None))
+        state = states.get(group_id, {})
+        row.update((name, state.get(name)) for name in _GROUP_COLUMNS)
+        row["note"] = _note(row, state)
         row["max_member_id"] = largest.get(group_id) if row["max_member_lag_records"] else None
         row.update(rates.get(group_id, dict.fromkeys(_RATES)))
     return found
@@ -107,9 +114,19 @@ def _only(members: pa.Table, group_id: str) -> pa.Table:
     return members.filter(pc.equal(members["group_id"], group_id))
 
 
-def _states(members: pa.Table) -> dict[str, tuple[str | None, str | None]]:
-    columns = (members[name].to_pylist() for name in ("group_id", "group_state", "assignor"))
-    return {group_id: (state, assignor) for group_id, state, assignor in zip(*columns, strict=True)}
+def _states(members: pa.Table) -> dict[str, dict[str, Any]]:
+    """Columns of each group, with ``unreadable``: what of its members cannot be read."""
+    first = members.select(["group_id", *_GROUP_COLUMNS, "subscription_error"]).to_pylist()
+    unreadable = find_unreadable_members(members)
+    return {row["group_id"]: row | {"unreadable": unreadable.get(row["group_id"])} for row in first}
+
+
+def _note(row: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:
+    if (state.get("subscription_error") or "").startswith(OTHER_PROTOCOL):
+        return OTHER_PROTOCOL
+    if row["lag_records"] is None and row["group_type"] not in {*HINTABLE_TYPES, None}:
+        return "not measured"
+    return "members not read" if state.get("unreadable") else None
 
 
 def _most_loaded(lag: pa.Table) -> Mapping[str, str]:

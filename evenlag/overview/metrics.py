@@ -73,8 +73,10 @@ class _Metrics:
             "evenlag_groups_left_out", "Groups without metrics of their own: there are too many."
         )
         for state in self._overview.clusters:
+            # Those of unknown lag first: a group that cannot be read may be the one with the largest lag.
             rows = sorted(
-                by_cluster.get(state.name, ()), key=lambda row: (-(row.lag_records or 0), row.group_id)
+                by_cluster.get(state.name, ()),
+                key=lambda row: (not row.num_unknown, -(row.lag_records or 0), row.group_id),
             )
             shown += rows[: self._max_groups]
             left_out.add_metric([state.name], max(len(rows) - self._max_groups, 0))

@@ -87,13 +87,14 @@ def groups_view(
         "behind by",
         "members",
         "partitions",
+        "type",
         "state",
     )
     shown_rows = groups[: view.limit]
     shown = table(
         f"Lag on {view.source}, read at {moment(snapshot.ends_read_at)}",
         columns,
-        right=set(columns) - {"group", "course", "state"},
+        right=set(columns) - {"group", "course", "type", "state"},
         caption=_sentences(
             _bounds(groups),
             _meaning(outlooks),
@@ -105,7 +106,9 @@ def groups_view(
         num_unknown = row["num_unknown_partitions"]
         shown.add_row(
             row["group_id"],
-            at_least(row["lag_records"], num_unknown),
+            row["note"]
+            if row["note"] and row["lag_records"] is None
+            else at_least(row["lag_records"], num_unknown),
             *_rate_cells(view, row),
             at_least(row["max_member_lag_records"], num_unknown),
             _outlook_text(outlooks.get(row["group_id"])),
@@ -113,9 +116,10 @@ def groups_view(
             at_least_duration(row["time_lag_ms"], row["num_unknown_time_lags"]),
             number(row["num_members"]),
             number(row["num_partitions"]),
+            row["group_type"] or NOTHING,
             row["group_state"] or NOTHING,
         )
-    return fit(out, shown, ("state", "members", "partitions", "out/s", "in/s", "skew", "course"))
+    return fit(out, shown, ("type", "state", "members", "partitions", "out/s", "in/s", "skew", "course"))
 
 
 def group_view(

@@ -237,6 +237,21 @@ def test_a_watch_is_one_job_and_prints_a_line_per_cycle(policy: Path, recorded: 
     ]
 
 
+def test_a_watch_says_once_how_many_groups_could_not_be_read(policy: Path, recorded: RecordedLake) -> None:
+    runner = Runner(KeyboardInterrupt())
+    unread = {"num_groups": 300, "num_unread_groups": 30, "unread_group": "bad: assignment of 'm-1': null"}
+    cycles = [_cycle(recorded, number) for number in range(4)]
+    for cycle in cycles[1:3]:
+        cycle.cycle["observe"].update(unread)
+    runner.events = cycles
+    answer = call(runner, "run", "--config", policy, "--cluster", CLUSTER, "--watch")
+    told, end = answer.stderr.splitlines()
+    assert told.startswith(
+        "30 of 300 groups could not be read completely. One is bad: assignment of 'm-1': null."
+    )
+    assert end == "stopped after 4 cycles, 0 failed"
+
+
 def test_a_watch_prints_one_json_object_a_line_failed_cycles_too(
     policy: Path, recorded: RecordedLake
 ) -> None:

@@ -124,6 +124,34 @@ def test_tables_fit_a_narrow_terminal() -> None:
     assert "No plan: the group could not be read" in rendered(120, name="unread")
 
 
+def test_a_group_that_is_not_measured_or_not_read_says_so_in_the_list() -> None:
+    other = "not a consumer group: its protocol type is 'connect'"
+    unknown: dict[str, Any] = {"assignment": None, "subscription_error": other, "assignment_error": other}
+    bad = "the assignment cannot be decoded: the array of topics is null"
+    snapshot = take(
+        member("w-1", group="workers", topics=None, protocol_type="connect", **unknown),
+        member("s-1", group="share", group_type="share", topics=("elsewhere",), protocol_type="share"),
+        member("b-1", group="bad", assignment=None, assignment_error=bad),
+        committed={"bad": {0: 90}},
+        ends={0: 100},
+    )
+    rows = {row["group_id"]: row for row in list_groups(snapshot)}
+    assert {name: (row["group_type"], row["note"]) for name, row in rows.items()} == {
+        "workers": ("classic", "not a consumer group"),
+        "share": ("share", "not measured"),
+        "bad": ("classic", "members not read"),
+    }
+    out = Console(width=200, record=True, highlight=False)
+    with out.capture() as captured:
+        out.print(groups_view(out, View("shop", 9), snapshot, list_groups(snapshot), {}))
+    lines = {
+        line.split("│")[1].strip(): line.split("│")[2].strip()
+        for line in captured.get().splitlines()
+        if "│" in line
+    }
+    assert lines == {"workers": "not a consumer group", "share": "not measured", "bad": "10"}
+
+
 def test_what_could_not_be_read_is_below_the_table() -> None:
     problems = [Problem("group", f"g-{number}", "NotCoordinator") for number in range(5)]
     snapshot = InstantSnapshot("k", NOW, NOW, SKEWED.lag, SKEWED.members, problems, 0)

@@ -19,6 +19,7 @@ from evenlag.overview.metrics import render_metrics
 from evenlag.overview.model import Drain, Overview
 from evenlag.overview.plan_counts import ClusterCounts, PlanRows, read_plan_rows
 from evenlag.overview.read_cluster import read_cluster
+from evenlag.safe_text import printable
 from sandbox.truth.expected.figures import open_requests
 from sandbox.truth.expected.lag import group_rows
 from sandbox.truth.lake_rows import LakeRows
@@ -151,16 +152,21 @@ def test_hints_are_counted_by_the_reason_of_their_end() -> None:
     }
 
 
-def test_the_groups_with_the_largest_lag_have_metrics_of_their_own_and_the_others_are_counted() -> None:
+def test_groups_of_unknown_and_of_the_largest_lag_have_metrics_and_the_others_are_counted() -> None:
     groups = groups_of_each_kind()
     told = parse(render_metrics(overview_of(*groups), {}, max_groups=2).decode())
     numbers = Counter(row.cluster for row in groups)
     assert told["groups"] == {(cluster,): number for cluster, number in numbers.items()}
     assert told["groups_left_out"] == {(cluster,): number - 2 for cluster, number in numbers.items()}
     for cluster in numbers:
-        lags = sorted((row.lag_records or 0 for row in groups if row.cluster == cluster), reverse=True)
-        shown = [value for key, value in told["group_lag_records"].items() if key[0] == cluster]
-        assert sorted(shown, reverse=True) == lags[:2]
+        of_cluster = [row for row in groups if row.cluster == cluster]
+        unknown = {printable(row.group_id) for row in of_cluster if row.num_unknown}
+        lags = {printable(row.group_id): row.lag_records or 0 for row in of_cluster}
+        shown = {key[1] for key in told["group_members"] if key[0] == cluster}
+        assert len(shown) == 2
+        assert len(shown & unknown) == min(2, len(unknown))
+        left = lags.keys() - shown - unknown
+        assert all(lags[name] >= max((lags[other] for other in left), default=0) for name in shown - unknown)
 
 
 def test_a_name_cannot_add_a_line() -> None:
