@@ -10,9 +10,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from evenlag.cli.app import app
+from tests.support.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,18 +99,16 @@ def modules() -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in paths if not path.name.startswith("_")]
 
 
-@pytest.mark.parametrize("module", modules())
-def test_public_functions_document_parameters_results_and_errors(module: str) -> None:
+@for_each(modules())
+def test_public_functions_document_parameters_results_and_errors(module: str) -> dict[str, list[str]]:
     tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
     imported = module.removesuffix(".py").replace("/", ".")
 
-    lacking = {
+    return {
         name: lacks
         for name, function in public_functions(tree)
         if (imported, name) not in COMMANDS and (lacks := faults(function))
     }
-
-    assert lacking == {}
 
 
 def test_commands_and_callbacks_are_found() -> None:

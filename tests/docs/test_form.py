@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from release.reference.__main__ import PAGES as GENERATED
+from tests.support.each import for_each
 from tests.support.pages.markdown import Page, all_pages
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PAGES = all_pages()
+each_page = for_each(PAGES, lambda page: page.name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_its_tables_are_whole(page: Page) -> None:
-    assert page.broken_tables() == []
+@each_page
+def test_its_tables_are_whole(page: Page) -> list[str]:
+    return page.broken_tables()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_its_links_lead_somewhere(page: Page) -> None:
-    assert page.broken_links() == []
+@each_page
+def test_its_links_lead_somewhere(page: Page) -> list[str]:
+    return page.broken_links()
 
 
 def test_pages_of_one_purpose_are_short() -> None:

@@ -9,6 +9,7 @@ import typer
 
 from evenlag.cli.app import app
 from evenlag.lake.tables import TABLES
+from tests.support.each import for_each
 from tests.support.pages.language import (
     comment_findings,
     discouraged,
@@ -86,31 +87,31 @@ def helps(command: Any) -> Iterator[str]:
         yield from helps(child)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages_use_no_discouraged_word(page: Page) -> None:
-    assert page_findings(page) == []
+@for_each(PAGES, lambda page: page.name)
+def test_pages_use_no_discouraged_word(page: Page) -> list[str]:
+    return page_findings(page)
 
 
-@pytest.mark.parametrize("path", python_files(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_comments_and_docstrings_use_no_discouraged_word(path: Path) -> None:
-    assert python_findings(path) == []
+@for_each(python_files())
+def test_comments_and_docstrings_use_no_discouraged_word(path: Path) -> list[str]:
+    return python_findings(path)
 
 
-@pytest.mark.parametrize("path", OTHER_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_comments_of_other_files_use_no_discouraged_word(path: Path) -> None:
-    assert comment_findings(path) == []
+@for_each(OTHER_FILES)
+def test_comments_of_other_files_use_no_discouraged_word(path: Path) -> list[str]:
+    return comment_findings(path)
 
 
-@pytest.mark.parametrize("name", sorted(COMMAND.commands))
-def test_helps_use_no_discouraged_word(name: str) -> None:
-    assert [finding for text in helps(COMMAND.commands[name]) for finding in found_in(text)] == []
+@for_each(sorted(COMMAND.commands))
+def test_helps_use_no_discouraged_word(name: str) -> list[str]:
+    return [finding for text in helps(COMMAND.commands[name]) for finding in found_in(text)]
 
 
-@pytest.mark.parametrize("name", sorted(TABLES))
-def test_descriptions_of_tables_use_no_discouraged_word(name: str) -> None:
+@for_each(sorted(TABLES))
+def test_descriptions_of_tables_use_no_discouraged_word(name: str) -> list[str]:
     table = TABLES[name]
     texts = [table.doc, *(column.doc for column in table.columns)]
-    assert [finding for text in texts for finding in found_in(text)] == []
+    return [finding for text in texts for finding in found_in(text)]
 
 
 @pytest.mark.parametrize(

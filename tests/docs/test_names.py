@@ -16,6 +16,7 @@ from evenlag.cli.app import app
 from evenlag.lake.tables import TABLES
 from evenlag.policy.gates import GATES
 from evenlag.policy.settings import Policy
+from tests.support.each import for_each
 from tests.support.pages.documented_names import (
     CODE_FOLDERS,
     all_options,
@@ -69,18 +70,18 @@ OPTIONS_OF_OTHERS = {
 }
 # A gate is what a plan fails; these fail as settings and tasks do.
 NO_GATES = {"report": "a task", "max_broker_failures": "a setting: so many brokers may not answer"}
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = for_each(PAGES, lambda page: page.name)
 
 
 @each_page
-def test_names_are_those_of_the_code(page: Page) -> None:
-    assert sorted(names_in(page) - code_names() - set(OF_OTHERS)) == []
+def test_names_are_those_of_the_code(page: Page) -> list[str]:
+    return sorted(names_in(page) - code_names() - set(OF_OTHERS))
 
 
 @each_page
-def test_gates_are_those_that_judge(page: Page) -> None:
+def test_gates_are_those_that_judge(page: Page) -> list[str]:
     named = named_after(page, "gates?|fails|failed") - set(NO_GATES) - {"classic_protocol"}
-    assert sorted(named - {gate.name for gate in GATES}) == []
+    return sorted(named - {gate.name for gate in GATES})
 
 
 def test_every_gate_has_its_check_and_its_example_in_order() -> None:
@@ -97,12 +98,12 @@ def test_every_gate_has_its_check_and_its_example_in_order() -> None:
 
 
 @each_page
-def test_tables_are_those_of_the_lake(page: Page) -> None:
-    assert sorted(named_after(page, "tables?") - set(TABLES)) == []
+def test_tables_are_those_of_the_lake(page: Page) -> list[str]:
+    return sorted(named_after(page, "tables?") - set(TABLES))
 
 
 @each_page
-def test_columns_are_those_of_their_tables(page: Page) -> None:
+def test_columns_are_those_of_their_tables(page: Page) -> list[str]:
     found = [span.split(".") for span in page.spans if re.fullmatch(r"[a-z_]+\.[a-z_]+", span)]
     unknown = [
         f"{table}.{column}"
@@ -110,64 +111,60 @@ def test_columns_are_those_of_their_tables(page: Page) -> None:
         if table in TABLES and column not in TABLES[table].column_names
     ]
     # A gauge may be named like that too: `lag.records`. The code has it as a string.
-    assert [name for name in unknown if name not in code_names()] == []
+    return [name for name in unknown if name not in code_names()]
 
 
 @each_page
-def test_calls_of_the_command_are_understood(page: Page) -> None:
-    wrong = [
+def test_calls_of_the_command_are_understood(page: Page) -> list[str]:
+    return [
         f"evenlag {call}: {said}" for call in commands_in(page) if (said := wrong_with_call(COMMAND, call))
     ]
-    assert wrong == []
 
 
 @each_page
-def test_options_are_those_of_a_command(page: Page) -> None:
+def test_options_are_those_of_a_command(page: Page) -> list[str]:
     named = {span.split()[0].partition("=")[0] for span in page.spans if re.match(r"--[a-z]", span)}
-    assert sorted(named - all_options(COMMAND) - set(OPTIONS_OF_OTHERS)) == []
+    return sorted(named - all_options(COMMAND) - set(OPTIONS_OF_OTHERS))
 
 
 @each_page
-def test_targets_of_make_are_in_its_file(page: Page) -> None:
+def test_targets_of_make_are_in_its_file(page: Page) -> list[str]:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {
         match[1]
         for text in (*page.spans, *page.code_lines)
         if (match := re.match(r"(?:\$ )?make ([a-z-]+)", text.strip()))
     }
-    assert sorted(named - targets) == []
+    return sorted(named - targets)
 
 
 @each_page
-def test_modules_that_are_run_exist(page: Page) -> None:
+def test_modules_that_are_run_exist(page: Page) -> list[str]:
     named = {
         name for text in (*page.spans, *page.code_lines) for name in re.findall(r"python -m ([a-z_.]+)", text)
     }
     ours = {name for name in named if name.partition(".")[0] in CODE_FOLDERS}
-    assert [name for name in sorted(ours) if find_spec(name) is None] == []
+    return [name for name in sorted(ours) if find_spec(name) is None]
 
 
 @each_page
-def test_settings_are_those_of_the_policy(page: Page) -> None:
+def test_settings_are_those_of_the_policy(page: Page) -> list[str]:
     models = {model.__name__: model for model in _models(Policy)}
     by_key = {
         key: model for parent in models.values() for key, field in parent.model_fields.items()
         for model in _models_in(field.annotation)
     }  # fmt: skip
     named = [span.split(".") for span in page.spans if re.fullmatch(r"[a-z_]+\.[a-z_]+", span)]
-    unknown = [
-        f"{key}.{name}" for key, name in named if key in by_key and name not in by_key[key].model_fields
-    ]
-    assert unknown == []
+    return [f"{key}.{name}" for key, name in named if key in by_key and name not in by_key[key].model_fields]
 
 
 @each_page
-def test_variables_are_read_somewhere(page: Page) -> None:
+def test_variables_are_read_somewhere(page: Page) -> list[str]:
     named = set(re.findall(r"\bEVENLAG_[A-Z_]*[A-Z]\b", page.path.read_text(encoding="utf-8")))
     beginnings = tuple(name for name in _variables() if name.endswith("_"))
     unread = {name for name in named - _variables() if not name.startswith(beginnings)}
     # Where a page's example keeps a secret is the example's choice: `{env: NAME}`.
-    assert sorted(unread - {"EVENLAG_HINT_KEY", "EVENLAG_PRIVACY_KEY"}) == []
+    return sorted(unread - {"EVENLAG_HINT_KEY", "EVENLAG_PRIVACY_KEY"})
 
 
 def test_a_name_that_does_not_exist_is_found(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.support.each import for_each
 from tests.support.pages.documented_names import CODE_FOLDERS
 from tests.support.pages.markdown import ROOT, Page, named_pages
 
@@ -21,21 +22,21 @@ OF_OTHER_KINDS = re.compile(
     r"evenlag\.(?:broker|client|required|signing|hint|bootstrap|consumer\.(?:sasl|ssl)|check|forget|max|snapshot|lag|plans"
     r"|outcomes|approvals|alerts|yaml)\b"
 )
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = for_each(PAGES, lambda page: page.name)
 
 
 @each_page
-def test_files_that_pages_name_exist(page: Page) -> None:
+def test_files_that_pages_name_exist(page: Page) -> list[str]:
     named = {span.rstrip("/") for span in page.spans if re.fullmatch(rf"(?:{FOLDERS})/[\w./-]+", span)}
     wanted = {name for name in named if not f"{name}/".startswith(NOT_IN_A_CHECKOUT)}
-    assert sorted(name for name in wanted if not (ROOT / name).exists()) == []
+    return sorted(name for name in wanted if not (ROOT / name).exists())
 
 
 @each_page
-def test_modules_that_pages_name_exist(page: Page) -> None:
+def test_modules_that_pages_name_exist(page: Page) -> list[str]:
     packages = "assignor_core|evenlag|spark_jobs|sandbox"
     named = {span for span in page.spans if re.fullmatch(rf"(?:{packages})(?:\.[A-Za-z_]+)+", span)}
-    assert [name for name in sorted(named) if not OF_OTHER_KINDS.match(name) and not _exists(name)] == []
+    return [name for name in sorted(named) if not OF_OTHER_KINDS.match(name) and not _exists(name)]
 
 
 @each_page

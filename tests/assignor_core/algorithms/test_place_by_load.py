@@ -22,6 +22,7 @@ from assignor_core.verify import check_assignment, largest_count_gap
 from tests.support.by_load.compare import differing
 from tests.support.by_load.groups import group_of, place, random_vector, with_results
 from tests.support.by_load.vectors import chosen_vectors, read_vectors
+from tests.support.each import for_each
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def counts(owner: list[int], num_members: int, loads: list[int | None], **change
     return list(member_counts(group, target).tolist())
 
 
-@pytest.mark.parametrize("vector", read_vectors(), ids=lambda vector: vector["name"])
+@for_each(read_vectors(), lambda vector: str(vector["name"]))
 def test_vectors_are_placed_as_they_say(vector: Vector) -> None:
     assert place(vector) == (vector["target"], vector["is_uneven"])
 
@@ -153,7 +154,7 @@ def is_free_of_conflicts(group: Group) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each(SEEDS)
 def test_assignments_are_valid_and_owned_partitions_stay_within_the_budget(seed: int) -> None:
     _, group, _, loads, target = placed_vector(seed)
     check_assignment(group, target)
@@ -173,7 +174,7 @@ def test_assignments_are_valid_and_owned_partitions_stay_within_the_budget(seed:
     assert released <= (num_empty if is_anything_free else max(loads.max_moves, share_of_empty))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each(SEEDS)
 def test_follow_up_by_any_leader_gives_the_same_and_settles(seed: int) -> None:
     """The second round knows the claims alone."""
     _, group, ids, loads, target = placed_vector(seed)
@@ -192,7 +193,7 @@ def test_follow_up_by_any_leader_gives_the_same_and_settles(seed: int) -> None:
             assert not cooperative_step(third, place_by_load(third, ids, loads).target).follow_up
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each(SEEDS)
 def test_fresher_loads_in_the_follow_up_need_no_third_round(seed: int) -> None:
     _, group, ids, loads, target = placed_vector(seed)
     step = cooperative_step(group, target)
@@ -206,7 +207,7 @@ def test_fresher_loads_in_the_follow_up_need_no_third_round(seed: int) -> None:
     check_assignment(group, after)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each(SEEDS)
 def test_counts_are_within_the_slack_and_nobody_is_left_out(seed: int) -> None:
     """For equal subscriptions and enough moves; where partitions are free, `is_uneven` tells."""
     vector = random_vector(seed)
@@ -221,7 +222,7 @@ def test_counts_are_within_the_slack_and_nobody_is_left_out(seed: int) -> None:
     assert is_fair or (group.live_owner < 0).any()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each(SEEDS)
 def test_nothing_moves_that_gains_nothing(seed: int) -> None:
     """Whoever gives up partitions does so for counts, or for the largest levels, in this order."""
     _, group, ids, loads, target = placed_vector(seed)
@@ -246,7 +247,7 @@ def test_nothing_moves_that_gains_nothing(seed: int) -> None:
     assert score(target) < score(live)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each(range(40))
 def test_order_of_members_and_topics_does_not_matter(seed: int) -> None:
     vector = random_vector(seed)
     chance = random.Random(seed)  # noqa: S311  # repeatable on purpose
@@ -301,7 +302,7 @@ def test_large_groups_are_placed_evenly(num_members: int, kind: str) -> None:
     check_assignment(group, place_by_load(group, IDS, loads).target, count_slack=0)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each(range(30))
 def test_members_that_take_everything_are_served_as_by_the_general_steps(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,7 +319,8 @@ def test_members_that_take_everything_are_served_as_by_the_general_steps(
     )
     group = one_topic(owner.tolist(), num_members)
     by_heaps = place_by_load(group, IDS, loads)
-    monkeypatch.setattr(PlaceProblem, "is_equal", False)
-    one_by_one = place_by_load(group, IDS, loads)
+    with monkeypatch.context() as patch:
+        patch.setattr(PlaceProblem, "is_equal", False)
+        one_by_one = place_by_load(group, IDS, loads)
     assert by_heaps.target.tolist() == one_by_one.target.tolist()
     assert by_heaps.is_uneven == one_by_one.is_uneven

@@ -9,6 +9,7 @@ import pytest
 
 from evenlag.errors import JobError
 from evenlag.lake.tables import SNAPSHOTS
+from tests.support.each import for_each
 from tests.support.lakes.audit_lake import GROUP, Seen, at, snapshot_id, write_audit
 from tests.support.lakes.command_lake import APPLIED_PLAN, write_rows
 
@@ -85,8 +86,9 @@ NO_LAKE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), NO_LAKE, ids=[" ".join(words)[:40] for words, _ in NO_LAKE])
-def test_a_mistake_in_a_call_is_one_line(evenlag: Evenlag, words: tuple[str, ...], told: str) -> None:
+@for_each(NO_LAKE, lambda case: " ".join(case[0])[:40])
+def test_a_mistake_in_a_call_is_one_line(case: tuple[tuple[str, ...], str], evenlag: Evenlag) -> None:
+    words, told = case
     answer = evenlag(*words)
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr.startswith("error: ")

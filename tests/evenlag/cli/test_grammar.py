@@ -12,6 +12,7 @@ from evenlag.cli.app import app
 from evenlag.cli.console import console, print_json, table
 from evenlag.cli.grammar import use_grammar
 from evenlag.cli.options import JsonOption  # noqa: TC001  # Typer reads the annotation
+from tests.support.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 ALL = dict(commands(typer.main.get_command(app)))
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
+@for_each(ALL, " ".join)
 def test_each_command_has_help_by_h_without_types_of_flags(path: tuple[str, ...]) -> None:
     answer = CliRunner().invoke(app, [*path, "-h"], env={"COLUMNS": "80"})
     assert answer.exit_code == 0, answer.output
@@ -38,7 +39,7 @@ def test_each_command_has_help_by_h_without_types_of_flags(path: tuple[str, ...]
     assert "\n to \n" not in answer.output
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
+@for_each(ALL, " ".join)
 def test_each_option_names_its_value_and_a_letter_means_one_thing(path: tuple[str, ...]) -> None:
     letters = {
         "-h": "--help", "-c": "--config", "-b": "--bootstrap-servers", "-g": "--group", "-o": "--output",
@@ -51,7 +52,7 @@ def test_each_option_names_its_value_and_a_letter_means_one_thing(path: tuple[st
         assert param.metavar not in {"TEXT", "INTEGER", "NUMBER"} or "--reason" in param.opts
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
+@for_each(ALL, " ".join)
 def test_each_command_that_answers_in_json_has_the_output_option(path: tuple[str, ...]) -> None:
     options = [option for param in ALL[path].params for option in param.opts]
     assert ("--json" in options) == ("--output" in options) == ("-o" in options)

@@ -119,8 +119,8 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
         config = (MONITORING / "prometheus.yml").read_text(encoding="utf-8")
         for shipped, short in (
             ("evenlag.example:8760", address),
-            ("_interval: 1m", "_interval: 2s"),
-            ("_timeout: 30s", "_timeout: 2s"),
+            ("_interval: 1m", "_interval: 10s"),
+            ("_timeout: 30s", "_timeout: 10s"),
         ):
             assert shipped in config
             config = config.replace(shipped, short)

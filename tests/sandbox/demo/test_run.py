@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,6 +22,7 @@ from sandbox.demo.run import HEAVY_BACKLOG, LIGHT_BACKLOG, main, run_demo, skewe
 from sandbox.demo.sampler import Samples
 from sandbox.workload.evidence import Evidence, Overlap
 from tests.support.processes import processes_with, wait_until_gone
+from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -172,15 +172,13 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tm
     )  # fmt: skip
     try:
         # Airflow's parts are being started: broker, guards, keepers and forks are all there.
-        deadline = time.monotonic() + 180
-        while not (folder / "airflow" / "scheduler.log").exists() and time.monotonic() < deadline:
-            assert demo.poll() is None, demo.communicate()[0]
-            time.sleep(0.2)
-        time.sleep(2)
-        assert len(processes_with(str(folder))) > 4
+        log = folder / "airflow" / "scheduler.log"
+        wait_until(lambda: log.exists() or demo.poll() is not None, timeout_s=300, what="no scheduler starts")
+        wait_until(lambda: len(processes_with(str(folder))) > 4 or demo.poll() is not None)
+        assert demo.poll() is None, demo.communicate()[0]
 
         demo.send_signal(how)
-        output, _ = demo.communicate(timeout=120)
+        output, _ = demo.communicate(timeout=300)
 
         assert demo.returncode == 130, output
         assert "nothing runs any more" in output

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
-
-import pytest
 
 from evenlag.consumer import Reason
 from tests.support.consumer.simulated_group import SimGroup
+from tests.support.each import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +43,9 @@ def follow(group: SimGroup) -> dict[str, Sequence[int]]:
     return wanted
 
 
-@pytest.mark.parametrize("has_loads", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_newcomer_beside_a_followed_hint_costs_two_rebalances(seed: int, *, has_loads: bool) -> None:
+@for_each(product(SEEDS, (False, True)))
+def test_a_newcomer_beside_a_followed_hint_costs_two_rebalances(case: tuple[int, bool]) -> None:
+    seed, has_loads = case
     group = group_of(6, 24, seed)
     if has_loads:
         group.publish_loads([group.chance.randrange(1, 100) for _ in range(24)])
@@ -60,10 +60,9 @@ def test_a_newcomer_beside_a_followed_hint_costs_two_rebalances(seed: int, *, ha
     assert count(group, Reason.ASKED) == 1, "the leader's, for the hint"
 
 
-@pytest.mark.parametrize(("num_pods", "seed"), [(30, 0), *((8, seed) for seed in range(4))])
-def test_a_rolling_restart_of_dynamic_pods_costs_what_it_costs_without_a_hint(
-    num_pods: int, seed: int
-) -> None:
+@for_each([(30, 0), *((8, seed) for seed in range(4))])
+def test_a_rolling_restart_of_dynamic_pods_costs_what_it_costs_without_a_hint(case: tuple[int, int]) -> None:
+    num_pods, seed = case
     counts = {}
     for has_hint in (True, False):
         group = group_of(num_pods, 90, seed)
@@ -79,9 +78,9 @@ def test_a_rolling_restart_of_dynamic_pods_costs_what_it_costs_without_a_hint(
     assert counts[True] <= counts[False]
 
 
-@pytest.mark.parametrize("seed", SEEDS[:10])
-@pytest.mark.parametrize("changes", [{"max_moves": 0, "count_slack": 99}, {"count_slack": 0}])
-def test_a_hint_that_the_leader_refuses_is_asked_for_once(seed: int, changes: dict[str, int]) -> None:
+@for_each(product(SEEDS[:10], ({"max_moves": 0, "count_slack": 99}, {"count_slack": 0})))
+def test_a_hint_that_the_leader_refuses_is_asked_for_once(case: tuple[int, dict[str, int]]) -> None:
+    seed, changes = case
     group = group_of(6, 23, seed)
     before, parts = group.generation, group.parts()
     names = sorted(group.members)
@@ -93,7 +92,7 @@ def test_a_hint_that_the_leader_refuses_is_asked_for_once(seed: int, changes: di
     assert count(group, Reason.MAX_MOVES) + count(group, Reason.COUNT_SLACK) == 1
 
 
-@pytest.mark.parametrize("seed", SEEDS[:10])
+@for_each(SEEDS[:10])
 def test_a_leader_that_reads_the_hint_last_still_follows_it(seed: int) -> None:
     """Followers ask first; their leader knows no hint and keeps all as it is, which looks like a refusal."""
     group = group_of(5, 20, seed)
@@ -110,7 +109,7 @@ def test_a_leader_that_reads_the_hint_last_still_follows_it(seed: int) -> None:
     assert group.parts() == wanted
 
 
-@pytest.mark.parametrize("seed", SEEDS[:10])
+@for_each(SEEDS[:10])
 def test_a_newcomer_does_not_ask_for_a_hint_that_does_not_name_it(seed: int) -> None:
     group = group_of(4, 16, seed)
     follow(group)
@@ -119,7 +118,7 @@ def test_a_newcomer_does_not_ask_for_a_hint_that_does_not_name_it(seed: int) -> 
     assert not any(member.cache.counts.get(Reason.ASKED) for member in newcomers)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:10])
+@for_each(SEEDS[:10])
 def test_a_static_member_that_comes_back_finds_its_part_of_the_hint(seed: int) -> None:
     group = group_of(4, 16, seed, is_static=True)
     wanted = follow(group)
