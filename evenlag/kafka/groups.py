@@ -93,7 +93,8 @@ def list_groups(
                 failed[node] = f"{calls.name_of(node)}: {error_name(answer.response.error_code)}"
                 retry += [node] if answer.response.error_code in COORDINATOR_ERRORS else []
             else:
-                groups |= {row.group_id: _listing(row) for row in answer.response.groups}
+                named = [row for row in answer.response.groups or () if row.group_id is not None]
+                groups |= {row.group_id: _listing(row) for row in named}
         if not (pending := retry):
             break
         calls.failover.begin()

@@ -117,6 +117,8 @@ def test_270_groups_are_counted_and_30_malformed_ones_are_named(
         command = InThisProcess(spark, policy)
         answer = CliRunner().invoke(app, ["run", "--config", str(policy)], obj=command)
         live = CliRunner().invoke(app, ["lag", "--live", "--config", str(policy), "--json"])
+        exported = tmp_path / "lag.csv"
+        file = CliRunner().invoke(app, ["lag", "--live", "--config", str(policy), "--export", str(exported)])
     assert answer.exit_code == 0, answer.output
     (line,) = [line for line in answer.stdout.replace("\n", " ").split(". ") if "could not be read" in line]
     assert f"{NUM_BAD} of" in line
@@ -140,3 +142,5 @@ def test_270_groups_are_counted_and_30_malformed_ones_are_named(
     content = json.loads(live.stdout)
     assert {*good, *bad} <= {row["group_id"] for row in content["groups"]}
     assert set(bad) <= {problem["name"] for problem in content["problems"]}
+    assert file.exit_code == 0, file.output
+    assert all(f",{name}," in exported.read_text() for name in (*good, *bad))

@@ -25,6 +25,7 @@ from spark_jobs.steps import distributed_read
 from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.distributed_read import read_distributed
 from spark_jobs.steps.read_tasks import ReadTaskSpec
+from tests.support.asking.raw_member import RawMember
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -88,6 +89,27 @@ def without_times(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[
         table: [{key: value for key, value in row.items() if key not in TIMES} for row in some]
         for table, some in rows.items()
     }
+
+
+def test_executors_name_a_malformed_group_as_the_driver_does(
+    lake: Lake, cluster: ClusterSettings, broker: Broker, unique: Callable[[str], str]
+) -> None:
+    group_id = unique("malformed")
+    in_driver = cluster.model_copy(update={"snapshot": type(cluster.snapshot)()})
+    with RawMember(broker.bootstrap_servers, group_id, session_timeout_ms=600_000) as member:
+        member.join()
+        member.sync_bytes(bytes.fromhex("0000ffffffffffffffff"))
+        found = [
+            collect_snapshot(lake, policy_of(each), "c", SLOT + timedelta(minutes=number), run_id="r")
+            for number, each in enumerate((in_driver, cluster))
+        ]
+    reason = (
+        f"assignment of {member.member_id!r}: the assignment cannot be decoded: the array of topics is null"
+    )
+    for each in found:
+        assert {"kind": "group", "name": group_id, "error": reason} in each.rows.marker["problems"]
+    assert found[0].num_unread_groups == found[1].num_unread_groups >= 1
+    assert found[1].unread_group is not None
 
 
 def test_executors_bring_the_rows_of_the_driver_in_the_safe_order_and_tell_no_secret(
