@@ -123,7 +123,7 @@ class Coordinators:
             raise KafkaUnreachableError("nobody is let in")
         return "id"
 
-    def look(self, _client: object, group_types: Any, limits: object) -> Any:
+    def look(self, _client: object, group_types: Any, limits: object, _ignored: object) -> Any:
         assert limits
         assert set(group_types.values()) == {GroupType.CONSUMER}
         taken: Any = BROKERS.assignment
