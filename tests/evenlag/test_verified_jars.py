@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag import private_files, verified_jars
+from evenlag.doctor.model import Verdict
+from evenlag.doctor.spark_checks import spark_checks
 from evenlag.errors import JarError
 from evenlag.spark_installation import delta_jars
 from evenlag.verified_jars import recorded_hashes, verify_jars
 from sandbox.jars import JarsError, broker_classpath, cache_dir, spark_jars
+from tests.evenlag.doctor.verdicts import worst
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,3 +240,12 @@ def test_the_sandbox_starts_with_verified_jars_only(tmp_path: Path, monkeypatch:
         spoilt.write_bytes(b"something else")
         with pytest.raises(JarsError, match=name):
             get()
+
+
+def test_doctor_names_a_changed_jar(jars: Path) -> None:
+    [check] = [one for one in spark_checks({}) if one.name == "jars"]
+    assert worst(check.look()) == "ok"
+    change(jars / DELTA)
+    [found] = check.look()
+    assert found.verdict is Verdict.FAILED
+    assert DELTA in found.told
