@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TRANSACTIONS: Final = "__transaction_state"
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 
 def move_transaction_coordinator(cluster: Cluster, settings: ClusterSettings, node_id: int) -> None:

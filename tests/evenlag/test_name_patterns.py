@@ -25,7 +25,6 @@ def test_a_pattern_matches_the_whole_name(pattern: str, name: str, *, matches: b
 
 
 @pytest.mark.parametrize("expression", ["(a+)+b", "(a|aa)+c", "(.*a){20}", "(a?){40}a{40}c"])
-@pytest.mark.timeout(30)
 def test_no_name_makes_an_expression_slow(expression: str) -> None:
     """Python's own engine would take from 13 s on 31 characters to the age of the universe."""
     assert not matches_pattern(f"/{expression}/", "a" * 10_000 + "!")

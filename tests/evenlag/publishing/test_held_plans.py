@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evenlag.kafka.broker_requests import Call
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 LOADING, UNAVAILABLE, MOVED, DENIED, GONE = 14, 15, 16, 30, 69
 

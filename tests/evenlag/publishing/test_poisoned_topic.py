@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from tests.support.fixtures.command import Evenlag
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 POISON = 2**63 - 2
 MEGABYTE = 1024 * 1024

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 KILLED = Path(__file__).resolve().parents[2] / "support" / "killed_publish.py"
 

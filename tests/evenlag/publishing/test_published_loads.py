@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from tests.support.fixtures.command import Evenlag
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 
 @pytest.fixture

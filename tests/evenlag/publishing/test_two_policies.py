@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 
 def test_the_log_names_a_hint_that_another_policy_has_published(

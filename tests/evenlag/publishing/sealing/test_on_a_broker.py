@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.jvm]
 
 MASTER = "the master key of this test, which is long enough"
 
