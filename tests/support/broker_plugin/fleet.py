@@ -87,7 +87,9 @@ class Fleet:
         return lines
 
     def held(self) -> dict[str, list[int]]:
-        """Return what each process holds now, by its own account."""
+        """Return what each process holds now, by its own account; none may have ended."""
+        ended = {name: each.returncode for name, each in self._processes.items() if each.poll() is not None}
+        assert not ended, f"ended with a status, negative: by a signal: {ended}"
         held: dict[str, list[int]] = {}
         for instance in self.instances:
             mine: set[int] = set()
