@@ -13,10 +13,16 @@ class JobError(Exception):
     exit_code
         Exit code of a command: 2 for wrong usage or configuration, 3 for an unavailable system, 4 for
         missing data.
+    message, remedy
+        The two parts of the text, where the error was raised with both.
     """
 
     retriable: bool = False
     exit_code: int = 1
+
+    def __init__(self, message: str = "", *, remedy: str = "") -> None:
+        super().__init__(f"{message}: {remedy}" if remedy else message)
+        self.message, self.remedy = message, remedy
 
 
 class UsageError(JobError):
@@ -47,6 +53,12 @@ class JarError(JobError):
     exit_code = 2
 
 
+class KafkaSettingsError(JobError):
+    """Raised when a setting of a connection, or a file that it names, cannot be used by this process."""
+
+    exit_code = 2
+
+
 class KafkaUnreachableError(JobError):
     """Raised when no broker of a cluster answers within the timeout."""
 
@@ -55,7 +67,13 @@ class KafkaUnreachableError(JobError):
 
 
 class KafkaAuthenticationError(JobError):
-    """Raised when a broker refuses the credentials or the TLS handshake fails."""
+    """Raised when a broker and evenlag do not accept each other: login, certificate, TLS or SASL."""
+
+    exit_code = 3
+
+
+class KafkaAuthorizationError(JobError):
+    """Raised when evenlag's principal lacks an ACL without which nothing can be read or written."""
 
     exit_code = 3
 

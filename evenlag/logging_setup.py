@@ -247,7 +247,15 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _prepare(record: logging.LogRecord) -> bool:
-    """Mask secrets in the message and the exception. A handler's filter sees the records of all loggers."""
+    """Mask secrets in the message and the exception. A handler's filter sees the records of all loggers.
+
+    Records of kafka-python are left out, unless its logger has level ``DEBUG``: an error of a connection is a
+    line of :mod:`evenlag.kafka.connection_log`, and others are raised.
+    """
+    if record.name.partition(".")[0] == "kafka" and not logging.getLogger("kafka").isEnabledFor(
+        logging.DEBUG
+    ):
+        return False
     record.msg, record.args = redact(record.getMessage()), None
     if record.exc_info and not record.exc_text:
         record.exc_text = logging.Formatter().formatException(record.exc_info)

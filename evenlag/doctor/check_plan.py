@@ -122,8 +122,11 @@ def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]
         If no check has a given name.
     """
     known = {name for lane in lanes for check in lane.checks for name in (check.area, check.full_name)}
+    # Without a valid policy, the areas that need one have no checks: who asks for them is told why.
+    without_checks = _ALL_AREAS - known
+    is_policy_wanted = any(name.partition(".")[0] in without_checks for name in only)
     for name in (*only, *skip):
-        if name not in known | _ALL_AREAS:
+        if name not in known and name.partition(".")[0] not in without_checks:
             near = difflib.get_close_matches(name, sorted(known), n=1)
             raise UsageError(
                 f"there is no check {name!r}"
@@ -132,7 +135,8 @@ def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]
 
     def wanted(check: Check) -> bool:
         names = {check.area, check.full_name}
-        return (not only or bool(names & set(only))) and not names & set(skip)
+        is_asked = not only or bool(names & set(only)) or (is_policy_wanted and check.area == "policy")
+        return is_asked and not names & set(skip)
 
     kept = []
     for lane in lanes:

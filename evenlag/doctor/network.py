@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.model import failed, ok, skipped, warning
+from evenlag.kafka.connection_failures import explain, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,28 +76,24 @@ def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | N
     -------
     Finding
         Verdict on the certificate; skipped if the server is unreachable.
+
+    Raises
+    ------
+    KafkaSettingsError
+        If a file of the settings cannot be used.
     """
-    context = ssl.create_default_context(cafile=kafka.get("ssl_cafile"))
-    context.check_hostname = bool(kafka.get("ssl_check_hostname", True))
+    settings = {**kafka, "ssl_password": password}
+    context = tls_context(settings)
     host, port = split_server(server)
     try:
-        if certfile := kafka.get("ssl_certfile"):
-            context.load_cert_chain(certfile, kafka.get("ssl_keyfile"), password)
         with (
             socket.create_connection((host, port), timeout=PROBE_TIMEOUT_S) as raw,
             context.wrap_socket(raw, server_hostname=host) as secure,
         ):
             return judge_expiry(server, secure.getpeercert(), datetime.now(UTC))
-    except ssl.SSLCertVerificationError as error:
-        return failed(
-            f"{server}: its certificate is refused: {error.verify_message}",
-            "ssl_cafile must hold the authority that signed it, and the certificate this host's name",
-        )
-    except ssl.SSLError as error:
-        return failed(
-            f"{server}: no TLS: {error.reason or error}",
-            "is security_protocol right for this port, and ssl_certfile accepted?",
-        )
+    except (ssl.SSLError, ConnectionResetError) as error:
+        failure = explain(error, server, settings)
+        return failed(f"{server} {failure.cause}", failure.remedy)
     except OSError as error:
         return skipped(f"{server}: {error.strerror or error}: see brokers.answer")
 

@@ -8,12 +8,12 @@ and it would fence an active publisher.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.enums import EVENLAG_ASSIGNOR, Mode
+from evenlag.kafka.acls import OPERATION_NAMES, Grants
 from evenlag.publishing.writing.hint_publisher import publisher_id
 from evenlag.publishing.writing.topic_settings import new_topic
 
@@ -29,37 +29,6 @@ _NOT_THERE: Final = 3
 _NAMED: Final = 5
 _NOT_ALLOWED: Final = 29
 _HINT_TOPIC_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
-_NAMES: Final = {
-    "READ": "Read",
-    "WRITE": "Write",
-    "CREATE": "Create",
-    "DESCRIBE": "Describe",
-    "DESCRIBE_CONFIGS": "DescribeConfigs",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Grants:
-    """Builds the ``kafka-acls`` command that grants missing operations."""
-
-    servers: tuple[str, ...]
-    principal: str
-
-    def line(self, operations: tuple[str, ...], resource: str) -> str:
-        """Return the command for operations on a resource.
-
-        Parameters
-        ----------
-        operations
-            Names as in Kafka's ``AclOperation``, for example ``READ``.
-        resource
-            Resource options, for example ``--topic evenlag-hints``.
-        """
-        wanted = " ".join(f"--operation {_NAMES[operation]}" for operation in operations)
-        return (
-            f"kafka-acls.sh --bootstrap-server {','.join(self.servers)} --add "
-            f"--allow-principal '{self.principal}' {wanted} {resource}"
-        )
 
 
 def permission_checks(view: KafkaView) -> list[Check]:
@@ -75,9 +44,7 @@ def permission_checks(view: KafkaView) -> list[Check]:
 
 def grants_of(view: KafkaView) -> Grants:
     """Return the ACL commands for evenlag's principal, as far as the policy shows it."""
-    user = view.settings.kafka.get("sasl_plain_username")
-    named = isinstance(user, str)
-    return Grants(view.servers, f"User:{user}" if named else "User:NAME-OF-EVENLAG")
+    return Grants.of(view.servers, view.settings.kafka)
 
 
 def missing_operations(allowed: list[str] | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -201,7 +168,7 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
         ]
     missing = missing_operations(view.hint_topic.get("authorized_operations"), _HINT_TOPIC_OPERATIONS)
     if missing:
-        told = ", ".join(_NAMES[operation] for operation in missing)
+        told = ", ".join(OPERATION_NAMES[operation] for operation in missing)
         return [failed(f"on the topic {name} evenlag lacks {told}", grants.line(missing, resource))]
     return [ok(f"the topic {name} may be read and written")]
 

@@ -86,7 +86,7 @@ def _look(check: Check) -> Sequence[Finding]:
     try:
         return check.look()
     except JobError as error:
-        return [failed(redact(str(error)), "as the message says")]
+        return [failed(redact(error.message), redact(error.remedy) or "as the message says")]
     except ModuleNotFoundError as error:
         return [skipped(f"{error.name} is not installed here")]
     except Exception as error:  # noqa: BLE001  # a check looks at the outside world, which may do anything

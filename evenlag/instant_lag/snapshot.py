@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evenlag.enums import LagStatus
+from evenlag.enums import GroupType, LagStatus
 from evenlag.errors import NothingThereError
 from evenlag.formatting import did_you_mean
 from evenlag.instant_lag.lag_rows import build_lag_rows
 from evenlag.instant_lag.time_behind import TimePoints
+from evenlag.kafka.acls import Grants
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.groups import describe_named_groups
+from evenlag.kafka.topic_metadata import is_not_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from evenlag.instant_lag.targets import ReadTarget
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
+    from evenlag.kafka.rate_limit import RequestLimits
     from evenlag.policy.group_settings import GroupSettings
 
 
@@ -124,7 +129,7 @@ class InstantReader:
         )
         inventory = reader.take_inventory()
         if group_id is not None:
-            inventory = _only(inventory, group_id)
+            inventory = _only(self._client, limits, inventory, group_id)
         found = reader.read(inventory=inventory)
         rows = build_lag_rows(found.offsets, found.commits, found.members, self.settings_of)
         calls = BrokerCalls.within(self._client, limits, broken=inventory.broken)
@@ -177,8 +182,14 @@ class InstantReader:
         return table.set_column(number, "time_lag_ms", pa.array(time, mask=time < 0))
 
 
-def _only(inventory: ClusterInventory, group_id: str) -> ClusterInventory:
+def _only(client: Any, limits: RequestLimits, inventory: ClusterInventory, group_id: str) -> ClusterInventory:
     if group_id not in inventory.listed:
+        # A broker lists only what evenlag may describe. Asked by name, it says which of both it is.
+        (row, *_) = describe_named_groups(client, {group_id: GroupType.CLASSIC}, limits)
+        if is_not_authorized(row["error"] or ""):
+            raise Grants.of(client.config["bootstrap_servers"], client.config).missing_describe(
+                f"the group {group_id!r}, which may exist", f"--group {shlex.quote(group_id)}"
+            )
         raise NothingThereError(
             f"the cluster has no group {group_id!r}{did_you_mean(group_id, inventory.listed)}"
         )

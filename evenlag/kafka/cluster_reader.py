@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupType
+from evenlag.kafka.acls import Grants
 from evenlag.kafka.arrow_rows import (
     Problem,
     commit_rows,
@@ -26,11 +27,17 @@ from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
 from evenlag.kafka.log_offsets import read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.rate_limit import RequestBudget, RequestLimits
-from evenlag.kafka.topic_metadata import read_metadata
+from evenlag.kafka.topic_metadata import (
+    TOPIC_DENIED,
+    error_name,
+    find_denied_topics,
+    is_not_authorized,
+    read_metadata,
+)
 from evenlag.kafka.unlisted_groups import find_unlisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -162,6 +169,7 @@ class ClusterReader:
         self._known_groups = known_groups
         self._pseudonymizer = pseudonymizer
         self._reset_policy_of = reset_policy_of
+        self._client = client
         self._budget = budget or RequestBudget(limits.requests_per_s)
         self._calls = BrokerCalls.within(client, limits, budget=self._budget)
 
@@ -177,6 +185,8 @@ class ClusterReader:
         ------
         kafka.errors.KafkaError
             When no broker answers; an error of one group or topic is recorded as a problem.
+        KafkaAuthorizationError
+            When no group is listed, and evenlag may not list all groups.
         """
         started_at = _now()
         metadata = read_metadata(self._calls, self._ignored)
@@ -188,6 +198,8 @@ class ClusterReader:
         asked = find_unlisted(self._calls, known, metadata.brokers, metadata.partitions.names)
         listed |= asked.found
         silent |= asked.silent
+        if not listed and not silent and not self._may_list_groups():
+            raise self._grants.missing_describe("the cluster, and on any group", "--cluster")
         unread = asked.unread
         coordinators = find_coordinators(self._calls, sorted(listed.keys() - unread)) | unread
         problems = [
@@ -225,6 +237,8 @@ class ClusterReader:
         ------
         kafka.errors.KafkaError
             As :meth:`take_inventory`.
+        KafkaAuthorizationError
+            When evenlag may describe none of the groups, or none of the topics that they subscribe to.
         """
         report = progress or (lambda _step, _done, _total: None)
         report(PROGRESS_STEP, 0, NUM_STEPS)
@@ -232,6 +246,7 @@ class ClusterReader:
         partitions = found.partitions
         report(PROGRESS_STEP, 1, NUM_STEPS)
         described = describe_groups(self._calls, found.listed, found.coordinators, lambda: partitions.names)
+        denied = self._denied_topics(described, found)
         members = member_rows(
             described if self._pseudonymizer is None else self._pseudonymizer.apply(described)
         )
@@ -253,6 +268,7 @@ class ClusterReader:
         offsets = offset_rows(partitions, starts, stable, ends, resets)
         report(PROGRESS_STEP, NUM_STEPS, NUM_STEPS)
         group_errors = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
+        self._require_rights(group_errors, denied, len(partitions))
         group_errors |= find_unreadable_members(members)
         unread = {group_id for group_id, error in group_errors.items() if error is not None}
         return ClusterSnapshot(
@@ -262,6 +278,7 @@ class ClusterReader:
             members=members,
             problems=[
                 *found.problems,
+                *(Problem("topic", topic, error) for topic, error in denied.items()),
                 *find_problems("group", group_errors.keys(), group_errors.values()),
                 *find_problems("commits", read.failed.keys(), read.failed.values()),
                 *find_offset_problems(offsets),
@@ -270,6 +287,35 @@ class ClusterReader:
             num_unread_groups=len(unread | read.failed.keys()),
             num_requests=self._budget.num_requests,
         )
+
+    @property
+    def _grants(self) -> Grants:
+        config = self._client.config
+        return Grants.of(config["bootstrap_servers"], config)
+
+    def _may_list_groups(self) -> bool:
+        operations = self._client.describe_cluster().get("authorized_operations")
+        # Brokers without an authorizer allow everything, and old ones do not say.
+        return operations is None or "DESCRIBE" in operations
+
+    def _denied_topics(
+        self, described: Sequence[Mapping[str, Any]], found: ClusterInventory
+    ) -> dict[str, str]:
+        """Return the topics that groups subscribe to and that evenlag may not describe, with the error."""
+        subscribed = {topic for row in described for topic in row.get("subscription") or ()}
+        hidden = subscribed.difference(
+            found.partitions.names, self._ignored, (each.name for each in found.problems)
+        )
+        return dict.fromkeys(find_denied_topics(self._calls, sorted(hidden)), error_name(TOPIC_DENIED))
+
+    def _require_rights(
+        self, group_errors: Mapping[str, str | None], denied: Mapping[str, str], num_partitions: int
+    ) -> None:
+        refused = sorted(name for name, error in group_errors.items() if error and is_not_authorized(error))
+        if refused and len(refused) == len(group_errors):
+            raise self._grants.missing_describe(_these("group", refused), "--group '*'")
+        if denied and not num_partitions:
+            raise self._grants.missing_describe(_these("topic", sorted(denied)), "--topic '*'")
 
     def _await_failover(self, silent: Mapping[int, str]) -> Metadata:
         """Wait until the cluster has replaced the brokers that do not answer, while there is time."""
@@ -280,6 +326,12 @@ class ClusterReader:
             if not metadata.brokers & silent.keys():
                 break
         return metadata
+
+
+def _these(kind: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"the {kind} {names[0]!r}"
+    return f"all {len(names):,} {kind}s, e.g. {names[0]!r}"
 
 
 def _now() -> datetime:

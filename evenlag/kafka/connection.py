@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.errors import JobError, KafkaAuthenticationError, KafkaUnreachableError
+from evenlag.errors import (
+    JobError,
+    KafkaAuthenticationError,
+    KafkaAuthorizationError,
+    KafkaSettingsError,
+    KafkaUnreachableError,
+)
 from evenlag.kafka.admin_client import open_admin_client
+from evenlag.kafka.connection_failures import Failure, connection_failure, tls_context
 from evenlag.kafka.connection_log import summarize_connection_errors
 from evenlag.kafka.rate_limit import RequestLimits
+from evenlag.kafka.request_errors import in_one_line
 from evenlag.policy.secrets import SecretRef
 
 if TYPE_CHECKING:
@@ -21,7 +28,8 @@ CLIENT_ID: Final = "evenlag"
 
 # A refused connection is retried for this time: the broker may be restarting.
 _BOOTSTRAP_TIMEOUT_MS: Final = 15_000
-_PROBE_TIMEOUT_S: Final = 2.0
+# Bootstrap servers that are tried once more to explain an error.
+_MAX_EXPLAINED: Final = 3
 _LIBRDKAFKA_NAMES: Final = {
     "security_protocol": "security.protocol",
     "sasl_mechanism": "sasl.mechanism",
@@ -32,7 +40,6 @@ _LIBRDKAFKA_NAMES: Final = {
     "ssl_certfile": "ssl.certificate.location",
     "ssl_keyfile": "ssl.key.location",
     "ssl_password": "ssl.key.password",
-    "ssl_crlfile": "ssl.crl.location",
 }
 _HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 
@@ -95,11 +102,16 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
     ------
     SecretError
         When a secret that the policy refers to does not exist.
+    KafkaSettingsError
+        When a file that a setting names cannot be used.
     """
     resolved = {
         name: value.resolve() if isinstance(value, SecretRef) else value
         for name, value in cluster.kafka.items()
     }
+    if str(resolved.get("security_protocol", "")).endswith("SSL"):
+        # kafka-python would try again until its time is over, and may ask for a password on the terminal.
+        tls_context(resolved)
     return {
         "request_timeout_ms": cluster.request_timeout_ms,
         # Connecting takes no longer than a request may.
@@ -178,7 +190,7 @@ def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
 def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     """Convert kafka-python's errors into errors that name the cluster's servers and a remedy.
 
-    Expected connection errors of the clients in the block are logged once for each broker
+    Connection errors of the clients in the block are logged once for each broker
     (`evenlag.kafka.connection_log`).
 
     Parameters
@@ -194,10 +206,12 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     Raises
     ------
     KafkaAuthenticationError
-        When the brokers reject the credentials or certificates.
+        When a broker and the client do not accept each other: credentials, certificates, protocol.
+    KafkaAuthorizationError
+        When an ACL is missing.
     KafkaUnreachableError
         When no broker answers.
-    JobError
+    KafkaSettingsError
         For a setting that kafka-python does not support.
     """
     import kafka.errors
@@ -206,32 +220,42 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     summarize_connection_errors()
     try:
         yield
-    except (
-        kafka.errors.SaslAuthenticationFailedError,
-        kafka.errors.UnsupportedSaslMechanismError,
-        kafka.errors.AuthorizationError,
-    ) as error:
-        raise KafkaAuthenticationError(
-            f"{servers} refused evenlag ({type(error).__name__}): "
-            "check sasl_mechanism, user, password and ACLs"
+    except kafka.errors.AuthorizationError as error:
+        raise KafkaAuthorizationError(
+            f"{servers} does not authorize evenlag: {in_one_line(error)}",
+            remedy="evenlag doctor --only permissions names the ACL that is missing",
         ) from error
     except kafka.errors.KafkaConfigurationError as error:
-        raise JobError(f"kafka-python does not take these settings for {servers}: {error}") from error
-    except (kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, OSError) as error:
-        if _is_secured(cluster) and any(map(_accepts_connections, cluster.bootstrap_servers)):
-            # kafka-python reports both a rejected handshake and a closed port as a timeout.
-            raise KafkaAuthenticationError(
-                f"{servers} takes connections and then ends them: check security_protocol, the certificates "
-                "and the credentials"
-            ) from error
-        raise KafkaUnreachableError(
-            f"no broker answered at {servers}: check bootstrap_servers, security_protocol "
-            f"and that it runs ({error})"
-        ) from error
+        raise KafkaSettingsError(f"kafka-python does not take these settings: {error}") from error
+    except (
+        kafka.errors.KafkaConnectionError,
+        kafka.errors.KafkaTimeoutError,
+        kafka.errors.SaslAuthenticationFailedError,
+        kafka.errors.UnsupportedSaslMechanismError,
+        kafka.errors.IllegalSaslStateError,
+        OSError,
+    ) as error:
+        raise _connection_error(cluster, error) from error
     except kafka.errors.KafkaError as error:
-        raise KafkaUnreachableError(
-            f"{servers} could not do what was asked ({type(error).__name__}: {error})"
-        ) from error
+        raise KafkaUnreachableError(f"{servers} could not do what was asked: {in_one_line(error)}") from error
+
+
+def _connection_error(cluster: ClusterSettings, error: Exception) -> JobError:
+    """Find out why the brokers do not answer: of several causes, the one of a broker that refuses."""
+    settings = kafka_client_settings(cluster)
+    failures: dict[Failure, list[str]] = {}
+    for server in cluster.bootstrap_servers[:_MAX_EXPLAINED]:
+        failure = connection_failure(server, settings)
+        if failure is None:
+            # It answers by now, or the error is one of another broker.
+            return KafkaUnreachableError(
+                f"{server} answers, and the cluster does not: {in_one_line(error)}",
+                remedy="check that all brokers run, and that their advertised.listeners can be reached",
+            )
+        failures.setdefault(failure, []).append(server)
+    failure, servers = max(failures.items(), key=lambda item: item[0].is_refused)
+    kind = KafkaAuthenticationError if failure.is_refused else KafkaUnreachableError
+    return kind(f"{', '.join(servers)} {failure.cause}", remedy=failure.remedy)
 
 
 @contextmanager
@@ -267,16 +291,3 @@ def kafka_cluster_id(client: Any) -> str:
         The cluster id.
     """
     return str(client.describe_cluster()["cluster_id"])
-
-
-def _is_secured(cluster: ClusterSettings) -> bool:
-    return str(cluster.kafka.get("security_protocol", "PLAINTEXT")) != "PLAINTEXT"
-
-
-def _accepts_connections(server: str) -> bool:
-    host, _, port = server.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT_S):
-            return True
-    except (OSError, ValueError):
-        return False

@@ -1,9 +1,9 @@
-"""Expected connection errors of kafka-python's clients as one log line for each broker.
+"""Connection errors of kafka-python's clients as one log line for each broker.
 
 While a broker is down, kafka-python logs each attempt to connect to it in up to four lines at level
 ``ERROR``, also when all goes well in the end because others take over. Here the first error of a broker
 becomes a warning of evenlag, and further ones are counted in one more line a minute. kafka-python's own lines
-remain at level ``DEBUG``. Errors of any other kind (TLS, SASL, DNS, the protocol) stay as they are.
+remain at level ``DEBUG``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,7 @@ INTERVAL_S: Final = 60.0
 
 _log = named_logger(__name__)
 
-# A list of what is expected: an error with another text is shown.
-_EXPECTED: Final = re.compile(
-    r"socket disconnected|[Tt]imed out|Unable to bootstrap"
-    r"|\bE(CONNREFUSED|CONNRESET|CONNABORTED|HOSTUNREACH|HOSTDOWN|NETUNREACH|NETDOWN|PIPE|TIMEDOUT)\b"
-    r"|\[Errno (32|103|104|110|111|112|113)\]"
-)
 _ADDRESS: Final = re.compile(r"\[(.+)<-")
-
-
-_RAISED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +34,7 @@ class _Line:
     Attributes
     ----------
     error
-        The exception, :data:`_RAISED` for the one whose traceback is logged; None: the line itself means an
-        expected error.
+        The exception.
     connection
         The connection whose loss it reports; None: another line reports the same.
     transport
@@ -56,31 +46,31 @@ class _Line:
     transport: int | None = None
 
 
-# By logger and format. What a later version of kafka-python words in another way is shown.
+# By logger and format. What a later version of kafka-python words in another way stays as it is.
 _LINES: Final[dict[str, dict[str, _Line]]] = {
     "kafka.net.transport": {
         "%s: socket disconnected": _Line(transport=0),
-        "%s: Abort (%s)": _Line(error=1, transport=0),
-        "%s: Error sending request data: %s": _Line(error=1, transport=0),
-        "%s: Error receiving network data closing socket": _Line(error=_RAISED, transport=0),
+        "%s: Abort (%s)": _Line(transport=0),
+        "%s: Error sending request data: %s": _Line(transport=0),
+        "%s: Error receiving network data closing socket": _Line(transport=0),
     },
     "kafka.net.connection": {
         "%s: Connection lost: %s": _Line(error=1, connection=0),
         "%s: Request timed out after %d ms. Closing connection.": _Line(),
     },
     "kafka.net.manager": {
-        "Connection failed: %s": _Line(error=0),
-        "Bootstrap connection to %s failed: %s (backoff %.2f secs)": _Line(error=1),
+        "Connection failed: %s": _Line(),
+        "Bootstrap connection to %s failed: %s (backoff %.2f secs)": _Line(),
         "Bootstrap %s not ready; waiting %.2f secs": _Line(),
         # The caller gets it as an exception.
-        "Bootstrap failed: %s": _Line(error=0),
+        "Bootstrap failed: %s": _Line(),
     },
     "kafka.cluster": {
-        "Metadata refresh: failed %s": _Line(error=0),
+        "Metadata refresh: failed %s": _Line(),
         "No node available for metadata refresh - backoff/retry": _Line(),
     },
     "kafka.producer.sender": {
-        "%s: Error sending produce request to node %d: %s": _Line(error=2),
+        "%s: Error sending produce request to node %d: %s": _Line(),
     },
 }
 
@@ -95,7 +85,7 @@ class _Broker:
 
 
 class _Summary(logging.Filter):
-    """Moves expected errors to level ``DEBUG``, and reports each broker's."""
+    """Moves errors of connections to level ``DEBUG``, and reports each broker's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +99,7 @@ class _Summary(logging.Filter):
         line = _LINES.get(record.name, {}).get(str(record.msg))
         arguments: tuple[Any, ...] = record.args if isinstance(record.args, tuple) else ()
         try:
-            if line is None or not _is_expected(line, arguments, record.exc_info):
+            if line is None:
                 return True
             if line.transport is not None:
                 self._note_address(arguments[line.transport])
@@ -149,16 +139,9 @@ _SUMMARY: Final = _Summary()
 
 
 def summarize_connection_errors() -> None:
-    """Report expected connection errors of this process's kafka-python clients once for each broker.
+    """Report connection errors of this process's kafka-python clients once for each broker.
 
     May be called again; it then changes nothing.
     """
     for name in _LINES:
         logging.getLogger(name).addFilter(_SUMMARY)
-
-
-def _is_expected(line: _Line, arguments: tuple[Any, ...], raised: Any) -> bool:
-    if line.error is None:
-        return True
-    error = raised[1] if line.error == _RAISED and raised else arguments[line.error]
-    return _EXPECTED.search(str(error)) is not None

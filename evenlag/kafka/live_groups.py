@@ -10,14 +10,13 @@ from evenlag.enums import GroupState, GroupType
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.member_protocol import group_problem
 from evenlag.kafka.rate_limit import RequestLimits
-from evenlag.kafka.topic_metadata import error_name
+from evenlag.kafka.topic_metadata import error_name, is_not_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _NOT_FOUND: Final = "GroupIdNotFound"
 _UNKNOWN_TOPIC: Final = 3
-_NOT_AUTHORIZED: Final = "GroupAuthorizationFailed"
 # State of a group that could not be described. A coordinator that is loading, or that moves, also reports
 # ``Dead``, but with an error: only without one does the group not exist.
 UNKNOWN_STATE: Final = "Unknown"
@@ -63,17 +62,6 @@ class LiveGroup:
     def is_denied(self) -> bool:
         """Whether evenlag is not authorized to describe the group."""
         return self.error is not None and is_not_authorized(self.error)
-
-
-def is_not_authorized(error: str) -> bool:
-    """Return whether an error of a group says that evenlag lacks ``Describe`` on it.
-
-    Parameters
-    ----------
-    error
-        The error, as the readers of groups and of committed offsets report it.
-    """
-    return error.startswith(_NOT_AUTHORIZED)
 
 
 @dataclass(frozen=True, slots=True)

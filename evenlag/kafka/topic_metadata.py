@@ -16,13 +16,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from evenlag.kafka.broker_requests import BrokerCalls
+    from evenlag.kafka.broker_requests import Answer, BrokerCalls
 
 _TOPICS_A_REQUEST: Final = 500
 # Leader of a partition without a leader.
 NO_LEADER: Final = -1
 # As a leader: no replica of the partition is online, so none can become its leader.
 NO_REPLICA: Final = -2
+TOPIC_DENIED: Final = 29
+_GROUP_DENIED: Final = "GroupAuthorizationFailed"
+_MISSING_ACLS: Final = {
+    TOPIC_DENIED: "evenlag lacks the ACL Describe on the topic",
+    30: "evenlag lacks the ACL Describe on the group",
+    31: "evenlag lacks the ACL Describe on the cluster",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,39 @@ def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any
         The existing topics by name, as kafka-python decodes them; and the error if a request failed. Without
         an error, a topic that is missing does not exist.
     """
+    answers = _ask_by_name(calls, names)
+    found = {
+        row.name: row
+        for answer in answers
+        if answer.response is not None
+        for row in answer.response.topics
+        if not row.error_code
+    }
+    return found, next((answer.error for answer in answers if answer.error is not None), None)
+
+
+def find_denied_topics(calls: BrokerCalls, names: Sequence[str]) -> list[str]:
+    """Return the topics that evenlag may not describe, of topics that the metadata of all topics lacks.
+
+    A broker leaves them out there, and says so when it is asked by name.
+
+    Parameters
+    ----------
+    calls
+        Requests to the cluster's brokers.
+    names
+        Names of the topics.
+    """
+    return [
+        row.name
+        for answer in _ask_by_name(calls, names)
+        if answer.response is not None
+        for row in answer.response.topics
+        if row.error_code == TOPIC_DENIED
+    ]
+
+
+def _ask_by_name(calls: BrokerCalls, names: Sequence[str]) -> list[Answer]:
     from kafka.protocol.metadata import MetadataRequest
 
     from evenlag.kafka.broker_requests import Call
@@ -179,15 +219,7 @@ def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any
         )
 
     parts = [names[first : first + _TOPICS_A_REQUEST] for first in range(0, len(names), _TOPICS_A_REQUEST)]
-    answers = calls.run([Call(None, make(part)) for part in parts])
-    found = {
-        row.name: row
-        for answer in answers
-        if answer.response is not None
-        for row in answer.response.topics
-        if not row.error_code
-    }
-    return found, next((answer.error for answer in answers if answer.error is not None), None)
+    return calls.run([Call(None, make(part)) for part in parts])
 
 
 def leaders_of(
@@ -282,7 +314,7 @@ def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:
 
 
 def error_name(code: int) -> str:
-    """Return kafka-python's name of a Kafka error.
+    """Return kafka-python's name of a Kafka error, of a request that reads.
 
     Parameters
     ----------
@@ -292,11 +324,23 @@ def error_name(code: int) -> str:
     Returns
     -------
     str
-        Name of the error's class.
+        Name of the error's class; with the ACL that is missing, if that is the error.
     """
     import kafka.errors
 
-    return str(kafka.errors.for_code(code).__name__)
+    name = str(kafka.errors.for_code(code).__name__)
+    return f"{name}: {_MISSING_ACLS[code]}" if code in _MISSING_ACLS else name
+
+
+def is_not_authorized(error: str) -> bool:
+    """Return whether an error of a group says that evenlag lacks ``Describe`` on it.
+
+    Parameters
+    ----------
+    error
+        The error, as the readers of groups and of committed offsets report it.
+    """
+    return error.startswith(_GROUP_DENIED)
 
 
 _NO_OPERATIONS: Final = {

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from evenlag.kafka.broker_requests import BrokerCalls
 
-# INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND: the coordinator answers, and does not have
-# the group, or does not show it.
-_NOT_THERE: Final = (24, 30, 69)
+# INVALID_GROUP_ID, GROUP_ID_NOT_FOUND: the coordinator answers, and does not have the group. A group that
+# evenlag may not describe (GROUP_AUTHORIZATION_FAILED) may exist.
+_NOT_THERE: Final = (24, 69)
 _COMMITS_ONLY: Final = "its coordinator has commits of it, and neither lists nor describes it"
 
 

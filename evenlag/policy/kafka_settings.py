@@ -15,18 +15,40 @@ if TYPE_CHECKING:
 
 # Settings of kafka-python that contain a secret, or may: the URL of a proxy has a place for a password.
 SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password", "socks5_proxy", "proxy_url"})
-# Those that may be literals. Each is known to kafka-python's consumer, producer and admin client.
-LITERAL_KAFKA_SETTINGS: Final = frozenset(
+# Values that kafka-python takes; tests compare them with its own. It takes any other protocol for PLAINTEXT.
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# OAUTHBEARER is left out: its tokens come from an object, which a policy file cannot hold.
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM")
+CHOICES: Final = {
+    "security_protocol": SECURITY_PROTOCOLS,
+    "sasl_mechanism": SASL_MECHANISMS,
+    "client_dns_lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+}
+_TEXTS: Final = frozenset(
     {
-        "api_version", "bootstrap_timeout_ms", "client_dns_lookup", "connections_max_idle_ms",
-        "max_in_flight_requests_per_connection", "metadata_max_age_ms", "metrics_num_samples",
-        "metrics_sample_window_ms", "receive_buffer_bytes", "receive_message_max_bytes",
-        "reconnect_backoff_max_ms", "reconnect_backoff_ms", "request_timeout_ms", "retry_backoff_ms",
-        "sasl_kerberos_domain_name", "sasl_kerberos_name", "sasl_kerberos_service_name", "sasl_mechanism",
-        "sasl_plain_username", "security_protocol", "send_buffer_bytes", "ssl_cafile", "ssl_certfile",
-        "ssl_check_hostname", "ssl_crlfile", "ssl_keyfile",
+        "sasl_kerberos_domain_name", "sasl_kerberos_name", "sasl_kerberos_service_name",
+        "sasl_plain_username", "ssl_cafile", "ssl_certfile", "ssl_keyfile",
     }
 )  # fmt: skip
+_TIMES: Final = frozenset(
+    {
+        "bootstrap_timeout_ms", "connections_max_idle_ms", "metadata_max_age_ms", "metrics_sample_window_ms",
+        "reconnect_backoff_max_ms", "reconnect_backoff_ms", "request_timeout_ms", "retry_backoff_ms",
+    }
+)  # fmt: skip
+_COUNTS: Final = frozenset(
+    {
+        "max_in_flight_requests_per_connection", "metrics_num_samples", "receive_buffer_bytes",
+        "receive_message_max_bytes", "send_buffer_bytes",
+    }
+)  # fmt: skip
+# Those that may be literals. Each is known to kafka-python's consumer, producer and admin client.
+LITERAL_KAFKA_SETTINGS: Final = frozenset({*CHOICES, *_TEXTS, *_TIMES, *_COUNTS, "ssl_check_hostname"})
+# What kafka-python's clients accept, and cannot use: the reason.
+UNUSABLE_KAFKA_SETTINGS: Final = {
+    "api_version": "is found out from the brokers",
+    "ssl_crlfile": "cannot be used: Python's ssl module has no such argument, and kafka-python fails with it",
+}
 # Settings that are Python objects.
 _OBJECTS: Final = frozenset(
     {
@@ -34,11 +56,12 @@ _OBJECTS: Final = frozenset(
         "ssl_context",
     }
 )  # fmt: skip
-# Settings that evenlag itself uses.
-_TIMEOUTS: Final = frozenset({"request_timeout_ms", "bootstrap_timeout_ms"})
 # Set by evenlag itself, per connection.
 _RESERVED: Final = frozenset({"bootstrap_servers", "transactional_id", "group_id", "client_id"})
+# Settings that evenlag itself uses.
+_OWN_TIMES: Final = frozenset({"request_timeout_ms", "bootstrap_timeout_ms"})
 _MAX_TIMEOUT_MS: Final = 600_000
+_MAX_TIME_MS: Final = 2**31 - 1
 
 _HOST: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?"
 # As in Kafka's own clients, a protocol before the address is ignored.
@@ -96,17 +119,84 @@ def check_kafka_settings(settings: Mapping[str, Any]) -> None:
     from evenlag.policy.secrets import SecretRef
 
     for name, value in settings.items():
-        if name in _RESERVED:
-            raise ValueError(f"{name} is set by evenlag, it does not belong under 'kafka'")
-        if name in _OBJECTS:
-            raise ValueError(f"{name} takes an object, which a policy file cannot hold")
-        known = SECRET_KAFKA_SETTINGS | LITERAL_KAFKA_SETTINGS
-        if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "docs/how-to/secured-cluster.md lists them"
-            raise ValueError(f"{name[:_SHOWN]!r} is no setting of a connection; {hint}")
-        if name in SECRET_KAFKA_SETTINGS and not isinstance(value, SecretRef):
-            raise ValueError(f"{name} is a secret: give it as {{env: NAME}} or {{file: PATH}}")
-        is_time = type(value) in (int, float) and 0 < value <= _MAX_TIMEOUT_MS
-        if name in _TIMEOUTS and not is_time:
-            raise ValueError(f"{name} is a time in milliseconds, above 0, to {_MAX_TIMEOUT_MS:,}")
+        _check_name(name)
+        is_reference = isinstance(value, SecretRef)
+        if name in SECRET_KAFKA_SETTINGS:
+            if not is_reference:
+                raise ValueError(f"{name} is a secret: give it as {{env: NAME}} or {{file: PATH}}")
+        elif is_reference:
+            raise ValueError(
+                f"{name} is no secret, so it is no reference: write its value, or set it with the variable "
+                f"EVENLAG_CLUSTER__<NAME>__KAFKA__{name.upper()}"
+            )
+        else:
+            _check_value(name, value)
+    _check_protocol(settings)
+
+
+def _check_name(name: str) -> None:
+    if name in _RESERVED:
+        raise ValueError(f"{name} is set by evenlag, it does not belong under 'kafka'")
+    if name in _OBJECTS:
+        raise ValueError(f"{name} takes an object, which a policy file cannot hold")
+    if name in UNUSABLE_KAFKA_SETTINGS:
+        raise ValueError(f"{name} {UNUSABLE_KAFKA_SETTINGS[name]}: remove it")
+    known = SECRET_KAFKA_SETTINGS | LITERAL_KAFKA_SETTINGS
+    if name not in known:
+        near = difflib.get_close_matches(name, sorted(known), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "docs/how-to/secured-cluster.md lists them"
+        raise ValueError(f"{name[:_SHOWN]!r} is no setting of a connection; {hint}")
+
+
+def _check_value(name: str, value: Any) -> None:
+    # A misplaced secret may be the value: only what is compared with a list of known values is shown.
+    if name in CHOICES:
+        _check_choice(name, value)
+    elif name in _TEXTS:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{name} must be text, and not empty")
+    elif name in _TIMES:
+        limit = _MAX_TIMEOUT_MS if name in _OWN_TIMES else _MAX_TIME_MS
+        if type(value) not in (int, float) or not 0 < value <= limit:
+            raise ValueError(f"{name} is a time in milliseconds, above 0, to {limit:,}")
+    elif name in _COUNTS:
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number, above 0")
+    elif type(value) is not bool:
+        raise ValueError(f"{name} must be true or false")
+
+
+def _check_choice(name: str, value: Any) -> None:
+    if value not in CHOICES[name]:
+        told = f"{name}: {str(value)[:_SHOWN]!r} is none of {', '.join(CHOICES[name])}"
+        near = _nearest(str(value), CHOICES[name])
+        raise ValueError(f"{told}; did you mean {near!r}?" if near else told)
+
+
+def _nearest(value: str, choices: tuple[str, ...]) -> str | None:
+    """Return the nearest choice without regard to case and separators; the last one that begins with it."""
+    plain = re.sub(r"[^A-Z0-9]", "", value.upper()).replace("TLS", "SSL")
+    by_plain = {re.sub(r"[^A-Z0-9]", "", choice.upper()): choice for choice in choices}
+    longer = [choice for name, choice in by_plain.items() if plain and name.startswith(plain)]
+    near = difflib.get_close_matches(plain, [*by_plain], n=1)
+    return longer[-1] if longer else by_plain[near[0]] if near else None
+
+
+def _check_protocol(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of TLS and SASL that would be ignored, and SASL without what its mechanism needs."""
+    protocol = settings.get("security_protocol")
+    if protocol is None:
+        unused = sorted(name for name in settings if name.startswith(("sasl_", "ssl_")))
+        if unused:
+            example = "SASL_SSL" if unused[0].startswith("sasl_") else "SSL"
+            raise ValueError(
+                f"{unused[0]} needs a security_protocol, e.g. {example}: without one the connection is not "
+                "encrypted, and nobody logs in"
+            )
+    elif protocol.startswith("SASL_"):
+        mechanism = settings.get("sasl_mechanism", "")
+        by_password = mechanism == "PLAIN" or mechanism.startswith("SCRAM-")
+        wanted = ("sasl_mechanism", *(("sasl_plain_username", "sasl_plain_password") if by_password else ()))
+        missing = [name for name in wanted if name not in settings]
+        if missing:
+            raise ValueError(f"security_protocol: {protocol} needs {' and '.join(missing)}")

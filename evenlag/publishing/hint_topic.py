@@ -19,7 +19,9 @@ from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CLOCK_AHEAD_MS
 from assignor_core.record import MAX_KEY_UNITS, check_text
 from assignor_core.topic_reading import READER_CONFIG, records_until, skip_compressed
 from evenlag.errors import PublishError
-from evenlag.kafka.connection import kafka_client_settings, kafka_errors
+from evenlag.kafka.acls import Grants
+from evenlag.kafka.connection import admin_client, kafka_client_settings, kafka_errors
+from evenlag.kafka.topic_metadata import TOPIC_DENIED
 from evenlag.logging_setup import named_logger
 from evenlag.publishing.sealing.signed_records import decode_group_hint, decode_group_loads
 
@@ -183,6 +185,8 @@ def read_hint_topic(
 
     Raises
     ------
+    KafkaAuthorizationError
+        When evenlag may not describe the topic.
     PublishError
         When reading makes no progress for the time of a request. Other errors are those of ``kafka_errors``.
     """
@@ -192,6 +196,7 @@ def read_hint_topic(
     with _reader(cluster, lambda partition, offset: skipped.add((partition, offset))) as consumer:
         num_partitions = len(consumer.partitions_for_topic(cluster.hint_topic) or ())
         if not num_partitions:
+            _require_visible(cluster)
             return TopicState(exists=False, hints={}, unreadable={})
         for record in chain.from_iterable(_all_records(consumer, cluster)):
             if before and record.offset >= before.get((record.partition, record.key), record.offset + 1):
@@ -231,6 +236,16 @@ def foreign_keys(cluster: ClusterSettings) -> Iterator[set[tuple[int, bytes]]]:
                 and record.value is not None
                 and _readers_key(record, num_partitions) is None
             }
+
+
+def _require_visible(cluster: ClusterSettings) -> None:
+    """Raise an error if evenlag may not describe the hint topic, which then looks as if it did not exist."""
+    with admin_client(cluster) as client:
+        (topic,) = client.describe_topics([cluster.hint_topic])
+    if topic["error_code"] == TOPIC_DENIED:
+        raise Grants.of(cluster.bootstrap_servers, cluster.kafka).missing_describe(
+            f"the topic {cluster.hint_topic!r}", f"--topic {cluster.hint_topic}"
+        )
 
 
 def is_committed(cluster: ClusterSettings, partition: int, offset: int) -> bool:

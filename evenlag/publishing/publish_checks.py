@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from assignor_core.objective import Load
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState, GroupType
 from evenlag.kafka.connection import request_limits
-from evenlag.kafka.live_groups import is_not_authorized, read_live_groups
+from evenlag.kafka.live_groups import read_live_groups
 from evenlag.kafka.rate_limit import Deadline
+from evenlag.kafka.topic_metadata import is_not_authorized
 from evenlag.publishing.eligibility import is_approved_by_policy
 from evenlag.publishing.live_lag import read_live_gains
 

@@ -17,8 +17,9 @@ _MEANINGS: Final = {
     "for no decision, a decision of somebody who is not an [approver](approvals.md#approvers) or over a "
     "channel that the policy does not allow; a Spark Connect server that runs other code or has no Delta. "
     "Correct it; restart that server after an update",
-    3: "no answer: Kafka, Airflow or a Spark Connect server does not answer or refuses the credentials, or "
-    "the lake cannot be read or written: try again, or check the system that the message names",
+    3: "no answer: Kafka, Airflow or a Spark Connect server does not answer, refuses the credentials, or has "
+    "no ACL for evenlag, or the lake cannot be read or written: try again, or check the system that the "
+    "message names",
     4: "not found: no snapshot yet or none in the period, no such cluster, group, topic, partition, plan or "
     "hint: run a cycle first, or correct the name or the period",
 }

@@ -105,6 +105,8 @@ class Broker:
         The plain listener, ``127.0.0.1:port``.
     logins : dict of str to SaslSsl
         Connection to the secure listener by user; empty without one.
+    addresses : dict of str to str
+        ``localhost:port`` of the listeners given to the constructor, which maps their names to protocols.
     place : ClusterPlace
         Its place in a cluster.
     log_file : Path
@@ -126,6 +128,7 @@ class Broker:
         jvm_options: Sequence[str] = (),
         place: ClusterPlace | None = None,
         kafka: str | None = None,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory.resolve()
         self._kafka = kafka or default_version()
@@ -134,7 +137,9 @@ class Broker:
         self._class_path = tuple(class_path)
         self._jvm_options = tuple(jvm_options)
         self._process: subprocess.Popen[bytes] | None = None
-        port, controller_port, secure_port = free_ports(3)
+        self._protocols = dict(listeners or {})
+        port, controller_port, secure_port, *own = free_ports(3 + len(self._protocols))
+        self.addresses = {name: f"localhost:{own[at]}" for at, name in enumerate(self._protocols)}
         self.bootstrap_servers = f"127.0.0.1:{port}"
         passwords = {_USER: secrets.token_urlsafe(24)} if sasl_ssl else {}
         self.place = place or ClusterPlace(
@@ -319,12 +324,14 @@ class Broker:
         return [java_command(), *options, "-cp", path, *arguments]
 
     def _write_properties(self) -> None:
-        listeners = {PLAIN_LISTENER: self.bootstrap_servers}
+        listeners = {PLAIN_LISTENER: self.bootstrap_servers} | self.addresses
         secure: dict[str, str] = {}
         if self._secure_address is not None:
             listeners[SECURE_LISTENER] = self._secure_address
             secure = self._secure_settings(self._secure_address)
-        settings = node_properties(self.place, str(self.directory / "data"), listeners) | secure
+        settings = (
+            node_properties(self.place, str(self.directory / "data"), listeners, self._protocols) | secure
+        )
         lines = [f"{key}={value}" for key, value in sorted((settings | self._extra).items())]
         config = Path(self._config_file)
         config.touch(mode=0o600)  # it contains the listener's passwords

@@ -95,7 +95,9 @@ class ClusterPlace:
         return min(len(self.voters), _MAX_REPLICATION)
 
 
-def node_properties(place: ClusterPlace, data: str, listeners: Mapping[str, str]) -> dict[str, str]:
+def node_properties(
+    place: ClusterPlace, data: str, listeners: Mapping[str, str], protocols: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the properties of a node.
 
     Parameters
@@ -106,6 +108,8 @@ def node_properties(place: ClusterPlace, data: str, listeners: Mapping[str, str]
         Folder of its records.
     listeners
         Address ``host:port`` by listener name, without the controller's.
+    protocols
+        Security protocol by name of those listeners that are not named after theirs.
 
     Returns
     -------
@@ -129,9 +133,11 @@ def node_properties(place: ClusterPlace, data: str, listeners: Mapping[str, str]
         own[_CONTROLLER_LISTENER] = place.voters[place.node_id]
     else:
         settings["process.roles"] = "broker"
-    protocols = {_CONTROLLER_LISTENER: PLAIN_LISTENER} | {name: name for name in listeners}
+    kinds = (
+        {_CONTROLLER_LISTENER: PLAIN_LISTENER} | {name: name for name in listeners} | dict(protocols or {})
+    )
     return settings | {
         "listeners": ",".join(f"{name}://{address}" for name, address in own.items()),
         "advertised.listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
-        "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in kinds.items()),
     }

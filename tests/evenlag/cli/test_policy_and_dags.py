@@ -23,7 +23,7 @@ lake: s3a://bucket/lake
 clusters:
   orders:
     bootstrap_servers: a:9092
-    kafka: {security_protocol: SASL_SSL, sasl_plain_password: {env: ORDERS_PASSWORD}}
+    kafka: {security_protocol: SASL_SSL, sasl_mechanism: GSSAPI, sasl_plain_password: {env: ORDERS_PASSWORD}}
 groups:
   - match: payments-*
     mode: auto
@@ -75,6 +75,8 @@ def test_without_a_file_only_the_named_groups_are_published_for() -> None:
 def test_a_secret_of_the_environment_stays_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENLAG_KAFKA_SASL_PLAIN_PASSWORD", "s3cret")
     monkeypatch.setenv("EVENLAG_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("EVENLAG_KAFKA_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("EVENLAG_KAFKA_SASL_PLAIN_USERNAME", "evenlag")
     loaded = parse_policy(policy_text("a:1", "k", lake=None, groups=(), publish=False))
     assert "s3cret" not in loaded.text
     assert "s3cret" not in repr(loaded.policy)

@@ -22,10 +22,11 @@ from evenlag.doctor.group_checks import (
 )
 from evenlag.doctor.model import Check, Finding, Lane, Verdict, ok
 from evenlag.doctor.network import judge_expiry, split_server
-from evenlag.doctor.permission_checks import Grants, check_joins, missing_operations
+from evenlag.doctor.permission_checks import check_joins, missing_operations
 from evenlag.doctor.policy_checks import check_rules, check_secrets
 from evenlag.doctor.runner import run_lanes
 from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic, judge_records
+from evenlag.kafka.acls import Grants
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.hint_topic import ForeignRecords, TopicState
 from tests.evenlag.doctor.verdicts import NOW, worst
@@ -69,7 +70,7 @@ def test_a_secret_that_is_not_there_and_one_that_all_may_read_are_told_without_a
     secret.write_text("hush-hush", encoding="utf-8")
     secret.chmod(0o644)
     monkeypatch.delenv("NOT_SET", raising=False)
-    kafka = f"{{sasl_plain_password: {{file: {secret}}}, ssl_password: {{env: NOT_SET}}}}"
+    kafka = f"{{proxy_url: {{file: {secret}}}, socks5_proxy: {{env: NOT_SET}}}}"
     found = check_secrets(policy(kafka=kafka).policy, ["orders"])
     assert sorted(one.verdict.value for one in found) == ["failed", "warning"]
     assert "hush-hush" not in str(found)

@@ -1,4 +1,4 @@
-"""While a broker is away: one line of evenlag, kafka-python's lines at level DEBUG, and others as before."""
+"""While a broker is away: one line of evenlag, and kafka-python's lines at level DEBUG."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.connection_log import INTERVAL_S, summarize_connection_errors
+from evenlag.logging_setup import _prepare
 from evenlag.policy.cluster_settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -148,15 +149,23 @@ def test_nothing_is_lost_at_level_debug(caplog: pytest.LogCaptureFixture) -> Non
         KafkaConnectionError("DNS Resolution failure"),
     ],
 )
-def test_an_error_that_is_not_expected_is_shown_as_it_is(
+def test_an_error_of_any_kind_is_told_in_the_one_line(
     caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     lose(Connection(2), error)
-    assert [(record.name, record.levelname) for record in caplog.records] == [
-        ("kafka.net.manager", "ERROR"),
-        ("kafka.net.connection", "ERROR"),
-    ]
-    assert str(error) in caplog.text
+    [(logger, level, message)] = caplog.record_tuples
+    assert (logger, level) == (OURS, logging.WARNING)
+    assert str(error) in message
+
+
+def test_the_terminal_shows_nothing_of_kafka_python_unless_its_logger_is_at_debug() -> None:
+    def shown(level: int) -> bool:
+        logging.getLogger("kafka").setLevel(level)
+        record = logging.LogRecord("kafka.net.selector", logging.ERROR, __file__, 1, "any", (), None)
+        return _prepare(record)
+
+    assert not shown(logging.WARNING)
+    assert shown(logging.DEBUG)
 
 
 def test_a_line_in_other_words_is_shown(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +199,7 @@ def test_one_server_of_two_that_is_down_has_one_line_with_its_address(
     assert line.startswith("no answer from 127.0.0.1:1 (")
     caplog.clear()
     with (
-        pytest.raises(JobError, match=r"no broker answered at 127\.0\.0\.1:1"),
+        pytest.raises(JobError, match=r"127\.0\.0\.1:1 refuses connections"),
         admin_client(
             settings.model_copy(update={"bootstrap_servers": ("127.0.0.1:1",), "request_timeout_ms": 3_000})
         ),

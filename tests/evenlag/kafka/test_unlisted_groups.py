@@ -19,6 +19,7 @@ from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing
 from evenlag.kafka.rate_limit import RequestLimits
+from evenlag.kafka.topic_metadata import error_name
 from evenlag.kafka.unlisted_groups import find_unlisted
 from tests.support.brokers import settings_of
 
@@ -74,7 +75,6 @@ def test_a_group_that_is_described_exists(monkeypatch: pytest.MonkeyPatch, state
         {"error": f"{GONE}: Group g not found."},
         # Brokers before 4.0.
         {"group_state": "Dead"},
-        {"error": "GroupAuthorizationFailedError"},
     ],
 )
 def test_a_group_is_gone_if_its_coordinator_says_so(
@@ -120,6 +120,13 @@ def test_a_group_whose_coordinator_does_not_answer_is_not_known(monkeypatch: pyt
     found = conclude(monkeypatch, {"error": "broker 1 did not answer: KafkaTimeoutError: 10 s"})
     assert found is not None
     assert found.error == "broker 1 did not answer: KafkaTimeoutError: 10 s"
+
+
+def test_a_group_that_may_not_be_described_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = error_name(30)
+    found = conclude(monkeypatch, {"error": denied}, commits_failed=denied)
+    assert found is not None
+    assert found.error == "GroupAuthorizationFailedError: evenlag lacks the ACL Describe on the group"
 
 
 def test_a_group_may_have_another_type_by_now(monkeypatch: pytest.MonkeyPatch) -> None:

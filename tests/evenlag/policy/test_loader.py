@@ -20,9 +20,9 @@ lake: /data/lake
 clusters:
   orders:
     bootstrap_servers: "b1:9092, b2:9092"
-    kafka:
-      security_protocol: SASL_SSL
-      sasl_plain_password: {env: ORDERS_PASSWORD}
+    kafka: {
+      security_protocol: SASL_SSL, sasl_mechanism: PLAIN, sasl_plain_username: evenlag,
+      sasl_plain_password: {env: ORDERS_PASSWORD}}
   other:
     bootstrap_servers: [c1:9092]
 groups:
@@ -64,7 +64,7 @@ def test_the_first_rule_that_matches_holds_and_the_default_is_shadow() -> None:
             r"line 6: clusters.orders.kafka: sasl_plain_password is a secret",
         ),
         (
-            POLICY.replace("SASL_SSL", "SASL_SSL\n      bootstrap_servers: x"),
+            POLICY.replace("SASL_SSL,", "SASL_SSL, bootstrap_servers: x,"),
             r"bootstrap_servers is set by evenlag",
         ),
         (POLICY.replace("[0-9]+", "[0-9"), r"groups.2.match: /audit-\[0-9/ is not a regular expression"),
@@ -104,9 +104,9 @@ def test_a_secret_is_resolved_where_it_is_used_and_nowhere_before(
     secret_file = tmp_path / "password"
     secret_file.write_text("from-a-file\n")
     by_file = ClusterSettings.model_validate(
-        {"bootstrap_servers": "b:1", "kafka": {"ssl_password": {"file": str(secret_file)}}}
+        {"bootstrap_servers": "b:1", "kafka": {"proxy_url": {"file": str(secret_file)}}}
     )
-    assert kafka_client_settings(by_file)["ssl_password"] == "from-a-file"
+    assert kafka_client_settings(by_file)["proxy_url"] == "from-a-file"
     secret_file.unlink()
     with pytest.raises(SecretError, match="cannot be read"):
         kafka_client_settings(by_file)

@@ -19,7 +19,7 @@ POLICY = """
 lake: /lake
 max_mode: approve
 clusters:
-  orders: {bootstrap_servers: "a:1", kafka: {sasl_plain_password: {env: PASSWORD}}}
+  orders: {bootstrap_servers: "a:1", kafka: {proxy_url: {env: PASSWORD}}}
 groups:
   - {match: "billing-*", clusters: orders, mode: auto, max_moves: 7, capacities: [{match: big, capacity: 2}]}
   - {match: "/audit[0-9]/", mode: observe, load: rate}

@@ -19,9 +19,11 @@ from evenlag.policy.secrets import SecretRef
 from evenlag.publishing import await_target
 from evenlag.publishing.await_target import await_target_assignment, is_taken_up
 from evenlag.publishing.sealing.signed_records import decode_group_hint, group_signing_key
+from sandbox.kafka.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 MASTER = "a master key of as many bytes as it needs"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -69,14 +71,15 @@ def test_a_short_master_key_signs_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = str(CertificateAuthority(tmp_path / "ca.pem").ca_file)
     monkeypatch.setenv("PASSWORD", "p")
     given: dict[str, Any] = {
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "SCRAM-SHA-512",
         "sasl_plain_username": "evenlag",
         "sasl_plain_password": SecretRef(env="PASSWORD"),
-        "ssl_cafile": "/ca.pem",
+        "ssl_cafile": authority,
         "ssl_check_hostname": False,
         "retry_backoff_ms": 250,
     }
@@ -86,7 +89,7 @@ def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyP
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "evenlag",
         "sasl.password": "p",
-        "ssl.ca.location": "/ca.pem",
+        "ssl.ca.location": authority,
         "ssl.endpoint.identification.algorithm": "none",
     }
     monkeypatch.setenv("EVENLAG_TEST_PROXY", "socks5://p:1")

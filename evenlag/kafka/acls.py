@@ -1,0 +1,66 @@
+"""ACLs of evenlag's principal: which one is missing, and the command that grants it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from evenlag.errors import KafkaAuthorizationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OPERATION_NAMES: Final = {
+    "READ": "Read",
+    "WRITE": "Write",
+    "CREATE": "Create",
+    "DESCRIBE": "Describe",
+    "DESCRIBE_CONFIGS": "DescribeConfigs",
+}
+_UNKNOWN: Final = "User:NAME-OF-EVENLAG"
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Builds the ``kafka-acls`` command that grants missing operations."""
+
+    servers: tuple[str, ...]
+    principal: str
+
+    @classmethod
+    def of(cls, servers: Sequence[str], settings: Mapping[str, Any]) -> Self:
+        """Return the commands for who connects with kafka-python's settings, as far as these show it."""
+        user = settings.get("sasl_plain_username")
+        is_anonymous = not user and not settings.get("ssl_certfile") and not settings.get("sasl_mechanism")
+        return cls(tuple(servers), f"User:{user}" if user else "User:ANONYMOUS" if is_anonymous else _UNKNOWN)
+
+    def line(self, operations: tuple[str, ...], resource: str) -> str:
+        """Return the command for operations on a resource.
+
+        Parameters
+        ----------
+        operations
+            Names as in Kafka's ``AclOperation``, for example ``READ``.
+        resource
+            Resource options, for example ``--topic evenlag-hints``.
+        """
+        wanted = " ".join(f"--operation {OPERATION_NAMES[operation]}" for operation in operations)
+        return (
+            f"kafka-acls.sh --bootstrap-server {','.join(self.servers)} --add "
+            f"--allow-principal '{self.principal}' {wanted} {resource}"
+        )
+
+    def missing_describe(self, told: str, resource: str) -> KafkaAuthorizationError:
+        """Return the error that ``Describe`` is missing.
+
+        Parameters
+        ----------
+        told
+            The resources, and what follows: ``the group 'billing'``.
+        resource
+            As for :meth:`line`.
+        """
+        return KafkaAuthorizationError(
+            f"{self.principal} lacks the ACL Describe on {told}",
+            remedy=self.line(("DESCRIBE",), resource),
+        )
