@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 # that interrupts a command would never end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests name secrets as they like; tests/evenlag/policy/test_allowed_secrets.py tests the default.
+os.environ["EVENLAG_SECRETS"] = "*, /"
 
 settings.register_profile(
     "busy", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -235,10 +235,9 @@ def policy_text(
     UsageError
         When the name is not a valid cluster name, or `publish` is given without groups.
     """
-    import yaml
-
     from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN
     from evenlag.policy.loader import kafka_settings_from_environment
+    from evenlag.policy.yaml_reader import dump_yaml
 
     if re.fullmatch(CLUSTER_NAME_PATTERN, name) is None:
         raise UsageError(
@@ -263,5 +262,4 @@ def policy_text(
         },
         "groups": rules,
     }
-    text: str = yaml.safe_dump(content, sort_keys=False)
-    return text
+    return dump_yaml(content)

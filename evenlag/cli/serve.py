@@ -160,9 +160,9 @@ def _token() -> str | None:
 
     file = os.environ.get(TOKEN_FILE_VARIABLE)
     if os.environ.get(TOKEN_VARIABLE):
-        name, token = TOKEN_VARIABLE, SecretRef(env=TOKEN_VARIABLE).resolve().strip()
+        name, token = TOKEN_VARIABLE, SecretRef(env=TOKEN_VARIABLE).read().strip()
     elif file:
-        name, token = TOKEN_FILE_VARIABLE, SecretRef(file=Path(file)).resolve().strip()
+        name, token = TOKEN_FILE_VARIABLE, SecretRef(file=Path(file)).read().strip()
     else:
         return None
     if len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:

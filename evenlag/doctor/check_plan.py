@@ -122,7 +122,7 @@ def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]
         If no check has a given name.
     """
     known = {name for lane in lanes for check in lane.checks for name in (check.area, check.full_name)}
-    # Without a valid policy, the areas that need one have no checks: who asks for them is told why.
+    # Without a valid policy, the areas that need one have no checks: who asks for them sees why.
     without_checks = _ALL_AREAS - known
     is_policy_wanted = any(name.partition(".")[0] in without_checks for name in only)
     for name in (*only, *skip):

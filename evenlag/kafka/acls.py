@@ -29,7 +29,15 @@ class Grants:
 
     @classmethod
     def of(cls, servers: Sequence[str], settings: Mapping[str, Any]) -> Self:
-        """Return the commands for who connects with kafka-python's settings, as far as these show it."""
+        """Return the commands for who connects with these settings, as far as they show it.
+
+        Parameters
+        ----------
+        servers
+            Bootstrap servers.
+        settings
+            kafka-python's settings.
+        """
         user = settings.get("sasl_plain_username")
         is_anonymous = not user and not settings.get("ssl_certfile") and not settings.get("sasl_mechanism")
         return cls(tuple(servers), f"User:{user}" if user else "User:ANONYMOUS" if is_anonymous else _UNKNOWN)

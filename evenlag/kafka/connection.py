@@ -235,7 +235,8 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
         kafka.errors.IllegalSaslStateError,
         OSError,
     ) as error:
-        raise _connection_error(cluster, error) from error
+        failed = _connection_error(cluster, error)
+        raise failed from error
     except kafka.errors.KafkaError as error:
         raise KafkaUnreachableError(f"{servers} could not do what was asked: {in_one_line(error)}") from error
 

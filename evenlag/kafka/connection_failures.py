@@ -125,6 +125,11 @@ def explain(
         kafka-python's settings.
     attempt
         The connection that failed; None if it is not known how far it came.
+
+    Returns
+    -------
+    Failure
+        What the first row of the table that matches says.
     """
     seen = _Seen(error, server, settings, attempt or _Attempt())
     _, cause, remedy, is_refused = next(row for row in _TABLE if row[0](seen))
@@ -152,7 +157,7 @@ class _Attempt:
             try:
                 transport = await build(*arguments, **named)
             except Exception as error:
-                # kafka-python words it anew, and raising that again drops this one.
+                # kafka-python raises an error of its own, and raising that again drops this one.
                 self.origin = error.__context__
                 raise
             self.has_transport = True

@@ -29,6 +29,7 @@ from evenlag.overview.report_view import HEADERS, MAX_HOURS, answer, told_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    import uvicorn
     from starlette.requests import Request
 
     from evenlag.overview.sources import ReportSource
@@ -37,7 +38,8 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 HEALTH_PATH: Final = "/healthz"
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _DEFAULT_HOURS: Final = 24.0
-_BACKLOG: Final = 128
+# asyncio accepts so many connections before it looks after the first of them.
+_BACKLOG: Final = 32
 _LOG: Final = named_logger(__name__)
 
 
@@ -166,13 +168,34 @@ def serve(app: Starlette, opened: socket.socket) -> None:
     opened
         The socket of :func:`listen`.
     """
+    make_server(app).run(sockets=[opened])
+
+
+def make_server(app: Starlette) -> uvicorn.Server:
+    """Build the server of an application, with the limits of its connections.
+
+    Parameters
+    ----------
+    app
+        The application.
+    """
     import uvicorn
 
-    # The log of requests would have the group ids that users look for.
+    from evenlag.overview.limited_protocol import LimitedProtocol
+
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
+        app,
+        http=LimitedProtocol,
+        backlog=_BACKLOG,
+        # uvloop does not log why it cannot accept a connection.
+        loop="asyncio",
+        # The log of requests would have the group ids that users look for.
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run(sockets=[opened])
+    return uvicorn.Server(config)
 
 
 def _everybody(_: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, field_validator, model_validator
 
 from evenlag.enums import CommandApprovals, Disclosure, OnFailure
 from evenlag.policy.kafka_settings import check_kafka_settings, check_server
@@ -130,7 +130,7 @@ class ClusterSettings(SettingsModel):
     previous_approval_key: SecretRef | None = Field(
         default=None, description="during a key change: what it sealed is still accepted"
     )
-    required_signing: bool = Field(
+    required_signing: StrictBool = Field(
         default=False,
         description="nothing unsigned is published or followed, and hint_signing_key is required",
     )

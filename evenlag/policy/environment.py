@@ -13,12 +13,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from evenlag.errors import PolicyError
 from evenlag.policy.cluster_settings import HMAC_KEYS, ClusterSettings
 from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
-from evenlag.policy.yaml_reader import read_value
+from evenlag.policy.yaml_reader import dump_yaml, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,9 +150,8 @@ def read_described(text: str) -> dict[str, str]:
 
 
 def _on_one_line(value: Any) -> str:
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
     # Without the document end marker that YAML prints after a scalar.
-    return text.removesuffix("...\n").strip()
+    return dump_yaml(value, in_one_line=True).removesuffix("...\n").strip()
 
 
 def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> Override:

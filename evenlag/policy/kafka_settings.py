@@ -163,7 +163,7 @@ def _check_value(name: str, value: Any) -> None:
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be a whole number, above 0")
     elif type(value) is not bool:
-        raise ValueError(f"{name} must be true or false")
+        raise ValueError(f"{name} must be true or false; yes, no, on and off are text in YAML 1.2")
 
 
 def _check_choice(name: str, value: Any) -> None:

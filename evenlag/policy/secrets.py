@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,10 @@ from evenlag.redaction import remember_secret
 
 # A key of fewer bytes can be found by trying, from one signed hint or one hashed host.
 MIN_KEY_BYTES: Final = 32
+# What a policy may refer to is the deployment's decision: whoever writes a policy could send any file or
+# variable of the process to a broker of their own.
+ALLOWED_VARIABLE: Final = "EVENLAG_SECRETS"
+_ALLOWED: Final = "EVENLAG_*, /run/secrets, /etc/evenlag"
 _FORM: Final = "given as {env: NAME} or as {file: PATH}, exactly one of them"
 
 
@@ -50,8 +55,33 @@ class SecretRef(BaseModel):
             raise ValueError(f"{given[0]} must be text, and not empty")
         return value
 
+    def require_allowed(self) -> None:
+        """Check that the deployment allows a policy to refer to this place.
+
+        Raises
+        ------
+        SecretError
+            If ``EVENLAG_SECRETS``, or without it the default, lists neither the variable nor a folder of it.
+        """
+        listed = os.environ.get(ALLOWED_VARIABLE) or _ALLOWED
+        allowed = [part.strip() for part in listed.split(",")]
+        if self.env is not None:
+            if any(fnmatchcase(self.env, part) for part in allowed if not part.startswith("/")):
+                return
+            told = f"the environment variable {self.env}"
+        else:
+            # Links are followed, so that none leads out of the folder.
+            real = Path(self.file or "").resolve()
+            if any(real.is_relative_to(Path(part).resolve()) for part in allowed if part.startswith("/")):
+                return
+            told = f"the file {self.file}"
+        raise SecretError(
+            f"a policy may not refer to {told}, only to {listed}",
+            remedy=f"move it, or list its name or folder in the variable {ALLOWED_VARIABLE} of this process",
+        )
+
     def resolve(self) -> str:
-        """Read the secret; from then on it is masked in all log records.
+        """Read the secret that a policy refers to; from then on it is masked in all log records.
 
         Returns
         -------
@@ -61,8 +91,14 @@ class SecretRef(BaseModel):
         Raises
         ------
         SecretError
-            If the variable is not set, or the file is missing, unreadable or empty.
+            If the reference is not allowed; if the variable is not set, or the file is missing, unreadable or
+            empty.
         """
+        self.require_allowed()
+        return self.read()
+
+    def read(self) -> str:
+        """Read the secret as :meth:`resolve`, wherever it is: the deployment itself names the place."""
         value = self._read()
         remember_secret(value)
         return value

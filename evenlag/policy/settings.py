@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from evenlag.enums import CommandApprovals, Mode
 from evenlag.errors import SecretError
@@ -194,7 +194,7 @@ class StorageSettings(SettingsModel):
         default=None, pattern=r"^https?://[^\s/@]+/?$", description="address of a store that is not AWS"
     )
     region: str | None = Field(default=None, min_length=1, description="region of the bucket")
-    path_style: bool = Field(default=True, description="with an endpoint: the bucket is in the path")
+    path_style: StrictBool = Field(default=True, description="with an endpoint: the bucket is in the path")
     access_key_id: SecretRef | None = Field(default=None, description="id of the access key")
     secret_access_key: SecretRef | None = Field(default=None, description="its secret part")
     session_token: SecretRef | None = Field(default=None, description="for a temporary access key")
@@ -227,6 +227,7 @@ class StorageSettings(SettingsModel):
         for name in ("access_key_id", "secret_access_key", "session_token"):
             reference = getattr(self, name)
             if isinstance(reference, SecretRef):
+                reference.require_allowed()
                 with suppress(SecretError):
                     found[f"AWS_{name.upper()}"] = reference.resolve()
         return found

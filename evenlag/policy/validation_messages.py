@@ -44,8 +44,7 @@ _WANTED: Final = {
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false; yes, no, on and off are text in YAML 1.2",
 }
 
 

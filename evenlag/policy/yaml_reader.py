@@ -6,6 +6,7 @@ Files that expand too far (aliases of aliases) or nest too deeply are rejected b
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
@@ -126,8 +127,35 @@ def read_value(text: str) -> Any:
         raise ValueError("it cannot be read as YAML: put it in quotes") from error
 
 
+def dump_yaml(value: Any, *, in_one_line: bool = False) -> str:
+    """Write a value so that this module reads it again.
+
+    Parameters
+    ----------
+    value
+        Mappings, lists and plain values.
+    in_one_line
+        Whether to write it in YAML's flow style.
+
+    Returns
+    -------
+    str
+        The YAML text.
+    """
+    width = float("inf") if in_one_line else 80
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=in_one_line, width=width)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that the core schema would read as another type."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Limits the nesting depth, and names the place of an invalid value."""
+    """Reads YAML 1.2's core schema, limits the nesting depth, and names the place of an invalid value.
+
+    PyYAML's own schema is that of YAML 1.1: ``no`` is false, ``010`` is 8, ``1:30`` is 90.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -147,7 +175,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, OverflowError, KeyError, IndexError) as error:
-            # 2026-13-45 is resolved as a date, and 0b as a number.
+            # A tag may ask for a type, and a number may have too many digits for Python.
             kind = node.tag.rpartition(":")[2]
             raise yaml.constructor.ConstructorError(
                 None,
@@ -155,6 +183,42 @@ class _Loader(yaml.SafeLoader):
                 f"{_shown(node.value)} is no {kind}: put it in quotes if it is text",
                 node.start_mark,
             ) from error
+
+
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    base = {"0o": 8, "0x": 16}.get(text[:2])
+    return int(text, 10) if base is None else int(text[2:], base)
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+    text = str(loader.construct_scalar(node)).lower()
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+# Chapter 10.3.2 of YAML 1.2: tag, pattern, the first characters; "" is an empty value. The merge key is no
+# part of it: it belongs to aliases, which policies use.
+_CORE_SCHEMA: Final = (
+    ("merge", r"<<", "<"),
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+)
+for _schema in (_Loader, _Dumper):
+    _schema.yaml_implicit_resolvers = {}
+    for _kind, _pattern, _first in _CORE_SCHEMA:
+        _schema.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_kind}",
+            re.compile(f"(?:{_pattern})\\Z"),
+            [*_first, *([""] if _kind == "null" else [])],
+        )
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def _check_root(tree: yaml.Node | None, name: str) -> None:

@@ -154,7 +154,7 @@ def test_every_command_that_asks_answers(ask: Ask, recorded: RecordedLake, tmp_p
     assert json.loads(checks.stdout)["checks"], checks.stderr
     unreachable = ask("hints", "-b", "127.0.0.1:1")
     assert unreachable.returncode == 3
-    assert unreachable.stderr.splitlines()[-1].startswith("error: no broker answered at 127.0.0.1:1")
+    assert unreachable.stderr.splitlines()[-1].startswith("error: 127.0.0.1:1 refuses connections")
 
 
 def test_what_needs_spark_says_what_to_install(ask: Ask, recorded: RecordedLake, tmp_path: Path) -> None:

@@ -85,7 +85,9 @@ def find_cluster_to_read(
     from evenlag.instant_lag.targets import brokers_target, policy_target
 
     is_plain = (
-        config is None and cluster is None and not any(name.startswith("EVENLAG_") for name in os.environ)
+        config is None
+        and cluster is None
+        and not any(name.startswith("EVENLAG_") for name in os.environ if name != "EVENLAG_SECRETS")
     )
     if bootstrap_servers is not None and is_plain:
         return brokers_target(DEFAULT_CLUSTER, bootstrap_servers, reset_policy)

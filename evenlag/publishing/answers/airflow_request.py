@@ -97,9 +97,9 @@ def find_access(url: str | None) -> AirflowAccess | None:
         raise UsageError("that is no address of Airflow: give --airflow-url https://HOST:PORT, without user")
     file = os.environ.get(TOKEN_FILE_VARIABLE)
     if os.environ.get(TOKEN_VARIABLE):
-        name, token = TOKEN_VARIABLE, SecretRef(env=TOKEN_VARIABLE).resolve().strip()
+        name, token = TOKEN_VARIABLE, SecretRef(env=TOKEN_VARIABLE).read().strip()
     elif file:
-        name, token = TOKEN_FILE_VARIABLE, SecretRef(file=Path(file)).resolve().strip()
+        name, token = TOKEN_FILE_VARIABLE, SecretRef(file=Path(file)).read().strip()
     else:
         raise UsageError(
             f"Airflow at {root} needs your token: put one of its POST /auth/token into {TOKEN_VARIABLE}, or "

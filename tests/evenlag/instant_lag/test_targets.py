@@ -72,5 +72,5 @@ def test_a_mistake_is_one_line(
 def test_a_cluster_that_does_not_answer_is_one_line(evenlag: Evenlag) -> None:
     answer = evenlag("lag", "-b", "127.0.0.1:1")
     assert answer.exit_code == 3
-    assert "no broker answered at 127.0.0.1:1" in answer.stderr
+    assert "127.0.0.1:1 refuses connections" in answer.stderr
     assert "Traceback" not in answer.output

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 
 from evenlag.overview.overview_view import OverviewView
-from evenlag.overview.server import listen, make_app
+from evenlag.overview.server import listen, make_app, make_server
 from evenlag.overview.sources import ReportSource
 from tests.support.overview.rows import overview_of
 from tests.support.waiting import wait_until
@@ -55,7 +54,7 @@ Serving = Callable[[Starlette], AbstractContextManager[str]]
 @contextmanager
 def _serve(app: Starlette) -> Iterator[str]:
     opened = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+    server = make_server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
     wait_until(lambda: server.started)
