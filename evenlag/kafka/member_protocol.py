@@ -40,6 +40,7 @@ _GONE: Final = frozenset({3, 100})
 _MEMBER_TYPES: Final = {0: GroupType.CLASSIC.value, 1: GroupType.CONSUMER.value}
 # RE2 instructions times characters of topic names, for all expressions of a group; at most 6 ns for each.
 _MAX_STEPS: Final = 2_000_000_000
+_MAX_CHARACTERS: Final = 200
 
 _Fields = dict[str, Any]
 
@@ -180,7 +181,7 @@ def group_problem(members: Sequence[Mapping[str, Any]]) -> str | None:
         if bad:
             first = min(bad, key=lambda row: str(row["member_id"]))
             more = f" (and {len(bad) - 1:,} more members)" if len(bad) > 1 else ""
-            told.append(f"{fact} of {first['member_id']!r}{more}: {first[f'{fact}_error']}")
+            told.append(f"{fact} of {_short(repr(first['member_id']))}{more}: {first[f'{fact}_error']}")
     return "; ".join(told) or None
 
 
@@ -261,7 +262,12 @@ class _Expressions:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, MalformedError) else in_one_line(error)
+    return _short(str(error)) if isinstance(error, MalformedError) else in_one_line(error)
+
+
+def _short(text: str) -> str:
+    """Names of members, topics and protocols may have 32,767 characters, and tables keep the reasons."""
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 def _fact(fact: str, read: Callable[[], Any]) -> _Fields:
@@ -269,7 +275,7 @@ def _fact(fact: str, read: Callable[[], Any]) -> _Fields:
     try:
         return {fact: read(), f"{fact}_error": None}
     except _RefusedError as error:
-        return {fact: None, f"{fact}_error": str(error)}
+        return {fact: None, f"{fact}_error": _short(str(error))}
     except Exception as error:  # noqa: BLE001  # a field that cannot be read is that field's problem
         return {fact: None, f"{fact}_error": f"the {fact} cannot be decoded: {_reason(error)}"}
 
@@ -343,7 +349,7 @@ def _client(member: Any) -> _Fields:
 def _classic_group(row: Any, _expressions: _Expressions) -> _Fields:
     unknown = None
     if row.protocol_type not in {CONSUMER_PROTOCOL_TYPE, ""}:
-        unknown = _unknown(f"{OTHER_PROTOCOL}: its protocol type is {row.protocol_type!r}")
+        unknown = _unknown(_short(f"{OTHER_PROTOCOL}: its protocol type is {row.protocol_type!r}"))
     elif row.group_state in REBALANCING_STATES:
         unknown = _unknown(REBALANCING)
     members = [_classic_member(member, unknown) for member in row.members]

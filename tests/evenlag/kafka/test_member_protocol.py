@@ -434,6 +434,16 @@ def test_what_is_wrong_with_a_whole_group_is_its_error(row: Any, error: str) -> 
     assert "members" not in group
 
 
+def test_reasons_are_short_whatever_the_names() -> None:
+    name = "n" * 32_000
+    negative = owning((name, [-1]))
+    (member,) = rows_of(classic_group("g", classic_member(name, member_assignment=negative)))["members"]
+    assert len(member["assignment_error"]) < 300
+    assert len(group_problem([member]) or "") < 600
+    (other,) = rows_of(classic_group("g", classic_member("a"), protocol_type=name))["members"]
+    assert len(other["assignment_error"]) < 300
+
+
 def test_an_offset_of_a_group_that_cannot_be_read_is_its_error() -> None:
     part = (
         OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics.OffsetFetchResponsePartitions

@@ -47,6 +47,7 @@ def write_world(lake: Lake) -> None:
         {"member_id": ALICE, "client_id": "alice", "client_host": HOST, "held": {"t": [0]}},
         {"member_id": "bob-1", "client_id": "bob", "client_host": "/192.0.2.7", "held": {"t": [1]}},
     ]
+    names[0]["assignment_error"] = "the partition -1 of 'alice'"
     for group in ("billing", "billing-2"):
         write(lake, MEMBERS, [member(group=group, **one, **snapshot) for one in names])
         write(lake, COMMITS, [commit(0, 5, group=group, **snapshot)])
@@ -59,7 +60,7 @@ def write_world(lake: Lake) -> None:
         write(lake, PLAN_EVENTS, [{**head, "event": "PROPOSED", "reason": "lag of alice", "actor": "alice"}])
         write(lake, ALERTS, [{"kind": "PLAN_REJECTED", "subject": group, "message": f"{group}: no"}])
     write(lake, OFFSETS, [offset(number, 10, snapshot_id=named(0)) for number in (0, 1)])
-    problem = {"kind": "group", "name": "billing", "error": f"no answer from {HOST}"}
+    problem = {"kind": "group", "name": "billing", "error": f"no answer from {HOST}; assignment of '{ALICE}'"}
     write(lake, SNAPSHOTS, [marker_at(0, problems=[problem])])
     summary = json.dumps({"failures": {"billing": "alice left", "billing-2": "no"}})
     write(lake, RUNS, [{"run_id": "r", "step": "decide", "slot": NOON, "summary": summary}])
@@ -91,7 +92,7 @@ def test_a_member_and_then_a_group_are_in_no_file_and_others_stay(lake: Lake) ->
     of_alice = {"members", "lag", "plan_assignments", "plans", "plan_events", "memberships", "ownership"}
     member_of = Erasure("alice", is_group=False)
     planned = erase(lake, member_of, is_dry_run=True)
-    assert set(planned) == of_alice | {"runs"}
+    assert set(planned) == of_alice | {"runs", "snapshots"}
     assert planned["members"] == planned["plans"] == 2
     assert erase(lake, member_of, clusters=["other"]) == {}
     assert {name: rows_of(lake, table) for name, table in TABLES.items()} == everything
