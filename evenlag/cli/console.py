@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, date, datetime
+from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -20,7 +21,7 @@ from evenlag.formatting import NOTHING
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -134,7 +135,8 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
     Parameters
     ----------
     value
-        JSON types, and times: they are printed as ISO 8601 in UTC. Numbers that are not finite are null.
+        JSON types, and times: they are printed as ISO 8601 in UTC. Numbers that are not finite are null. An
+        iterator is a list, and its values are printed while it makes them; not on one line.
     is_line
         Print it on one line, at once: one of several values.
 
@@ -144,7 +146,10 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
         When a value has no JSON form.
     """
     indent = None if is_line else 2
-    sys.stdout.write(json.dumps(_finite(value), default=_plain, indent=indent, allow_nan=False) + "\n")
+    encoder = json.JSONEncoder(default=_plain, indent=indent, allow_nan=False)
+    finite = _finite(value)
+    sys.stdout.writelines([encoder.encode(finite)] if is_line else encoder.iterencode(finite))
+    sys.stdout.write("\n")
     if is_line:
         sys.stdout.flush()
 
@@ -283,7 +288,21 @@ def _finite(value: Any) -> Any:
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
+    if isinstance(value, Iterator):
+        return _Stream(value)
     return value
+
+
+class _Stream(list[Any]):
+    """A list for the JSON encoder, which only iterates over it when it indents."""
+
+    def __init__(self, values: Iterator[Any]) -> None:
+        first = list(islice(values, 1))
+        super().__init__(first)  # an empty list is empty for the encoder, too
+        self._values = chain(first, values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_finite, self._values)
 
 
 def _plain(value: Any) -> Any:

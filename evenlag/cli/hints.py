@@ -20,7 +20,7 @@ from evenlag.errors import NothingThereError
 from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from assignor_core.hint import Hint
     from assignor_core.loads import Loads
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LOADS_COLUMNS = ("group", "measured", "valid", "partitions", "unknown", "largest share", "for", "signature")
 # Partitions that a list of hints contains one by one, of one hint and of all; and ranges of one member in a
 # table, and groups in one.
-_MAX_EXPANDED, _MAX_EXPANDED_IN_ALL = 100_000, 2_000_000
+_MAX_EXPANDED, _MAX_EXPANDED_IN_ALL = 100_000, 20_000_000
 _MAX_LISTED = 10_000
 # The last moment that can be shown: whoever writes to the topic chooses what it contains.
 _LAST_MS = 253_402_300_799_999
@@ -193,7 +193,7 @@ def _as_json(
         "foreign_bytes": state.foreign.num_bytes,
         "not_shown": state.num_unkept,
         "compressed_batches": state.num_compressed,
-        "hints": [
+        "hints": (
             {
                 "group_id": group_id,
                 "plan_id": hint.plan_id,
@@ -214,7 +214,7 @@ def _as_json(
             }
             for group_id in sorted(state.hints)
             for hint in [state.hints[group_id]]
-        ],
+        ),
         "loads": _loads_as_json(state),
     }
 
@@ -266,9 +266,9 @@ def _show_loads(state: TopicState) -> None:
     console().print(shown)
 
 
-def _loads_as_json(state: TopicState) -> list[dict[str, Any]]:
+def _loads_as_json(state: TopicState) -> Iterator[dict[str, Any]]:
     """Loads on the topic as JSON values."""
-    return [
+    return (
         {
             "group_id": group_id,
             "snapshot_id": loads.payload.snapshot_id,
@@ -283,8 +283,9 @@ def _loads_as_json(state: TopicState) -> list[dict[str, Any]]:
             "capacities": dict(loads.payload.capacities),
             "loads": {topic: list(values) for topic, values in loads.payload.loads.items()},
         }
-        for group_id, loads in sorted(state.loads.items())
-    ]
+        for group_id in sorted(state.loads)
+        for loads in [state.loads[group_id]]
+    )
 
 
 def _caption(*records: Mapping[str, Any]) -> str:

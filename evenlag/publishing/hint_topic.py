@@ -339,6 +339,7 @@ class _Kept:
         self._unchecked: set[str] = set()
         self._num_unkept = 0
         self._bytes = 0
+        self._is_full = False
 
     def add(self, key: str, value: bytes | None) -> None:
         self._remove(key)
@@ -348,11 +349,13 @@ class _Kept:
         self._put(key, value if is_wanted else None)
         (self._unchecked if is_wanted else self._keys_only).add(key)
         while self._bytes > MAX_KEPT_BYTES and self._keys_only:
-            self._leave_out(next(iter(self._keys_only)))
-        if self._bytes > MAX_KEPT_BYTES:
+            self._leave_out(self._keys_only.pop())
+        if self._bytes > MAX_KEPT_BYTES and not self._is_full:
             self._check()
-            if self._bytes > MAX_KEPT_BYTES:
-                self._leave_out(key)
+            # Else each further value would be decoded for nothing.
+            self._is_full = self._bytes > MAX_KEPT_BYTES // 2
+        if self._bytes > MAX_KEPT_BYTES:
+            self._leave_out(key)
 
     def state(self, **about: Any) -> TopicState:
         self._check()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 
 from evenlag.cli.console import print_json
 from evenlag.formatting import duration, number, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def _refuse(name: str) -> None:
@@ -19,6 +24,24 @@ def test_json_is_strict_and_what_is_not_finite_is_null(capsys: pytest.CaptureFix
     print_json({"gain": -math.inf, "rows": [{"lag_skew": math.inf}, (math.nan, 1.5)], "n": 3})
     answer = json.loads(capsys.readouterr().out, parse_constant=_refuse)
     assert answer == {"gain": None, "rows": [{"lag_skew": None}, [None, 1.5]], "n": 3}
+
+
+def test_an_iterator_is_a_list_that_is_printed_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    before: list[bool] = []
+
+    def rows() -> Iterator[dict[str, float]]:
+        for row in range(3):
+            before.append(f'"row": {row - 1}' in out.getvalue())
+            yield {"row": row, "gain": math.nan}
+
+    print_json({"rows": rows(), "none": iter(())})
+    assert json.loads(out.getvalue()) == {
+        "rows": [{"row": row, "gain": None} for row in range(3)],
+        "none": [],
+    }
+    assert before == [False, True, True]
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, None])
