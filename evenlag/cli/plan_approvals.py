@@ -30,6 +30,8 @@ from evenlag.errors import JobError, NothingThereError, UsageError
 from evenlag.formatting import decided_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from evenlag.cli.cluster_target import Target
     from evenlag.lake.file_pruning import Filter
     from evenlag.publishing.answers.actors import Actor
@@ -138,25 +140,25 @@ def _answer_in_airflow(
     """Answer the request of the plan in Airflow; return the answer to print."""
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing.answers.airflow_request import answer_request
-    from evenlag.publishing.approval_requests import read_request
-    from evenlag.publishing.waiting_plans import check_waiting
+    from evenlag.publishing.waiting_plans import check_waiting, read_plan
 
-    reader = LakeReader(target.loaded.policy.lake)
-    found = the_plan(reader, target.name, prefix)
-    request = read_request(reader, check_waiting(target.loaded, target.name, found["plan_id"]))
+    plan_id = the_plan(LakeReader(target.loaded.policy.lake), target.name, prefix)["plan_id"]
+    # Whoever answers needs no key: Airflow checks the user, and its task the plan.
+    found = read_plan(target.loaded, target.name, plan_id, datetime.now(UTC), is_sealed=False)
+    check_waiting(target.loaded, found)
+    request = found.request
     if request is None:
         raise NothingThereError(
-            f"Airflow was not asked about plan {found['plan_id'][:SHORT_ID]}: see the DAG lag_rebalance of "
+            f"Airflow was not asked about plan {plan_id[:SHORT_ID]}: see the DAG lag_rebalance of "
             f"{target.name}, tasks find_waiting and ask"
         )
     actor = answer_request(access, request, approve=approve, reason=reason.strip())
-    return _answer(target, found, actor, approve=approve, reason=reason, run_id=request["run_id"]) | {
-        "airflow": access.url
-    }
+    answer = _answer(target, found.head, actor, approve=approve, reason=reason, run_id=request["run_id"])
+    return answer | {"airflow": access.url}
 
 
 def _answer(
-    target: Target, plan: dict[str, Any], actor: Actor, *, approve: bool, reason: str, run_id: str
+    target: Target, plan: Mapping[str, Any], actor: Actor, *, approve: bool, reason: str, run_id: str
 ) -> dict[str, Any]:
     return {
         "cluster": target.name,
@@ -181,18 +183,17 @@ def _decide(
     now = datetime.now(UTC)
     actor = Actor.of_command(name)
     run_id = f"command__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-    answer = _answer(target, found, actor, approve=approve, reason=reason, run_id=run_id)
     head = approvals.decide(
         target.loaded,
         target.name,
         found["plan_id"],
         approve=approve,
         actor=actor,
-        reason=answer["reason"],
+        reason=reason.strip(),
         run_id=run_id,
         now=now,
     )
-    return head, answer
+    return head, _answer(target, head, actor, approve=approve, reason=reason, run_id=run_id)
 
 
 def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dict[str, Any]:

@@ -7,21 +7,26 @@ missing bound excludes nothing. The rows are filtered by their own values afterw
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables.month_partitions import month_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
+    from evenlag.lake.tables import Table
+
 # Column, comparison (``=``, ``in``, ``>=`` and so on) and value.
 Filter = tuple[str, str, Any]
+# The log truncates timestamps to milliseconds: a value may be up to one larger than the maximum.
+_LOG_PRECISION: Final = timedelta(milliseconds=1)
+_MISPLACED: Final = "is in a partition of another cluster or month"
+_OUTSIDE: Final = "is outside of its file's statistics in the log"
 
 
 def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -> pa.Table:
@@ -159,9 +164,95 @@ def bounds(actions: pa.Table, column: str, kind: pa.DataType) -> tuple[pa.Array,
         return None
     least, greatest = actions[low].cast(kind), actions[high].cast(kind)
     if pa.types.is_timestamp(kind):
-        # The log truncates to milliseconds, so the maximum may be up to one millisecond larger.
-        greatest = pc.add(greatest, pa.scalar(timedelta(milliseconds=1), pa.duration("us")))
+        greatest = pc.add(greatest, pa.scalar(_LOG_PRECISION, pa.duration("us")))
     return least, greatest
+
+
+def contradictions(rows: pa.Table, files: pa.Table, table: Table) -> pa.Array:
+    """Return what the log says wrongly of rows, by the partition values and statistics of their files.
+
+    Parameters
+    ----------
+    rows
+        Rows of a table, with ``cluster`` and ``day``.
+    files
+        The file of each row, as for :func:`may_match`.
+    table
+        The contract.
+
+    Returns
+    -------
+    pyarrow.Array
+        Why the log contradicts a row; null where it does not. A missing or truncated bound does not.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    own = {"cluster": rows["cluster"], "day": rows["day"]}
+    if table.is_by_month:
+        own["month"] = pc.floor_temporal(own.pop("day"), unit="month")
+    is_misplaced = is_outside = pa.repeat(False, rows.num_rows)
+    for name, values in own.items():
+        at = f"partition.{name}"
+        given = (
+            files[at].cast(values.type) if at in files.column_names else pa.nulls(rows.num_rows, values.type)
+        )
+        is_misplaced = pc.or_(is_misplaced, pc.invert(pc.fill_null(pc.equal(values, given), False)))
+    for name, values in zip((flat := rows.flatten()).column_names, flat.columns, strict=True):
+        for found in _outside(values, files, name):
+            is_outside = pc.or_(is_outside, pc.fill_null(found, False))
+    told = pc.if_else(is_outside, _OUTSIDE, pa.scalar(None, pa.string()))
+    told = pc.if_else(is_misplaced, _MISPLACED, told)
+    return told.combine_chunks() if isinstance(told, pa.ChunkedArray) else told
+
+
+def _outside(values: pa.ChunkedArray, files: pa.Table, name: str) -> Iterator[pa.ChunkedArray]:
+    """Whether each value of a column is outside of what the statistics of its file allow."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if {f"null_count.{name}", "num_records"} <= set(files.column_names):
+        num_nulls, is_null = files[f"null_count.{name}"], pc.is_null(values)
+        yield pc.and_(is_null, pc.equal(num_nulls, 0))
+        yield pc.and_(pc.invert(is_null), pc.greater_equal(num_nulls, files["num_records"]))
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        kind = pa.int8()
+        values = values.cast(kind)
+    for bound, compare_to, sign in (("min", pc.less, -1), ("max", pc.greater, 1)):
+        if f"{bound}.{name}" not in files.column_names:
+            continue
+        limit = files[f"{bound}.{name}"].cast(kind)
+        if pa.types.is_timestamp(kind):
+            limit = pc.add(limit, pa.scalar(sign * _LOG_PRECISION, pa.duration("us")))
+        elif pa.types.is_floating(kind):
+            # As text in the log.
+            limit = pc.add(limit, pc.multiply(pc.abs(limit), sign * 1e-9))
+        yield compare_to(values, limit)
+
+
+def in_range(rows: pa.Table) -> pa.Table:
+    """Return rows with null for dates and times that Python does not have: before year 1, after 9999.
+
+    Parameters
+    ----------
+    rows
+        Rows that anybody may have written.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(rows.schema):
+        if not pa.types.is_temporal(field.type) or not rows.num_rows:
+            continue
+        column, is_day = rows[place], pa.types.is_date(field.type)
+        first = date.min if is_day else datetime.min.replace(tzinfo=UTC)
+        last = date.max if is_day else datetime.max.replace(tzinfo=UTC)
+        limits = pa.scalar(first, field.type), pa.scalar(last, field.type)
+        is_known = pc.and_(pc.greater_equal(column, limits[0]), pc.less_equal(column, limits[1]))
+        if not pc.all(pc.fill_null(is_known, True)).as_py():
+            rows = rows.set_column(place, field, pc.if_else(is_known, column, pa.scalar(None, field.type)))
+    return rows
 
 
 def _by_bounds(actions: pa.Table, column: str, operator: str, value: Any, kind: pa.DataType) -> Any:

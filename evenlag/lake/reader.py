@@ -6,17 +6,17 @@ Tables that are written without a JVM are written by :mod:`evenlag.lake.writer`.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from evenlag.errors import LakeError
 from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_actions
-from evenlag.lake.file_pruning import compare, may_match, written_later
+from evenlag.lake.file_pruning import compare, contradictions, in_range, may_match, written_later
 from evenlag.lake.location import LakePaths
 from evenlag.lake.newest_rows import NewestSearch
 from evenlag.lake.schema_evolution import check_types, log_schema, log_types
-from evenlag.lake.tables import PLAN_EVENTS, SNAPSHOTS, Table
+from evenlag.lake.tables import CLUSTER_AND_DAY, PLAN_EVENTS, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
+
+# Arrow's own column: the number of the file that a row is from.
+_FILE: Final = "__fragment_index"
 
 
 class LakeReader:
@@ -102,7 +105,54 @@ class LakeReader:
             files, condition = found
             if written_since is not None:
                 files = written_later(files, written_since)
-            return self._dataset(table, files, schema).to_table(columns=names, filter=condition)
+            return in_range(self._dataset(table, files, schema).to_table(columns=names, filter=condition))
+
+    def read_checked(
+        self, table: Table, wanted: Filter, *, filters: Sequence[Filter], columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, pa.Array]:
+        """Read rows that nobody has to trust: with what the log says of their files and they do not confirm.
+
+        Whoever writes the lake writes the log and the footers of Parquet files, too. So the footers select
+        nothing here, and a caller chooses by `filters` how much the log may select.
+
+        Parameters
+        ----------
+        table, columns
+            As for :meth:`read`.
+        wanted
+            The condition on rows.
+        filters
+            Conditions on files, by partition values and statistics of the log; no row is compared to them.
+
+        Returns
+        -------
+        tuple of (pyarrow.Table, pyarrow.Array)
+            The rows, and for each what contradicts it, or null.
+
+        Raises
+        ------
+        SchemaError, LakeError
+            As :meth:`read`.
+        """
+        import pyarrow as pa
+
+        schema = stored_schema(table)
+        names = list(columns or table.column_names)
+        with self._selected(table, filters) as found:
+            if found is None:
+                return schema.empty_table().select(names), pa.nulls(0, pa.string())
+            files, _ = found
+            column, operator, value = wanted
+            read = list(dict.fromkeys([*names, column, *CLUSTER_AND_DAY]))
+            scanner = self._dataset(table, files, schema).scanner(columns=[*read, _FILE])
+            kept = [
+                batch.filter(compare(batch.column(column), operator, value, schema.field(column).type))
+                for batch in scanner.to_batches()
+                if batch.num_rows
+            ]
+            parts = pa.Table.from_batches(kept, scanner.projected_schema)
+            rows = in_range(parts.select(read))
+            return rows.select(names), contradictions(rows, files.take(parts[_FILE]), table)
 
     def read_newest(
         self,
@@ -152,7 +202,9 @@ class LakeReader:
             search = NewestSearch(files, by, schema.field(by).type, filters, limit, is_oldest=is_oldest)
             wanted = list(dict.fromkeys([*names, by]))
             while (part := search.next_files()) is not None:
-                search.add(self._dataset(table, part, schema).to_table(columns=wanted, filter=condition))
+                search.add(
+                    in_range(self._dataset(table, part, schema).to_table(columns=wanted, filter=condition))
+                )
             rows = search.rows
             return schema.empty_table().select(names) if rows is None else rows.select(names)
 
@@ -236,7 +288,7 @@ class LakeReader:
             return
         schema = stored_schema(table)
         check_protocol(delta, table)
-        actions = read_actions(delta, self.paths, table)
+        actions = in_range(read_actions(delta, self.paths, table))
         with lake_errors(self.paths, table.name, "its data files"):
             check_types(table, log_types(delta))
             condition = None

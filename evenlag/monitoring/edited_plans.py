@@ -7,19 +7,27 @@ plans are history: nothing depends on them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import Mode, PlanEvent, RequestState
+from evenlag.enums import Mode, PlanEvent
 from evenlag.errors import SecretError
-from evenlag.lake.tables import APPROVAL_REQUESTS, DECISIONS, PLAN_EVENTS, PLANS
+from evenlag.lake.tables import DECISIONS, PLAN_EVENTS, PLANS
 from evenlag.logging_setup import named_logger
-from evenlag.publishing.eligibility import ENDED, PUBLISHABLE_FOR
+from evenlag.publishing.approval_requests import asked_plans
+from evenlag.publishing.eligibility import find_approved
 from evenlag.publishing.sealing.row_seal import Sealer
-from evenlag.publishing.sealing.sealed_plans import NOT_AS_SEALED, check_plans, is_followed
+from evenlag.publishing.sealing.verified_plans import (
+    NOT_AS_SEALED,
+    FaultyPlan,
+    is_followed,
+    oldest_day,
+    read_plans,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import date, datetime
 
     from evenlag.lake.file_pruning import Filter
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from evenlag.policy.loader import LoadedPolicy
 
 _LOG = named_logger(__name__)
-# How long a refused plan is a fault, within PUBLISHABLE_FOR. Its group has newer plans by then.
+# How long a refused plan is a fault, within ``PUBLISHABLE_FOR``. Its group has newer plans by then.
 _REPORTED_FOR: Final = timedelta(days=2)
 _GONE: Final = f"{NOT_AS_SEALED}it is of mode auto, and neither approved nor rejected"
 _NO_GROUP: Final = "no group"
@@ -64,68 +72,51 @@ def find_edited_plans(
     sealer = Sealer.of(loaded.policy.clusters[cluster])
     if sealer is None:
         return None
-    since = (now - PUBLISHABLE_FOR).date()
-    recent: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
-    events = _events(reader, recent)
-    faults = _refused(events, (now - _REPORTED_FOR).date())
-    approved = _texts([row for row in events if row["event"] == PlanEvent.APPROVED])
-    ended = _texts([row for row in events if row["event"] in ENDED]).keys()
-    newest = {} if decided is None else _plans_of(reader, decided)
-    groups = {plan_id: row["group_id"] or _NO_GROUP for plan_id, row in newest.items()}
-    groups |= approved | _requested(reader, recent, now)
-    groups = {plan_id: group_id for plan_id, group_id in groups.items() if plan_id not in ended}
+    since = oldest_day(now)
+    faults = _refused(reader, cluster, (now - _REPORTED_FOR).date())
+    newest = set() if decided is None else _plans_of(reader, decided)
+    approved = find_approved(reader, cluster, since)
+    ids = approved.open_ids | ((newest | asked_plans(reader, cluster, now)) - approved.ended_ids)
     try:
-        checks = check_plans(reader, sealer, cluster, since, groups)
+        plans = read_plans(reader, sealer, cluster, since, ids)
     except SecretError as error:
         # The publisher has the key: what it refuses is known here.
-        _LOG.warning("the seals of %d plans are not checked here: %s", len(groups), error)
-        checks = {}
-    for plan_id, check in sorted(checks.items()):
-        fault = check.fault
-        is_open = plan_id in newest and plan_id not in approved
-        if fault is None and is_open and newest[plan_id]["mode"] == Mode.AUTO:
-            fault = _GONE
-        if fault is not None:
-            faults[groups[plan_id]] = f"plan {plan_id[:12]} is {fault}"
+        _LOG.warning("the seals of %d plans are not checked here: %s", len(ids), error)
+        plans = {}
+    for plan_id, plan in sorted(plans.items()):
+        if isinstance(plan, FaultyPlan):
+            _add(faults, plan.group_id, plan_id, plan.fault)
+        elif plan_id in newest and plan.approval is None and plan.head["mode"] == Mode.AUTO:
+            _add(faults, plan.head["group_id"], plan_id, _GONE)
+    return {group_id: "; ".join(messages) for group_id, messages in faults.items()}
+
+
+def _add(faults: dict[str, list[str]], group_id: str | None, plan_id: str | None, fault: str) -> None:
+    """Add a fault of a plan; whoever edits rows may leave either id out."""
+    faults[group_id or _NO_GROUP].append(f"plan {str(plan_id)[:12]} is {fault}")
+
+
+def _refused(reader: LakeReader, cluster: str, since: date) -> dict[str, list[str]]:
+    """The plans that the publisher, a user's approval or the step ``decide`` has refused."""
+    wanted: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", since),
+        ("event", "in", [PlanEvent.REJECTED.value, PlanEvent.EXPIRED.value]),
+    ]
+    columns = ["plan_id", "group_id", "reason"]
+    faults: dict[str, list[str]] = defaultdict(list)
+    for row in reader.read(PLAN_EVENTS, columns=columns, filters=wanted).to_pylist():
+        if (row["reason"] or "").startswith(NOT_AS_SEALED):
+            _add(faults, row["group_id"], row["plan_id"], row["reason"])
     return faults
 
 
-def _refused(events: Sequence[Mapping[str, Any]], since: date) -> dict[str, str]:
-    """The plans that the publisher, a user's approval or the step ``decide`` has refused."""
-    return {
-        row["group_id"] or _NO_GROUP: f"plan {str(row['plan_id'])[:12]} is {row['reason']}"
-        for row in events
-        if row["day"] >= since
-        and row["event"] in {PlanEvent.REJECTED, PlanEvent.EXPIRED}
-        and (row["reason"] or "").startswith(NOT_AS_SEALED)
-    }
-
-
-def _plans_of(reader: LakeReader, snapshot: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _plans_of(reader: LakeReader, snapshot: Mapping[str, Any]) -> set[str]:
     """Plans of a snapshot that may be published, by their decision or by their head."""
     wanted: list[Filter] = [(name, "=", snapshot[name]) for name in ("cluster", "day", "snapshot_id")]
-    columns = ["plan_id", "group_id", "mode"]
     rows = [
         row
         for table in (PLANS, DECISIONS)
-        for row in reader.read(table, columns=columns, filters=wanted).to_pylist()
+        for row in reader.read(table, columns=["plan_id", "mode"], filters=wanted).to_pylist()
     ]
-    return {row["plan_id"]: row for row in rows if is_followed(row)}
-
-
-def _requested(reader: LakeReader, recent: Sequence[Filter], now: datetime) -> dict[str, str]:
-    wanted: list[Filter] = [*recent, ("state", "=", RequestState.ASKED), ("answer_by", ">", now)]
-    return _texts(reader.read(APPROVAL_REQUESTS, columns=["plan_id", "group_id"], filters=wanted).to_pylist())
-
-
-def _events(reader: LakeReader, recent: Sequence[Filter]) -> list[dict[str, Any]]:
-    kinds = sorted({PlanEvent.APPROVED, PlanEvent.REJECTED, PlanEvent.EXPIRED, *ENDED})
-    wanted: list[Filter] = [*recent, ("event", "in", [str(kind) for kind in kinds])]
-    columns = ["plan_id", "group_id", "reason", "event", "day"]
-    found: list[dict[str, Any]] = reader.read(PLAN_EVENTS, columns=columns, filters=wanted).to_pylist()
-    return found
-
-
-def _texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Group by plan id; whoever edits rows may leave either out."""
-    return {row["plan_id"]: row["group_id"] or _NO_GROUP for row in rows if row["plan_id"] is not None}
+    return {row["plan_id"] for row in rows if is_followed(row)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evenlag.enums import PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, OUTCOMES, PLANS
-from evenlag.publishing.approval_requests import count_open_requests
+from evenlag.publishing.approval_requests import open_requests
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -63,7 +63,7 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
         If a table cannot be read.
     """
     reader = LakeReader(lake)
-    figures: dict[str, float] = {"approvals.open": count_open_requests(reader, cluster, now)}
+    figures: dict[str, float] = {"approvals.open": len(open_requests(reader, cluster, now))}
     snapshot = reader.latest_snapshot(cluster)
     if snapshot is None:
         return figures

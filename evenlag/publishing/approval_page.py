@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import GroupType
-from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import PLANS
-from evenlag.planning.plan_attempts import read_assignments
 from evenlag.safe_text import markdown_text, printable
 
 if TYPE_CHECKING:
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 
 _MAX_MEMBERS: Final = 20
 _MAX_MOVES: Final = 30
@@ -46,48 +43,13 @@ class ApprovalPage:
     body: str
 
 
-def read_page(lake: str, cluster: str, plan_id: str, *, answer_by: datetime) -> ApprovalPage:
-    """Read a plan from the lake and build its page.
-
-    Parameters
-    ----------
-    lake, cluster
-        Root of the lake, and the cluster's name.
-    plan_id
-        The plan.
-    answer_by
-        Deadline: a plan without an answer is then rejected.
-
-    Returns
-    -------
-    ApprovalPage
-        Subject and body.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
-    LookupError
-        When the plan does not exist.
-    """
-    reader = LakeReader(lake)
-    wanted: list[Filter] = [("cluster", "=", cluster), ("plan_id", "=", plan_id)]
-    columns = [name for name in PLANS.column_names if name != "payload"]
-    heads = reader.read_newest(PLANS, "day", columns=columns, filters=wanted).to_pylist()
-    if not heads:
-        raise LookupError(f"there is no plan {plan_id} on {cluster}")
-    return build_page(heads[0], read_assignments(reader, heads), answer_by=answer_by)
-
-
-def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) -> ApprovalPage:
+def build_page(plan: VerifiedPlan, *, answer_by: datetime) -> ApprovalPage:
     """Build the page of a plan.
 
     Parameters
     ----------
-    head
-        The plan's row of ``plans``.
-    rows
-        All its rows of ``plan_assignments``.
+    plan
+        The plan, with its assignments.
     answer_by
         Deadline: a plan without an answer is then rejected.
 
@@ -96,6 +58,7 @@ def build_page(head: Mapping[str, Any], rows: pa.Table, *, answer_by: datetime) 
     ApprovalPage
         Subject and body.
     """
+    head, rows = plan.head, plan.assignments
     subject = (
         f"{printable(head['group_id'])} on {printable(head['cluster'])}: move {head['moves']:,} of "
         f"{head['num_partitions']:,} partitions, most loaded member {_change(head)}"

@@ -7,32 +7,24 @@ same time one is refused, reads the other, and finds it open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import RequestState
 from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import APPROVAL_REQUESTS
 from evenlag.publishing.sealing.row_seal import Sealer
-from evenlag.publishing.waiting_plans import (
-    NotWaitingError,
-    check_waiting,
-    first_decision,
-    group_by_plan,
-    read_evidence,
-)
+from evenlag.publishing.sealing.verified_plans import VerifiedPlan, oldest_day, read_plans
+from evenlag.publishing.waiting_plans import NotWaitingError, check_waiting, read_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
-
-# No request is open for longer: the largest approval_timeout_s, and one day for the slot's day.
-_LOOK_BACK: Final = timedelta(days=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +37,15 @@ class ApprovalRequest:
         The plan, its group and its slot.
     answer_by
         Deadline: a plan without an answer is then rejected.
+    plan
+        The plan as it was read for the request.
     """
 
     plan_id: str
     group_id: str
     slot: datetime
     answer_by: datetime
+    plan: VerifiedPlan = field(compare=False, repr=False)
 
 
 def request_approval(
@@ -97,124 +92,147 @@ def request_approval(
     SecretError
         When the approval key cannot be read.
     """
-    head = check_waiting(loaded, cluster, plan_id)
-    read_evidence(loaded, head)
-    if head["day"] < (now - _LOOK_BACK).date():
-        raise NotWaitingError(f"plan {plan_id[:12]} of {head['day']} is too old to be asked for")
-    timeout_s = loaded.policy.group_settings(cluster, head["group_id"]).approval_timeout_s
-    named = loaded.policy.approvers_of(cluster, head["group_id"])
-    wanted = _row(head, RequestState.ASKED, now, run_id) | {
-        "answer_by": now + timedelta(seconds=timeout_s),
-        "approvers": list(named or approvers or ()) or None,
-        "dag_id": dag_id,
-    }
-    sealer = Sealer.of(loaded.policy.clusters[cluster])
-    if sealer is not None:
-        (wanted,) = sealer.seal_rows(APPROVAL_REQUESTS, [wanted])
-    reader = LakeReader(loaded.policy.lake)
-    row: dict[str, Any] = {}
+    reader, sealer = LakeReader(loaded.policy.lake), Sealer.of(loaded.policy.clusters[cluster])
+    chosen: list[tuple[VerifiedPlan, Mapping[str, Any]]] = []
 
     def ask() -> list[dict[str, Any]]:
-        nonlocal row
-        found = _requests(reader, cluster, [head])
-        asked = next((known for known in found if known["state"] == RequestState.ASKED), None)
-        other = _open_requests(reader, cluster, now).get(head["group_id"])
-        if asked is not None:
-            row = asked
-            return []
-        row = wanted if other is None else _shadow_row(head, _shadow_reason(other), now, run_id)
-        return [] if found and row["state"] == RequestState.SHADOWED else [row]
+        plan = read_plan(loaded, cluster, plan_id, now)
+        check_waiting(loaded, plan)
+        other = open_requests(reader, cluster, now, sealer).get(plan.head["group_id"])
+        new: list[dict[str, Any]] = []
+        row = plan.request
+        if row is None and other is None:
+            row = _request(loaded, plan, now, run_id, approvers, dag_id)
+            if sealer is not None:
+                (row,) = sealer.seal_rows(APPROVAL_REQUESTS, [row])
+            new = [dict(row)]
+        elif row is None:
+            row = _shadow_row(plan.head, _shadow_reason(other or {}), now, run_id)
+            new = [] if plan.requests else [row]
+        chosen.append((plan, row))
+        return new
 
     append_guarded(loaded.policy.lake, APPROVAL_REQUESTS, ask, _group_guard)
+    plan, row = chosen[-1]
     if row["state"] == RequestState.SHADOWED:
         raise NotWaitingError(f"plan {plan_id[:12]} stays in shadow: {row['reason']}")
     if row["run_id"] != run_id:
         raise NotWaitingError(f"plan {plan_id[:12]} is asked for by the run {row['run_id']} already")
-    return ApprovalRequest(plan_id, head["group_id"], head["slot"], row["answer_by"])
+    return ApprovalRequest(plan_id, plan.head["group_id"], plan.head["slot"], row["answer_by"], plan)
+
+
+def _request(
+    loaded: LoadedPolicy,
+    plan: VerifiedPlan,
+    now: datetime,
+    run_id: str,
+    approvers: Sequence[str] | None,
+    dag_id: str | None,
+) -> dict[str, Any]:
+    head = plan.head
+    timeout_s = loaded.policy.group_settings(head["cluster"], head["group_id"]).approval_timeout_s
+    named = loaded.policy.approvers_of(head["cluster"], head["group_id"])
+    return _row(head, RequestState.ASKED, now, run_id) | {
+        "answer_by": now + timedelta(seconds=timeout_s),
+        "approvers": list(named or approvers or ()) or None,
+        "dag_id": dag_id,
+    }
 
 
 def set_aside_shadowed(
-    loaded: LoadedPolicy, cluster: str, heads: Iterable[Mapping[str, Any]], *, run_id: str, now: datetime
-) -> list[dict[str, Any]]:
+    loaded: LoadedPolicy, cluster: str, plans: Iterable[VerifiedPlan], *, run_id: str, now: datetime
+) -> list[VerifiedPlan]:
     """Record which waiting plans stay in shadow because their group has an open request.
 
     Parameters
     ----------
     loaded, cluster
         The policy, and the cluster's name in it.
-    heads
-        Heads of waiting plans.
+    plans
+        Waiting plans.
     run_id, now
         Recorded with the requests.
 
     Returns
     -------
-    list of dict
-        The heads of plans that may be requested.
+    list of VerifiedPlan
+        The plans for which approval may be requested.
 
     Raises
     ------
     LakeError
-        When the table cannot be read or written.
+        When a table cannot be read or written.
     """
-    by_plan = {head["plan_id"]: dict(head) for head in heads}
-    if not by_plan:
+    waiting = list(plans)
+    if not waiting:
         return []
-    reader = LakeReader(loaded.policy.lake)
-    shadowed: dict[str, dict[str, Any]] = {}
+    reader, sealer = LakeReader(loaded.policy.lake), Sealer.of(loaded.policy.clusters[cluster])
+    shadowed: set[str] = set()
 
     def set_aside() -> list[dict[str, Any]]:
-        nonlocal shadowed
-        known = {row["plan_id"] for row in _requests(reader, cluster, by_plan.values())}
-        open_by_group = _open_requests(reader, cluster, now)
-        others = {plan_id: open_by_group.get(head["group_id"]) for plan_id, head in by_plan.items()}
-        shadowed = {
-            plan_id: other
-            for plan_id, other in others.items()
-            if other is not None and other["plan_id"] != plan_id
+        of_plans: list[Filter] = [
+            ("cluster", "=", cluster),
+            ("day", ">=", min(plan.day for plan in waiting)),
+            ("plan_id", "in", [plan.head["plan_id"] for plan in waiting]),
+        ]
+        known = set(
+            reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=of_plans)["plan_id"].to_pylist()
+        )
+        open_by_group = open_requests(reader, cluster, now, sealer)
+        others = {
+            plan.head["plan_id"]: (plan.head, other)
+            for plan in waiting
+            if (other := open_by_group.get(plan.head["group_id"])) is not None
+            and other["plan_id"] != plan.head["plan_id"]
         }
+        shadowed.clear()
+        shadowed.update(others)
         return [
-            _shadow_row(by_plan[plan_id], _shadow_reason(other), now, run_id)
-            for plan_id, other in shadowed.items()
+            _shadow_row(head, _shadow_reason(other), now, run_id)
+            for plan_id, (head, other) in others.items()
             if plan_id not in known
         ]
 
     append_guarded(loaded.policy.lake, APPROVAL_REQUESTS, set_aside, _group_guard)
-    return [head for plan_id, head in by_plan.items() if plan_id not in shadowed]
+    return [plan for plan in waiting if plan.head["plan_id"] not in shadowed]
 
 
-def count_open_requests(reader: LakeReader, cluster: str, now: datetime) -> int:
-    """Count the open approval requests.
+def asked_plans(reader: LakeReader, cluster: str, now: datetime) -> set[str]:
+    """Find the plans with a request before its deadline, by rows that anybody may have written.
 
     Parameters
     ----------
-    reader, cluster
-        The lake, and the cluster's name.
-    now
-        Current time: an expired request is not open.
-
-    Returns
-    -------
-    int
-        Number of open requests.
+    reader, cluster, now
+        The lake, the cluster's name and the current time.
 
     Raises
     ------
     LakeError
-        When a table cannot be read.
+        When the requests cannot be read.
     """
-    return len(_open_requests(reader, cluster, now))
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", oldest_day(now)),
+        ("state", "=", RequestState.ASKED),
+        ("answer_by", ">", now),
+    ]
+    found = reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=filters)["plan_id"]
+    return set(found.drop_null().to_pylist())
 
 
-def open_requests(reader: LakeReader, cluster: str, now: datetime) -> dict[str, dict[str, Any]]:
-    """Read the open approval requests.
+def open_requests(
+    reader: LakeReader, cluster: str, now: datetime, sealer: Sealer | None = None
+) -> dict[str, Mapping[str, Any]]:
+    """Read the open approval requests: before their deadline, of plans without a decision.
 
     Parameters
     ----------
     reader, cluster
         The lake, and the cluster's name.
     now
-        Current time: an expired request is not open.
+        The current time.
+    sealer
+        The cluster's sealer; None to believe the rows, where nothing depends on them.
 
     Returns
     -------
@@ -226,62 +244,32 @@ def open_requests(reader: LakeReader, cluster: str, now: datetime) -> dict[str, 
     LakeError
         When a table cannot be read.
     """
-    return _open_requests(reader, cluster, now)
+    ids = asked_plans(reader, cluster, now)
+    plans = read_plans(reader, sealer, cluster, oldest_day(now), ids, has_assignments=False).values()
+    return {
+        plan.head["group_id"]: plan.request
+        for plan in plans
+        if isinstance(plan, VerifiedPlan)
+        and plan.ending is None
+        and plan.request is not None
+        and plan.request["answer_by"] > now
+    }
 
 
-def read_request(reader: LakeReader, head: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Read the approval request of a plan.
-
-    Parameters
-    ----------
-    reader
-        The lake.
-    head
-        Head of the plan.
-
-    Returns
-    -------
-    dict or None
-        The row of ``approval_requests``, open or not; None if approval was never requested.
-
-    Raises
-    ------
-    LakeError
-        When the requests cannot be read.
-    """
-    rows = reader.read(
-        APPROVAL_REQUESTS,
-        filters=[
-            ("cluster", "=", head["cluster"]),
-            ("day", "=", head["day"]),
-            ("plan_id", "=", head["plan_id"]),
-            ("state", "=", RequestState.ASKED),
-        ],
-    ).to_pylist()
-    return next(iter(rows), None)
-
-
-def check_deadline(
-    loaded: LoadedPolicy, head: Mapping[str, Any], request: Mapping[str, Any] | None, now: datetime
-) -> None:
+def check_deadline(loaded: LoadedPolicy, plan: VerifiedPlan, now: datetime) -> None:
     """Check that the deadline of a plan's approval has not passed.
 
     Parameters
     ----------
-    loaded
-        The policy.
-    head
-        Head of the plan.
-    request
-        Its approval request; None if there is none.
-    now
-        Current time.
+    loaded, plan, now
+        The policy, the plan and the current time.
 
     Raises
     ------
     NotWaitingError
         When the deadline has passed.
     """
+    head, request = plan.head, plan.request
     timeout_s = loaded.policy.group_settings(head["cluster"], head["group_id"]).approval_timeout_s
     until = request["answer_by"] if request else head["slot"] + timedelta(seconds=timeout_s)
     if now > until:
@@ -291,39 +279,8 @@ def check_deadline(
         )
 
 
-def _requests(reader: LakeReader, cluster: str, heads: Collection[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """All requests of some plans; a request has the day of its plan."""
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "in", {head["day"] for head in heads}),
-        ("plan_id", "in", [head["plan_id"] for head in heads]),
-    ]
-    found: list[dict[str, Any]] = reader.read(APPROVAL_REQUESTS, filters=filters).to_pylist()
-    return found
-
-
 def _group_guard(row: Mapping[str, Any]) -> str:
     return f"ask/{row['cluster']}/{row['group_id']}"
-
-
-def _open_requests(reader: LakeReader, cluster: str, now: datetime) -> dict[str, dict[str, Any]]:
-    """The open request of each group: requested, before its deadline, and without a decision."""
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", (now - _LOOK_BACK).date()),
-        ("state", "=", RequestState.ASKED),
-        ("answer_by", ">", now),
-    ]
-    asked = reader.read(APPROVAL_REQUESTS, filters=filters).to_pylist()
-    if not asked:
-        return {}
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", min(row["day"] for row in asked)),
-        ("plan_id", "in", [row["plan_id"] for row in asked]),
-    ]
-    events = group_by_plan(reader.read_events(filters=wanted).to_pylist())
-    return {row["group_id"]: row for row in asked if first_decision(events.get(row["plan_id"], [])) is None}
 
 
 def _shadow_reason(other: Mapping[str, Any]) -> str:

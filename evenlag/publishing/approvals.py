@@ -7,24 +7,18 @@ reads the other.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
 from evenlag.lake.guarded_append import append_guarded
-from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.publishing.answers.actors import PUBLISHER_ACTOR, TIME_LIMIT, check_may_decide
-from evenlag.publishing.approval_requests import check_deadline, read_request
+from evenlag.publishing.approval_requests import check_deadline
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
 from evenlag.publishing.sealing.row_seal import Sealer
-from evenlag.publishing.sealing.sealed_plans import seal_events
-from evenlag.publishing.waiting_plans import (
-    AlreadyDecidedError,
-    EditedPlanError,
-    check_waiting,
-    read_evidence,
-    read_head,
-)
+from evenlag.publishing.sealing.verified_plans import seal_events
+from evenlag.publishing.waiting_plans import AlreadyDecidedError, EditedPlanError, check_waiting, read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +26,7 @@ if TYPE_CHECKING:
 
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.publishing.answers.actors import Actor
+    from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 
 
 def decide(
@@ -79,56 +74,48 @@ def decide(
     NotAnApproverError
         When the policy or the request lets others decide.
     EditedPlanError
-        When the plan is approved, and its rows are not as they were sealed. It is rejected with the reason.
+        When the plan's rows are not as they were sealed. It is rejected with the reason.
     LakeError
         When a table cannot be read or written.
     SecretError
-        When the plan is approved, and the approval key cannot be read.
+        When the approval key cannot be read.
     """
     event = PlanEvent.APPROVED if approve else PlanEvent.REJECTED
-    reader = LakeReader(loaded.policy.lake)
+    sealer = Sealer.of(loaded.policy.clusters[cluster])
+    plans: list[VerifiedPlan] = []
 
     def answer() -> list[dict[str, Any]]:
+        plan = read_plan(loaded, cluster, plan_id, now)
+        plans.append(plan)
         try:
-            head = check_waiting(loaded, cluster, plan_id)
+            check_waiting(loaded, plan)
         except AlreadyDecidedError as error:
             if (error.event["event"], error.event["run_id"]) != (event, run_id):
                 raise
             return []
-        request = read_request(reader, head)
         if approve or actor != TIME_LIMIT:
-            check_may_decide(loaded.policy, head, actor, approvers or (request or {}).get("approvers"))
-        evidence = None
+            check_may_decide(
+                loaded.policy, plan.head, actor, approvers or (plan.request or {}).get("approvers")
+            )
         if approve:
-            check_deadline(loaded, head, request, now)
-            evidence = read_evidence(loaded, head)
-        row = PlanEventRow(
-            cluster=cluster,
-            day=head["day"],
-            snapshot_id=head["snapshot_id"],
-            plan_id=plan_id,
-            group_id=head["group_id"],
-            event=event,
-            reason=reason,
-            at=now,
-            run_id=run_id,
-            actor=actor.id,
-            channel=None if actor.channel is None else actor.channel.value,
-            actor_name=actor.name,
-            account=actor.account,
+            check_deadline(loaded, plan, now)
+        row = PlanEventRow.of_plan(
+            {**plan.head, "run_id": run_id}, event, reason=reason, actor=actor.id, at=now
         )
-        if evidence is not None:
-            (row,) = seal_events(Sealer.of(loaded.policy.clusters[cluster]), [row], {plan_id: evidence})
+        row = replace(row, channel=actor.columns()["channel"], actor_name=actor.name, account=actor.account)
+        if approve:
+            (row,) = seal_events(sealer, [row], {plan_id: plan.evidence})
         return [row.as_row()]
 
     try:
         append_guarded(loaded.policy.lake, PLAN_EVENTS, answer, plan_guard)
     except EditedPlanError as error:
         # Nobody can approve it any more, and an open request would hold up the group's later plans.
-        head = read_head(reader, cluster, plan_id) | {"run_id": run_id}
+        told = {"cluster": cluster, "run_id": run_id, "day": error.plan.day or now.date()}
+        told |= {name: getattr(error.plan, name) for name in ("snapshot_id", "plan_id", "group_id")}
         refused = PlanEventRow.of_plan(
-            head, PlanEvent.REJECTED, reason=error.fault, actor=PUBLISHER_ACTOR, at=now
+            told, PlanEvent.REJECTED, reason=error.plan.fault, actor=PUBLISHER_ACTOR, at=now
         )
         append_plan_events(loaded.policy.lake, [refused])
         raise
-    return read_head(reader, cluster, plan_id)
+    return dict(plans[-1].head)

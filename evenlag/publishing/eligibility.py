@@ -7,30 +7,32 @@ of every gate. Where the policy configures a key, all rows of the plan must be a
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from assignor_core.hint import plan_id
+from assignor_core.errors import HintError
+from assignor_core.hint import HintPayload, plan_id
 from evenlag.enums import Channel, Mode, PlanEvent
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS, PLANS
+from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.policy.gates import GATES
 from evenlag.publishing.answers.actors import JOB_ACTORS, POLICY_ACTOR, Actor, why_not
 from evenlag.publishing.sealing.row_seal import Sealer
-from evenlag.publishing.sealing.sealed_plans import check_plans
+from evenlag.publishing.sealing.verified_plans import (
+    FaultyPlan,
+    VerifiedPlan,
+    event_files,
+    oldest_day,
+    read_plans,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
     from datetime import date
 
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
 
 PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)
-# Maximum age of an approved plan: longer than the longest approval_timeout_s. The groups of older plans have
-# changed.
-PUBLISHABLE_FOR: Final = timedelta(days=8)
 ENDED: Final = frozenset(
     {
         PlanEvent.REJECTED,
@@ -41,18 +43,68 @@ ENDED: Final = frozenset(
         PlanEvent.IGNORED,
     }
 )
-_HEAD_COLUMNS: Final = (
-    "plan_id",
-    "group_id",
-    "snapshot_id",
-    "slot",
-    "day",
-    "mode",
-    "gain",
-    "group_type",
-    "fingerprint",
-    "payload",
-)
+
+
+class Approved(NamedTuple):
+    """Where to look for approved plans: events name them, and anybody may have written those.
+
+    Attributes
+    ----------
+    open_ids
+        Plans with an approval and no end.
+    newer_ids
+        Ended plans of the same groups with an approval, and of later snapshots.
+    ended_ids
+        Plans with an end.
+    """
+
+    open_ids: frozenset[str] = frozenset()
+    newer_ids: frozenset[str] = frozenset()
+    ended_ids: frozenset[str] = frozenset()
+
+
+def find_approved(
+    reader: LakeReader, cluster: str, since: date, only: Collection[str] | None = None
+) -> Approved:
+    """Find the plans that may be approved, by their events alone; :func:`read_plans` says which ones are.
+
+    Parameters
+    ----------
+    reader, cluster
+        The lake, and the cluster's name.
+    since
+        The day of the oldest plan.
+    only
+        Ids of the plans of interest; all when None.
+
+    Raises
+    ------
+    LakeError
+        When the events cannot be read.
+    """
+    rows, _ = reader.read_checked(
+        PLAN_EVENTS,
+        ("event", "in", [PlanEvent.APPROVED.value, *sorted(ENDED)]),
+        filters=event_files(cluster, since),
+        columns=["plan_id", "group_id", "snapshot_id", "event"],
+    )
+    events = [row for row in rows.to_pylist() if row["plan_id"] is not None]
+    ended = {row["plan_id"] for row in events if row["event"] != PlanEvent.APPROVED}
+    approved = [row for row in events if row["event"] == PlanEvent.APPROVED]
+    opened = [
+        row for row in approved if row["plan_id"] not in ended and (only is None or row["plan_id"] in only)
+    ]
+    oldest: dict[str | None, str] = {}
+    for row in opened:
+        own = row["snapshot_id"] or ""
+        oldest[row["group_id"]] = min(own, oldest.get(row["group_id"], own))
+    open_ids = frozenset(row["plan_id"] for row in opened)
+    newer = frozenset(
+        row["plan_id"]
+        for row in approved
+        if row["group_id"] in oldest and (row["snapshot_id"] or "") >= oldest[row["group_id"]]
+    )
+    return Approved(open_ids, newer - open_ids, frozenset(ended))
 
 
 def read_publishable(
@@ -89,36 +141,28 @@ def read_publishable(
     LakeError
         When a table cannot be read.
     """
-    reader = LakeReader(loaded.policy.lake)
-    since = (slot.astimezone(UTC) - PUBLISHABLE_FOR).date()
-    recent: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
-    columns = ["plan_id", "group_id", "snapshot_id", "day", "event", "actor", "channel", "at"]
-    told: list[Filter] = [*recent, ("event", "in", {PlanEvent.APPROVED, PlanEvent.PUBLISHED})]
-    events = reader.read_events(filters=told, columns=columns).to_pylist()
-    approvals = _open_approvals(reader, recent, events, only)
-    if not approvals:
+    reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))
+    found = find_approved(reader, cluster, since, only)
+    if not found.open_ids:
         return []
-    faults = _seal_faults(reader, loaded.policy.clusters[cluster], cluster, since, approvals)
-    sound = approvals.keys() - faults.keys()
-    plans = _edited_plans(approvals, faults)
-    if not sound:
-        return plans
-    wanted: list[Filter] = [*recent, ("plan_id", "in", sorted(sound))]
-    heads = reader.read(PLANS, columns=_HEAD_COLUMNS, filters=wanted)
-    verdicts = reader.read(GATE_RESULTS, columns=["plan_id", "gate", "passed"], filters=wanted).to_pylist()
-    passed = {(row["plan_id"], row["gate"]): row["passed"] for row in verdicts}
-    newest = _newest_plans(row for row in events if row["plan_id"] not in faults)
+    sealer = Sealer.of(loaded.policy.clusters[cluster])
+    plans = read_plans(reader, sealer, cluster, since, found.open_ids | found.newer_ids)
+    newest = _newest_approved(plans.values())
+    refused, others = [], []
+    for name in sorted(found.open_ids & plans.keys()):
+        plan = plans[name]
+        if isinstance(plan, FaultyPlan):
+            refused.append(_faulty_row(plan, slot))
+        elif plan.approval is not None and not any(row["event"] in ENDED for row in plan.events):
+            others.append(_row(loaded, cluster, plan, newest))
     allowed = set(modes) & set(PUBLISHING_MODES)
-    for head in heads.sort_by([("group_id", "ascending"), ("slot", "ascending")]).to_pylist():
-        policy_mode = loaded.policy.group_settings(cluster, head["group_id"]).mode
-        if head["slot"] > slot or (policy_mode in PUBLISHING_MODES and policy_mode not in allowed):
-            continue
-        approval = approvals[head["plan_id"]]
-        plan = head | {"approved_at": approval["at"], "approved_by": approval["actor"]}
-        is_old = (head["snapshot_id"], head["plan_id"]) < newest[head["group_id"]]
-        refusal = _refusal(plan, policy_mode, passed, is_superseded=is_old)
-        plans.append(plan | {"refusal": refusal or _foreign_approval(loaded, cluster, plan, approval)})
-    return plans
+    others.sort(key=lambda plan: (plan["group_id"], plan["slot"]))
+    return refused + [
+        plan
+        for plan in others
+        if plan["slot"] <= slot
+        and ((mode := _mode(loaded, cluster, plan)) in allowed or mode not in PUBLISHING_MODES)
+    ]
 
 
 def is_approved_by_policy(plan: Mapping[str, Any]) -> bool:
@@ -137,66 +181,37 @@ def is_approved_by_policy(plan: Mapping[str, Any]) -> bool:
     return bool(plan["approved_by"] == POLICY_ACTOR)
 
 
-def _open_approvals(
-    reader: LakeReader,
-    recent: Sequence[Filter],
-    events: Iterable[Mapping[str, Any]],
-    only: Collection[str] | None,
-) -> dict[str, Mapping[str, Any]]:
-    """The approval of each plan that has not ended."""
-    approvals = {
-        row["plan_id"]: row
-        for row in events
-        if row["event"] == PlanEvent.APPROVED
-        and row["plan_id"] is not None
-        and (only is None or row["plan_id"] in only)
-    }
-    if approvals:
-        ids: Filter = ("plan_id", "in", sorted(approvals))
-        ended: list[Filter] = [*recent, ids, ("event", "in", ENDED)]
-        for plan_id in reader.read(PLAN_EVENTS, columns=["plan_id"], filters=ended)["plan_id"].to_pylist():
-            approvals.pop(plan_id, None)
-    return approvals
+def _mode(loaded: LoadedPolicy, cluster: str, plan: Mapping[str, Any]) -> Mode:
+    return loaded.policy.group_settings(cluster, plan["group_id"]).mode
 
 
-def _seal_faults(
-    reader: LakeReader, settings: ClusterSettings, cluster: str, since: date, plan_ids: Collection[str]
-) -> dict[str, str]:
-    """Why plans are not as they were sealed, by plan id; nothing is sealed without a key."""
-    sealer = Sealer.of(settings)
-    if sealer is None:
-        return {}
-    checks = check_plans(reader, sealer, cluster, since, plan_ids)
-    return {plan_id: check.fault for plan_id, check in checks.items() if check.fault is not None}
+def _faulty_row(plan: FaultyPlan, slot: datetime) -> dict[str, Any]:
+    """What is needed to refuse a plan."""
+    names = ("plan_id", "group_id", "snapshot_id")
+    day = plan.day or slot.astimezone(UTC).date()
+    told = {"day": day, "group_type": None, "refusal": plan.fault}
+    return {name: getattr(plan, name) for name in names} | told
 
 
-def _edited_plans(
-    approvals: Mapping[str, Mapping[str, Any]], faults: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """What is needed to refuse plans; nothing else in their rows is relied on, not even its type."""
-    empty: dict[str, Any] = dict.fromkeys(_HEAD_COLUMNS)
-    plans = []
-    for name, fault in sorted(faults.items()):
-        row = approvals[name]
-        own = {column: row[column] or "" for column in ("group_id", "snapshot_id")}
-        approved = {"approved_at": row["at"], "approved_by": row["actor"], "refusal": fault}
-        plans.append(empty | own | approved | {"plan_id": name, "day": row["day"]})
-    return plans
+def _row(
+    loaded: LoadedPolicy, cluster: str, plan: VerifiedPlan, newest: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    """The plan's head, its approval, and why it must not be published."""
+    approval: Mapping[str, Any] = plan.approval or {}
+    row = {**plan.head, "approved_at": approval["at"], "approved_by": approval["actor"]}
+    refusal = _refusal(row, _mode(loaded, cluster, row), plan.verdicts, newest)
+    return row | {"refusal": refusal or _foreign_approval(loaded, cluster, row, approval)}
 
 
 def _refusal(
     plan: Mapping[str, Any],
     policy_mode: Mode,
-    passed: Mapping[tuple[str, str], bool],
-    *,
-    is_superseded: bool,
+    verdicts: Mapping[str, bool],
+    newest: Mapping[str, tuple[str, str]],
 ) -> str | None:
-    missing = [gate.name for gate in GATES if not passed.get((plan["plan_id"], gate.name), False)]
+    missing = [gate.name for gate in GATES if not verdicts.get(gate.name, False)]
     checks = (
-        (
-            plan["plan_id"] != plan_id(plan["payload"].encode()),
-            "the payload is not the one that was approved",
-        ),
+        (not _is_own_payload(plan), "the payload is not the one that was approved"),
         (
             plan["mode"] not in {mode.value for mode in PUBLISHING_MODES},
             f"a plan of mode {plan['mode']} is never published, whoever approved it",
@@ -207,9 +222,23 @@ def _refusal(
         ),
         (bool(missing), f"no passed verdict of these gates is on record: {', '.join(missing)}"),
         (policy_mode not in PUBLISHING_MODES, f"the group's mode is {policy_mode.value} by now"),
-        (is_superseded, "a newer plan of the group is approved or published"),
+        (
+            (plan["snapshot_id"], plan["plan_id"]) < newest[plan["group_id"]],
+            "a newer plan of the group is approved or published",
+        ),
     )
     return next((reason for is_refused, reason in checks if is_refused), None)
+
+
+def _is_own_payload(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan has the payload that its id is the hash of, and it is one of its group."""
+    payload = (plan["payload"] or "").encode()
+    if plan["plan_id"] != plan_id(payload):
+        return False
+    try:
+        return bool(HintPayload.decode(payload).group_id == plan["group_id"])
+    except HintError:
+        return False
 
 
 def _foreign_approval(
@@ -226,16 +255,15 @@ def _foreign_approval(
     return why_not(loaded.policy, cluster, plan["group_id"], Actor(approval["actor"], known))
 
 
-def _newest_plans(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """The newest approved or published plan of each group; snapshot ids begin with their slots.
+def _newest_approved(plans: Iterable[VerifiedPlan | FaultyPlan]) -> dict[str, tuple[str, str]]:
+    """The newest approved plan of each group, ended or not; snapshot ids begin with their slots.
 
     Published plans count too: a repeat must not replace the plan that its first try published by an older
     one.
     """
     newest: dict[str, tuple[str, str]] = {}
-    for row in events:
-        plan = (row["snapshot_id"], row["plan_id"])
-        # Anybody who can write the lake can write an event, also one without values.
-        if row["event"] in {PlanEvent.APPROVED, PlanEvent.PUBLISHED} and None not in plan:
-            newest[row["group_id"]] = max(plan, newest.get(row["group_id"], plan))
+    for plan in plans:
+        if isinstance(plan, VerifiedPlan) and plan.approval is not None:
+            own = (plan.head["snapshot_id"], plan.head["plan_id"])
+            newest[plan.head["group_id"]] = max(own, newest.get(plan.head["group_id"], own))
     return newest

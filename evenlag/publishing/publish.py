@@ -3,7 +3,7 @@
 No JVM: ``deltalake`` reads the lake and events are appended to ``plan_events``. The stages and their order
 make a repeat safe:
 
-1. Load the candidates, fence other publishers, and load the candidates again.
+1. Look for candidates, fence other publishers, and read the candidates.
 2. Read the hint topic, and find the plans that are already published on it.
 3. Expire the plans that no longer apply: eligibility, live group, live lag.
 4. Write all hints in one transaction.
@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any, Final
 from assignor_core.hint import HintPayload
 from evenlag.enums import CycleStep, GroupType, PlanEvent
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
+from evenlag.lake.reader import LakeReader
 from evenlag.logging_setup import log_fields, named_logger
 from evenlag.publishing.asking.await_followers import await_followers
 from evenlag.publishing.await_target import await_target_assignment
-from evenlag.publishing.eligibility import PUBLISHING_MODES, read_publishable
+from evenlag.publishing.eligibility import PUBLISHING_MODES, find_approved, read_publishable
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.loads.refresh import LoadsReport, refresh_loads
@@ -42,7 +43,7 @@ from evenlag.publishing.publish_stages import (
     read_last_sequences,
     reconcile_published,
 )
-from evenlag.publishing.sealing.sealed_plans import NOT_AS_SEALED
+from evenlag.publishing.sealing.verified_plans import NOT_AS_SEALED, oldest_day
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes
 
@@ -176,14 +177,15 @@ def publish_hints(
         When the lake cannot be read, or the events cannot be written.
     """
     refresh = partial(refresh_loads, loaded, cluster) if only is None else LoadsReport
-    if not read_publishable(loaded, cluster, slot, allow_modes, only=only):
+    reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))
+    if not find_approved(reader, cluster, since, only).open_ids:
         return PublishReport(loads=refresh())
     settings = loaded.policy.clusters[cluster]
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings)
         with hint_publisher(kafka_cluster_id(client), settings) as publisher:
-            # Read again behind the fence: no other run publishes from here on, and what another run
-            # published, or a user withdrew, while this run hung is visible now.
+            # Read behind the fence: no other run publishes from here on, and what another run published,
+            # or a user withdrew, while this run hung is visible now.
             plans = read_publishable(loaded, cluster, slot, allow_modes, only=only)
             written = _write_hints(loaded, cluster, plans, client, publisher)
         # The publisher is closed, and no loads depend on whether the groups follow.

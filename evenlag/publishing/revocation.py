@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,16 @@ from evenlag.enums import ControlAction, PlanEvent
 from evenlag.errors import JobError, LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_day
-from evenlag.lake.tables import CONTROL_ACTIONS
+from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS
 from evenlag.lake.writer import append_once
+from evenlag.publishing.eligibility import ENDED
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from evenlag.publishing.withdrawable_plans import plans_to_withdraw
+from evenlag.publishing.hint_topic import is_plausible
+from evenlag.publishing.sealing.verified_plans import (
+    PUBLISHABLE_FOR,
+    event_files,
+    oldest_day,
+)
 from evenlag.publishing.writing.write_first import (
     try_again_when_fenced,
     write_foreign_tombstones,
@@ -30,8 +37,9 @@ from evenlag.publishing.writing.write_first import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from assignor_core.hint import Hint
     from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
@@ -226,6 +234,80 @@ def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[
     return next(iter(lake.read_newest(CONTROL_ACTIONS, "at", filters=filters).to_pylist()), None)
 
 
+def plans_to_withdraw(
+    lake: LakeReader, cluster: str, group_id: str, hint: Hint | None
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the plans of a group to withdraw, and whether the lake has any published hint of the group.
+
+    Parameters
+    ----------
+    lake
+        Reader of the lake.
+    cluster, group_id
+        The cluster's name in the policy, and the group.
+    hint
+        The group's hint on the topic; None without one. One that no publisher of evenlag has written, going
+        by its numbers, is not recorded.
+
+    Returns
+    -------
+    tuple of (list of dict, bool)
+        Each plan has ``plan_id``, ``snapshot_id`` and the ``sequence`` of its hint (None: not published).
+        They are the plan of the hint on the topic or, without one, the last published plan that is not
+        withdrawn yet; and the approved plans that may still be published.
+
+    Raises
+    ------
+    LakeError
+        When the events cannot be read.
+    """
+    of_group: list[Filter] = [("cluster", "=", cluster), ("group_id", "=", group_id)]
+    newest = lake.read_newest(
+        PLAN_EVENTS, "at", filters=[*of_group, ("event", "=", PlanEvent.PUBLISHED)]
+    ).to_pylist()
+    newest = [event for event in newest if None not in (event["plan_id"], event["snapshot_id"], event["day"])]
+    last = max(newest, key=lambda event: event["sequence"] or 0, default=None)
+    rows, _ = lake.read_checked(
+        PLAN_EVENTS,
+        ("group_id", "=", group_id),
+        filters=event_files(cluster, oldest_day(datetime.now(UTC))),
+        columns=["plan_id", "snapshot_id", "day", "event"],
+    )
+    events = [event for event in rows.to_pylist() if None not in event.values()]
+    ended = {event["plan_id"] for event in events if event["event"] in ENDED}
+    plans: dict[str, dict[str, Any]] = {
+        event["plan_id"]: event | {"sequence": None}
+        for event in events
+        if event["event"] == PlanEvent.APPROVED and event["plan_id"] not in ended
+    }
+    if hint is not None and _is_recordable(hint):
+        # Its PUBLISHED event is missing if the publisher was killed: the hint has its snapshot id.
+        own = {"plan_id": hint.plan_id, "snapshot_id": hint.payload.snapshot_id, "sequence": hint.sequence}
+        plans[hint.plan_id] = own | {"day": slot_day(hint.payload.snapshot_id)}
+    elif last is not None and not _is_withdrawn(lake, last):
+        plans[last["plan_id"]] = last
+    return sorted(plans.values(), key=lambda plan: plan["sequence"] is None), last is not None
+
+
+def _is_withdrawn(lake: LakeReader, event: Mapping[str, Any]) -> bool:
+    wanted: list[Filter] = [(name, "=", event[name]) for name in ("cluster", "plan_id")]
+    wanted += [("day", ">=", event["day"]), ("event", "=", PlanEvent.WITHDRAWN)]
+    return lake.count(PLAN_EVENTS, filters=wanted) > 0
+
+
+def _is_recordable(hint: Hint) -> bool:
+    """Whether a hint may be from a publisher: whoever writes to the topic chooses what it contains."""
+    now_ms = time.time_ns() // 1_000_000
+    if not is_plausible(hint, now_ms):
+        return False
+    try:
+        day = slot_day(hint.payload.snapshot_id)
+    except ValueError:
+        return False
+    issued_on = datetime.fromtimestamp(hint.issued_at_ms / 1000, UTC).date()
+    return abs(issued_on - day) <= PUBLISHABLE_FOR
+
+
 def _change_stop(
     loaded: LoadedPolicy, cluster: str, action: str, value: bytes | None, *, actor: str, reason: str
 ) -> StopChange:
@@ -269,7 +351,7 @@ def _record_withdrawal(
     events = [
         PlanEventRow(
             cluster=cluster,
-            day=slot_day(plan["snapshot_id"]),
+            day=plan["day"],
             snapshot_id=plan["snapshot_id"],
             plan_id=plan["plan_id"],
             group_id=done.group_id,

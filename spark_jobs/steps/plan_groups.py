@@ -30,7 +30,12 @@ from evenlag.planning.decision_record import (
 from evenlag.planning.plan_attempts import new_attempt_id
 from evenlag.policy.loader import parse_recorded
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from evenlag.publishing.sealing.sealed_plans import NOT_AS_SEALED, is_followed, seal_events, seal_plan_rows
+from evenlag.publishing.sealing.verified_plans import (
+    NOT_AS_SEALED,
+    is_followed,
+    seal_events,
+    seal_plan_rows,
+)
 from spark_jobs.planning.plan_output import PLANNED, table_rows
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots

@@ -19,17 +19,23 @@ from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from evenlag.publishing.sealing.sealed_plans import check_plans, is_followed, seal_events
+from evenlag.publishing.sealing.verified_plans import (
+    NOT_AS_SEALED,
+    FaultyPlan,
+    VerifiedPlan,
+    is_followed,
+    read_plans,
+    seal_events,
+)
 from spark_jobs.steps.expectations import judge_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from datetime import datetime
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing.sealing.row_seal import Sealer
-    from evenlag.publishing.sealing.sealed_plans import PlanCheck
     from spark_jobs.planning.context import PlanContext
     from spark_jobs.steps.plan_groups import Planned
     from spark_jobs.steps.snapshot_rows import SnapshotRows
@@ -87,17 +93,18 @@ def validate_plans(
     if planned.heads:
         results = _judge(rows, planned, context, decided_at, sealer)
         # Some of these rows may be of an earlier attempt, and lay in the lake since.
-        checks = _check_seals(rows, planned, context, sealer)
-        faults = {plan_id: check.fault for plan_id, check in checks.items() if check.fault is not None}
+        checks = _read_sealed(rows, planned, context, sealer)
+        heads = [_sound_head(head, checks) for head in planned.heads]
         verdicts = {
-            head["plan_id"]: _verdict(head, results[head["plan_id"]], faults.get(head["plan_id"]))
-            for head in planned.heads
+            head["plan_id"]: _verdict(head, results[head["plan_id"]], checks.get(head["plan_id"]))
+            for head in heads
         }
-        events = _events(planned, context, verdicts, results, faults)
+        faults = {plan_id: check.fault for plan_id, check in checks.items() if isinstance(check, FaultyPlan)}
+        events = _events(heads, context, verdicts, results, faults)
         evidence = {
             plan_id: check.evidence
             for plan_id, check in checks.items()
-            if verdicts[plan_id] is _Verdict.APPROVED
+            if isinstance(check, VerifiedPlan) and verdicts[plan_id] is _Verdict.APPROVED
         }
         events = seal_events(sealer, events, evidence)
         # From the verdicts on record: every attempt has the same events.
@@ -106,14 +113,29 @@ def validate_plans(
     return {verdict.value: counts[verdict] for verdict in _Verdict}
 
 
-def _check_seals(
+def _read_sealed(
     rows: SnapshotRows, planned: Planned, context: PlanContext, sealer: Sealer | None
-) -> dict[str, PlanCheck]:
-    followed = [head["plan_id"] for head in planned.heads if is_followed(head)]
+) -> dict[str, VerifiedPlan | FaultyPlan]:
+    """The plans that may be published, as they were sealed; the partitions have their hash in the head."""
+    followed = {head["plan_id"]: head for head in planned.heads if is_followed(head)}
     if sealer is None or not followed:
         return {}
-    # The partitions have their hash in the head.
-    return check_plans(rows.reader, sealer, context.cluster, context.day, followed, has_partitions=False)
+    found = read_plans(rows.reader, sealer, context.cluster, context.day, followed, has_assignments=False)
+    gone = {
+        plan_id: FaultyPlan(
+            plan_id, head["group_id"], head["snapshot_id"], context.day, f"{NOT_AS_SEALED}it is gone"
+        )
+        for plan_id, head in followed.items()
+    }
+    return gone | found
+
+
+def _sound_head(
+    head: Mapping[str, Any], checks: Mapping[str, VerifiedPlan | FaultyPlan]
+) -> Mapping[str, Any]:
+    """The head whose seal was checked: it may be another one than was read before."""
+    check = checks.get(head["plan_id"])
+    return check.head if isinstance(check, VerifiedPlan) else head
 
 
 def _judge(
@@ -179,21 +201,26 @@ def _last_hints(
     return dict(zip(newest["group_id"].to_pylist(), newest["at_max"].to_pylist(), strict=True))
 
 
-def _verdict(head: Mapping[str, Any], results: list[dict[str, Any]], fault: str | None) -> _Verdict:
-    if fault is not None or not results or not all(row["passed"] for row in results):
+def _verdict(
+    head: Mapping[str, Any], results: list[dict[str, Any]], check: VerifiedPlan | FaultyPlan | None
+) -> _Verdict:
+    passed = [row["passed"] for row in results]
+    if isinstance(check, VerifiedPlan):
+        passed = list(check.verdicts.values())
+    if isinstance(check, FaultyPlan) or not passed or not all(passed):
         return _Verdict.REJECTED
     return _Verdict.APPROVED if head["mode"] == Mode.AUTO else _Verdict.WAITING
 
 
 def _events(
-    planned: Planned,
+    heads: Iterable[Mapping[str, Any]],
     context: PlanContext,
     verdicts: Mapping[str, _Verdict],
     results: Mapping[str, list[dict[str, Any]]],
     faults: Mapping[str, str],
 ) -> list[PlanEventRow]:
     events = []
-    for head in planned.heads:
+    for head in heads:
         if verdicts[head["plan_id"]] is _Verdict.REJECTED:
             failed = sorted(row["message"] for row in results[head["plan_id"]] if not row["passed"])
             event, actor = PlanEvent.REJECTED, _GATES_ACTOR

@@ -205,10 +205,12 @@ def test_approvers_of_the_request_hold_where_the_policy_names_nobody_any_more(
 
 
 def test_the_page_holds_numbers_a_picture_and_moves_whatever_names_hold(live: LiveGroup) -> None:
-    from evenlag.publishing.approval_page import read_page
+    from evenlag.publishing.approval_page import build_page
+    from evenlag.publishing.waiting_plans import read_plan
 
     plan = live.plan(group_id="a|b *c* `d`")
-    page = read_page(str(live.lake), live.name, plan, answer_by=datetime.now(UTC))
+    now = datetime.now(UTC)
+    page = build_page(read_plan(live.loaded, live.name, plan, now), answer_by=now)
     assert "move 4 of 4 partitions, most loaded member from 2,100 to 1,700 records" in page.subject
     lines = page.body.splitlines()
     bars = [line for line in lines if "█" in line]

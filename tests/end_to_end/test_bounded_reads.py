@@ -25,7 +25,7 @@ from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.monitoring.metrics import read_metrics
 from evenlag.overview.report_view import MAX_ROWS
 from evenlag.policy.loader import parse_policy
-from evenlag.publishing.approval_requests import count_open_requests
+from evenlag.publishing.approval_requests import open_requests
 from evenlag.publishing.eligibility import read_publishable
 from evenlag.publishing.publish_stages import read_last_sequences
 from evenlag.publishing.waiting_plans import find_waiting
@@ -128,7 +128,7 @@ def test_a_cycle_and_all_that_follows_it_read_no_old_month(
     read_publishable(loaded, "c", slot)
     assert read_last_sequences(str(old), "c", now).by_group
     assert find_waiting(loaded, "c", slot) == []
-    assert count_open_requests(reader, "c", now) == 0
+    assert open_requests(reader, "c", now) == {}
     record_changes(loaded, "c", find_changes(loaded, "c", now), run_id="r", now=now)
     assert read_metrics(str(old), "c", now)["plans.made"] == SHAPE.plans
     check_unfinished(reader, now)

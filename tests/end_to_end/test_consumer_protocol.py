@@ -23,9 +23,10 @@ from evenlag.policy.gates import GATES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor
-from evenlag.publishing.approval_page import read_page
+from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
+from evenlag.publishing.waiting_plans import read_plan
 from sandbox.workload.workload import Workload
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
@@ -115,7 +116,8 @@ def test_from_a_skewed_group_to_an_applied_hint_and_no_record_is_lost(
     assert len(verdicts) == len(GATES)
     assert (plan["group_type"], plan["group_assignor"], plan["mode"]) == ("consumer", "evenlag", "approve")
     told: dict[str, Any] = {"actor": Actor("A. Person"), "reason": "looks right", "run_id": "r1"}
-    page = read_page(loaded.policy.lake, CLUSTER, plan["plan_id"], answer_by=slot + timedelta(hours=1))
+    shown = read_plan(loaded, CLUSTER, plan["plan_id"], datetime.now(UTC))
+    page = build_page(shown, answer_by=slot + timedelta(hours=1))
     assert "the brokers assign this group" in page.body
     approvals.decide(loaded, CLUSTER, plan["plan_id"], approve=True, now=datetime.now(UTC), **told)
     report = publish_hints(loaded, CLUSTER, slot, "r1")

@@ -12,7 +12,8 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.metrics import read_metrics
-from evenlag.publishing.approval_page import read_page
+from evenlag.publishing.approval_page import build_page
+from evenlag.publishing.sealing.verified_plans import VerifiedPlan, read_plans
 from sandbox.truth.checks import Checks
 from sandbox.truth.expected import figures as expect_figures
 from sandbox.truth.lake_rows import LakeRows
@@ -67,7 +68,10 @@ def test_the_page_of_a_plan_shows_each_members_lag_now_and_as_planned(lake: Reco
     for cluster in lake.clusters:
         rows = LakeRows(lake.root, cluster)
         for plan in rows.rows("plans"):
-            page = read_page(str(lake.root), cluster, plan["plan_id"], answer_by=plan["slot"])
+            reader, ids = LakeReader(str(lake.root)), [plan["plan_id"]]
+            found = read_plans(reader, None, cluster, plan["day"], ids)[plan["plan_id"]]
+            assert isinstance(found, VerifiedPlan), found
+            page = build_page(found, answer_by=plan["slot"])
             shown = [list(match.groups()[1:]) for match in _MEMBER.finditer(page.body)]
             cells = expect_figures.approval_numbers(rows, plan)
             checks.same(APPROVAL, f"{plan['plan_id'][:12]}: members", sorted(shown), sorted(cells))

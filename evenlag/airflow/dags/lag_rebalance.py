@@ -123,19 +123,19 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     run_id, slot = _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):
         loaded = load_policy(config)
-        heads = set_aside_shadowed(
+        plans = set_aside_shadowed(
             loaded, cluster, find(loaded, cluster, slot), run_id=run_id, now=datetime.now(UTC)
         )
-    if len(heads) > MAX_NEW_APPROVALS:
+    if len(plans) > MAX_NEW_APPROVALS:
         _LOG.warning(
-            "%d plans wait for a person; this run asks about %d of them", len(heads), MAX_NEW_APPROVALS
+            "%d plans wait for a person; this run asks about %d of them", len(plans), MAX_NEW_APPROVALS
         )
     return [
         {
-            "trigger_run_id": approval_run_id(head["plan_id"]),
-            "conf": {"cluster": cluster, "plan_id": head["plan_id"]},
+            "trigger_run_id": approval_run_id(plan.head["plan_id"]),
+            "conf": {"cluster": cluster, "plan_id": plan.head["plan_id"]},
         }
-        for head in heads[:MAX_NEW_APPROVALS]
+        for plan in plans[:MAX_NEW_APPROVALS]
     ]
 
 

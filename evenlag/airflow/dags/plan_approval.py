@@ -76,7 +76,7 @@ def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
         If the plan does not wait for approval.
     """
     from evenlag.policy.loader import load_policy
-    from evenlag.publishing.approval_page import read_page
+    from evenlag.publishing.approval_page import build_page
     from evenlag.publishing.approval_requests import request_approval
     from evenlag.publishing.waiting_plans import NotWaitingError
 
@@ -97,7 +97,7 @@ def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
             )
         except NotWaitingError as error:
             raise AirflowSkipException(printable_lines(str(error))) from error
-        page = read_page(loaded.policy.lake, cluster, plan_id, answer_by=request.answer_by)
+        page = build_page(request.plan, answer_by=request.answer_by)
     return {
         "subject": page.subject,
         "body": page.body,

@@ -83,23 +83,26 @@ class PlanApprovalOperator(ApprovalOperator):
         AirflowSkipException
             If the plan does not wait for approval.
         """
-        from evenlag.lake.reader import LakeReader
-        from evenlag.publishing.approval_requests import read_request
-        from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError, check_waiting
+        from evenlag.publishing.waiting_plans import (
+            AlreadyDecidedError,
+            NotWaitingError,
+            check_waiting,
+            read_plan,
+        )
 
         cluster, plan_id = _plan_of(context)
         with fail_or_try_again(cluster=cluster, step="ask", plan_id=plan_id):
             loaded = self._policy()
             try:
-                head = check_waiting(loaded, cluster, plan_id)
+                plan = read_plan(loaded, cluster, plan_id, datetime.now(UTC))
+                check_waiting(loaded, plan)
             except AlreadyDecidedError as error:
                 return self._go_by(error)
             except NotWaitingError as error:
                 raise AirflowSkipException(printable_lines(str(error))) from error
-            request = read_request(LakeReader(loaded.policy.lake), head) or {}
         # Airflow has no template for them. Those of the request hold where nobody is named any more.
-        named = loaded.policy.approvers_of(cluster, head["group_id"])
-        named = named or self.approvers or request.get("approvers")
+        named = loaded.policy.approvers_of(cluster, plan.head["group_id"])
+        named = named or self.approvers or (plan.request or {}).get("approvers")
         self.assigned_users = [{"id": one, "name": one} for one in named] if named else None
         left = datetime.fromisoformat(self.answer_by) - datetime.now(UTC)
         for name, limit in answer_within(max(left, _NO_TIME_LEFT)).items():

@@ -145,9 +145,9 @@ def test_one_plan_of_a_group_is_asked_for_at_a_time_and_later_ones_stay_in_shado
 
     second = live.plan(age_s=5)
     slot = live.slots[second]
-    heads = waiting_plans.find_waiting(live.loaded, live.name, slot + timedelta(microseconds=7))
-    assert [head["plan_id"] for head in heads] == [second]
-    assert approval_requests.set_aside_shadowed(live.loaded, live.name, heads, run_id="cycle", now=now) == []
+    plans = waiting_plans.find_waiting(live.loaded, live.name, slot + timedelta(microseconds=7))
+    assert [plan.head["plan_id"] for plan in plans] == [second]
+    assert approval_requests.set_aside_shadowed(live.loaded, live.name, plans, run_id="cycle", now=now) == []
     with pytest.raises(waiting_plans.NotWaitingError, match="stays in shadow: plan"):
         approval_requests.request_approval(live.loaded, live.name, second, run_id="run 2", now=now)
     shown = {

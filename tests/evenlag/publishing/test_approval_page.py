@@ -8,6 +8,7 @@ from typing import Any
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 from evenlag.publishing.approval_page import build_page
+from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 
 SLOT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 # Owner before and by the plan, and the lag: a partition of a, one of b and both of c are not known.
@@ -54,9 +55,8 @@ def page(rows: list[Row], **more: Any) -> tuple[str, list[str]]:
         }
         for number, (before, after, lag) in enumerate(rows)
     ]
-    built = build_page(
-        head, pa.Table.from_pylist(columns, schema=arrow_schema(PLAN_ASSIGNMENTS)), answer_by=SLOT
-    )
+    assignments = pa.Table.from_pylist(columns, schema=arrow_schema(PLAN_ASSIGNMENTS))
+    built = build_page(VerifiedPlan(head, assignments, {}, (), (), None, ()), answer_by=SLOT)
     return built.subject, built.body.splitlines()
 
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import OUTCOMES, PLAN_ASSIGNMENTS
-from evenlag.publishing.approval_page import read_page
+from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.sealing.verified_plans import VerifiedPlan, read_plans
 from evenlag.report.read_report import read_report
 from spark_jobs.steps.plan_groups import plan_groups
 from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
@@ -37,7 +38,9 @@ def shown(root: Path, plan_id: str) -> list[Any]:
     done = CliRunner().invoke(app, ["plans", plan_id, "--lake", str(root), "--json"])
     assert done.exit_code == 0, done.output
     report = read_report(LakeReader(str(root)), "c", GROUP)
-    page = read_page(str(root), "c", plan_id, answer_by=NOW)
+    plan = read_plans(LakeReader(str(root)), None, "c", NOW.date(), [plan_id])[plan_id]
+    assert isinstance(plan, VerifiedPlan)
+    page = build_page(plan, answer_by=NOW)
     assert report.change is not None
     return [json.loads(done.stdout), report.change.members, page.body]
 

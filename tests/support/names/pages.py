@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.policy.gate_contract import Comparison
 from evenlag.publishing.approval_page import build_page
+from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 from evenlag.quality.data_docs import render_pages
 from evenlag.quality.validation_results import Expectation, PlanResults, Result, Run
 from evenlag.report.candidates import PolicyResult
@@ -149,7 +150,8 @@ def approval_markdown(names: Sequence[str]) -> tuple[str, str]:
         "metrics_before": metrics,
         "metrics_after": metrics,
     }
-    built = build_page(head, pa.Table.from_pylist(rows), answer_by=_LATER)
+    plan = VerifiedPlan(head, pa.Table.from_pylist(rows), {}, (), (), None, ())
+    built = build_page(plan, answer_by=_LATER)
     return built.subject, built.body
 
 

@@ -188,12 +188,16 @@ class Stage:
     def ask(self, slot: datetime) -> list[str]:
         """Ask a person for each plan of a slot that waits; returns the plans."""
         asked = []
-        for head in waiting_plans.find_waiting(self.loaded, self.cluster, slot):
+        for plan in waiting_plans.find_waiting(self.loaded, self.cluster, slot):
             with contextlib.suppress(waiting_plans.NotWaitingError):
                 approval_requests.request_approval(
-                    self.loaded, self.cluster, head["plan_id"], run_id=self._run_id(), now=datetime.now(UTC)
+                    self.loaded,
+                    self.cluster,
+                    plan.head["plan_id"],
+                    run_id=self._run_id(),
+                    now=datetime.now(UTC),
                 )
-                asked.append(head["plan_id"])
+                asked.append(plan.head["plan_id"])
         self.note("asked", plans=asked)
         return asked
 

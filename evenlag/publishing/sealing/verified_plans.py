@@ -1,0 +1,413 @@
+"""Plans as they are read once and checked: what pages, approvals, the publisher and alerts use.
+
+Whoever can write the lake can change rows, files and the log between any two reads. So all rows of a plan are
+read here, once, and checked as they were read: who uses a plan uses these rows, and reads none again.
+
+Each row of a plan that may be published has a seal of its own: its decision, its head, its PROPOSED event,
+its verdicts and its approval request. Its partitions are sealed by their hash in the head. The seal of its
+approval also covers the seals of all these rows, so that none can be edited, removed, added or taken from
+another plan. What the log lets nobody read is not in these rows, and nothing follows from it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import Mode, PlanEvent, RequestState
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import (
+    APPROVAL_REQUESTS,
+    DECISIONS,
+    GATE_RESULTS,
+    PLAN_ASSIGNMENTS,
+    PLAN_EVENTS,
+    PLANS,
+)
+from evenlag.lake.tables.month_partitions import month_of
+from evenlag.planning.assignments_hash import SHARED_COLUMNS, hash_assignments
+from evenlag.planning.plan_attempts import select_attempts
+from evenlag.publishing.sealing.row_seal import SEAL, as_stored
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import date, datetime
+
+    import pyarrow as pa
+
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.tables import Table
+    from evenlag.publishing.event_log import PlanEventRow
+    from evenlag.publishing.sealing.row_seal import Sealer
+
+    Row = Mapping[str, Any]
+    # Rows of a plan by table, each with what the log says wrongly of it.
+    _Found = Mapping[Table, list[tuple[Row, str | None]]]
+
+# Begins the reason why a plan with a fault is refused, by which alerts find it.
+NOT_AS_SEALED: Final = "not as it was sealed: "
+# Maximum age of a plan that somebody may still approve or publish: longer than the longest
+# approval_timeout_s. The groups of older plans have changed.
+PUBLISHABLE_FOR: Final = timedelta(days=8)
+# Which rows of these tables are sealed.
+_SEALED: Final[Mapping[Table, tuple[str, frozenset[str]] | None]] = {
+    DECISIONS: None,
+    PLANS: None,
+    PLAN_EVENTS: ("event", frozenset({PlanEvent.PROPOSED})),
+    GATE_RESULTS: None,
+    APPROVAL_REQUESTS: ("state", frozenset({RequestState.ASKED})),
+}
+# Every plan has exactly one of them.
+_SINGLE: Final = (DECISIONS, PLANS, PLAN_EVENTS)
+# What is relied on where nothing is sealed, too.
+_HEAD: Final = ("cluster", "day", "snapshot_id", "slot", "plan_id", "group_id", "mode")
+_EVENTS: Final = frozenset(PlanEvent)
+_LOG_FAULT: Final = "_log_fault"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPlan:
+    """A plan whose rows are as they were sealed, where the policy has a key.
+
+    Attributes
+    ----------
+    head
+        Its row of ``plans``.
+    assignments
+        Its rows of ``plan_assignments``; none if they were not asked for.
+    verdicts
+        Whether it passed, by gate.
+    events
+        All its events, oldest first.
+    requests
+        Its rows of ``approval_requests``.
+    approval
+        Its approval; None if it is not approved.
+    evidence
+        The seals that an approval of the plan covers.
+    """
+
+    head: Row
+    assignments: pa.Table
+    verdicts: Mapping[str, bool]
+    events: tuple[Row, ...]
+    requests: tuple[Row, ...]
+    approval: Row | None
+    evidence: tuple[str, ...]
+
+    @property
+    def day(self) -> date:
+        """The plan's day."""
+        found: date = self.head["day"]
+        return found
+
+    @property
+    def request(self) -> Row | None:
+        """Its approval request; None if approval was never requested."""
+        return next((row for row in self.requests if row["state"] == RequestState.ASKED), None)
+
+    @property
+    def ending(self) -> Row | None:
+        """The event that decided or ended the plan: the earliest after PROPOSED; None without any."""
+        # Lakes of earlier versions may have two answers: all readers take the same one.
+        return next((event for event in self.events if event["event"] != PlanEvent.PROPOSED), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyPlan:
+    """A plan that nobody may approve or publish; of its rows nothing else is relied on.
+
+    Attributes
+    ----------
+    plan_id, group_id, snapshot_id
+        As its rows say it, sealed ones first: for messages and its last event.
+    day
+        As its sealed rows say it; None without any.
+    fault
+        What is wrong with it.
+    """
+
+    plan_id: str
+    group_id: str
+    snapshot_id: str
+    day: date | None
+    fault: str
+
+
+class _FaultError(Exception):
+    """What is wrong with a plan."""
+
+
+def oldest_day(now: datetime) -> date:
+    """Return the day of the oldest plan that may still be approved or published."""
+    return (now - PUBLISHABLE_FOR).date()
+
+
+def read_plans(
+    reader: LakeReader,
+    sealer: Sealer | None,
+    cluster: str,
+    since: date,
+    plan_ids: Collection[str],
+    *,
+    has_assignments: bool = True,
+) -> dict[str, VerifiedPlan | FaultyPlan]:
+    """Read plans once, and check what was read.
+
+    Events are read from all files of the months from `since` on. Statistics select among the files of the
+    other tables, by day: a row that they hide is missing under the seals.
+
+    Parameters
+    ----------
+    reader
+        The lake.
+    sealer
+        The cluster's sealer; without one no seal is checked.
+    cluster
+        The cluster's name in the policy.
+    since
+        The day of the oldest plan.
+    plan_ids
+        The plans.
+    has_assignments
+        Whether their rows of ``plan_assignments`` are read, too.
+
+    Returns
+    -------
+    dict
+        By plan id, for each of `plan_ids` that has a row, and is not older.
+
+    Raises
+    ------
+    LakeError
+        When a table cannot be read.
+    SecretError
+        When a key cannot be read.
+    """
+    if not plan_ids:
+        return {}
+    wanted: Filter = ("plan_id", "in", sorted(plan_ids))
+    since_day: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
+    rows: dict[str, _Found] = defaultdict(lambda: {table: [] for table in _SEALED})
+    for table in _SEALED:
+        files = event_files(cluster, since) if table is PLAN_EVENTS else since_day
+        found, faults = reader.read_checked(table, wanted, filters=files)
+        for row, fault in zip(found.to_pylist(), faults.to_pylist(), strict=True):
+            rows[row["plan_id"]][table].append((row, fault))
+    assignments = _read_assignments(reader, [*since_day, wanted]) if has_assignments else None
+    plans = {plan_id: _verified(sealer, plan_id, found, assignments) for plan_id, found in rows.items()}
+    return {plan_id: plan for plan_id, plan in plans.items() if plan.day is None or plan.day >= since}
+
+
+def event_files(cluster: str, since: date) -> list[Filter]:
+    """Return what selects the files of a cluster's events by their partitions alone.
+
+    An event may forbid: no statistics of a writer hide it.
+    """
+    return [("cluster", "=", cluster), ("month", ">=", month_of(since))]
+
+
+def is_followed(row: Row) -> bool:
+    """Return whether a row of ``decisions`` or ``plans`` belongs to a plan that may be published.
+
+    Parameters
+    ----------
+    row
+        Its columns ``plan_id`` and ``mode``.
+    """
+    return row["plan_id"] is not None and row["mode"] != Mode.SHADOW
+
+
+def seal_plan_rows(sealer: Sealer | None, table: Table, rows: pa.Table) -> pa.Table:
+    """Return rows of ``decisions`` or ``plans`` with the seals of the plans that may be published.
+
+    Parameters
+    ----------
+    sealer
+        The cluster's sealer; without one the rows stay as they are.
+    table, rows
+        The table, and rows by its contract.
+
+    Raises
+    ------
+    SecretError
+        When a row is sealed, and the key cannot be read.
+    """
+    if sealer is None:
+        return rows
+    chosen = [is_followed(row) for row in rows.select(["plan_id", "mode"]).to_pylist()]
+    return sealer.seal_some(table, rows, chosen)
+
+
+def seal_events(
+    sealer: Sealer | None, events: Sequence[PlanEventRow], evidence: Mapping[str, Sequence[str] | None]
+) -> list[PlanEventRow]:
+    """Return events with their seals.
+
+    Parameters
+    ----------
+    sealer
+        The cluster's sealer; without one the events stay as they are.
+    events
+        The events.
+    evidence
+        The plans whose events get a seal, with what an approval covers; None for another event.
+
+    Raises
+    ------
+    SecretError
+        When an event is sealed, and the key cannot be read.
+    """
+    if sealer is None:
+        return list(events)
+    stored = as_stored(PLAN_EVENTS, [event.as_row() for event in events])
+    return [
+        replace(event, seal=sealer.seal(PLAN_EVENTS, row, evidence[event.plan_id]))
+        if event.plan_id in evidence
+        else event
+        for event, row in zip(events, stored, strict=True)
+    ]
+
+
+def _read_assignments(reader: LakeReader, wanted: list[Filter]) -> pa.Table:
+    rows, faults = reader.read_checked(PLAN_ASSIGNMENTS, wanted[-1], filters=wanted)
+    return rows.append_column(_LOG_FAULT, faults)
+
+
+def _verified(
+    sealer: Sealer | None, plan_id: str, rows: _Found, assignments: pa.Table | None
+) -> VerifiedPlan | FaultyPlan:
+    try:
+        own = {table: _sealed_rows(table, found) for table, found in rows.items()}
+        head = own[PLANS][0]
+        own_assignments = _no_assignments() if assignments is None else _select(head, assignments, sealer)
+        events = sorted(
+            (row for row, _ in rows[PLAN_EVENTS]),
+            key=lambda row: (row["at"], row["event"], row["run_id"] or ""),
+        )
+        approvals = [row for row in events if row["event"] == PlanEvent.APPROVED]
+        evidence = () if sealer is None else _check_seals(sealer, own, approvals)
+    except _FaultError as error:
+        return _faulty(sealer, plan_id, rows, str(error))
+    return VerifiedPlan(
+        head=MappingProxyType(head),
+        assignments=own_assignments,
+        verdicts=MappingProxyType(_verdicts(own[GATE_RESULTS])),
+        events=tuple(map(MappingProxyType, events)),
+        requests=tuple(MappingProxyType(row) for row, _ in rows[APPROVAL_REQUESTS]),
+        approval=next(map(MappingProxyType, approvals), None),
+        evidence=evidence,
+    )
+
+
+def _sealed_rows(table: Table, rows: Iterable[tuple[Row, str | None]]) -> list[Row]:
+    """The rows of a plan in a table that are sealed, each once; all its rows have to be sound."""
+    chosen = _SEALED[table]
+    found: list[Row] = []
+    for row, log_fault in rows:
+        if log_fault is not None:
+            raise _FaultError(f"{_name(table, row)} {log_fault}")
+        if table is PLAN_EVENTS and (row["at"] is None or row["event"] not in _EVENTS):
+            raise _FaultError(f"{_name(table, row)} has no time, or is of an unknown event")
+        # A row that was written twice counts once.
+        if (chosen is None or row[chosen[0]] in chosen[1]) and row not in found:
+            found.append(row)
+    if table is PLANS and len(found) != 1:
+        raise _FaultError(_not_one(table, len(found)))
+    if table is PLANS and (missing := [name for name in _HEAD if found[0][name] is None]):
+        raise _FaultError(f"its row of {table.name} has no {missing[0]}")
+    return found
+
+
+def _check_seals(
+    sealer: Sealer, rows: Mapping[Table, list[Row]], approvals: Iterable[Row]
+) -> tuple[str, ...]:
+    """Check the seals of a plan's rows; return those that an approval covers."""
+    for table, found in rows.items():
+        for row in found:
+            if row[SEAL] is None:
+                raise _FaultError(_no_seal(_name(table, row)))
+            if not sealer.holds(table, row):
+                raise _FaultError(
+                    f"{_name(table, row)} was edited, or is sealed by a key that is not accepted"
+                )
+        if table in _SINGLE and len(found) != 1:
+            raise _FaultError(_not_one(table, len(found)))
+    evidence = tuple(row[SEAL] for row in chain.from_iterable(rows.values()))
+    # A request may be opened while the command approves: such an approval does not cover it.
+    requests = {row[SEAL] for row in rows[APPROVAL_REQUESTS]}
+    others = tuple(seal for seal in evidence if seal not in requests)
+    for approval in approvals:
+        if approval[SEAL] is None:
+            raise _FaultError(_no_seal("its approval"))
+        if not any(sealer.holds(PLAN_EVENTS, approval, each) for each in (evidence, others)):
+            raise _FaultError(
+                "its approval was edited, or rows of the plan were removed, added or edited since the "
+                "approval"
+            )
+    return evidence
+
+
+def _no_assignments() -> pa.Table:
+    return arrow_schema(PLAN_ASSIGNMENTS).empty_table()
+
+
+def _select(head: Row, assignments: pa.Table, sealer: Sealer | None) -> pa.Table:
+    """The rows of ``plan_assignments`` of a plan."""
+    import pyarrow.compute as pc
+
+    own = select_attempts(assignments, [head])
+    faults = own[_LOG_FAULT].drop_null().to_pylist()
+    own = own.drop_columns([_LOG_FAULT])
+    if sealer is not None:
+        if faults:
+            raise _FaultError(f"its row of {PLAN_ASSIGNMENTS.name} {faults[0]}")
+        is_same = all(set(pc.unique(own[name]).to_pylist()) == {head[name]} for name in SHARED_COLUMNS)
+        if not is_same or hash_assignments(own) != head["assignments_hash"]:
+            raise _FaultError(f"its rows of {PLAN_ASSIGNMENTS.name} were edited, removed or added")
+    return own
+
+
+def _verdicts(rows: Iterable[Row]) -> dict[str, bool]:
+    """Whether a plan passed, by gate; of two verdicts the worse one counts."""
+    verdicts: dict[str, bool] = {}
+    for row in rows:
+        verdicts[row["gate"]] = verdicts.get(row["gate"], True) and bool(row["passed"])
+    return verdicts
+
+
+def _faulty(sealer: Sealer | None, plan_id: str, rows: _Found, fault: str) -> FaultyPlan:
+    """A plan with a fault, as its sealed rows name it; without any, as the others do."""
+    listed = [(table, row) for table, found in rows.items() for row, _ in found]
+    sound = [row for table, row in listed if sealer is None or sealer.holds(table, row)]
+    known = [*sound, *(row for _, row in listed)]
+
+    def first(name: str) -> str:
+        return next((row[name] for row in known if row[name] is not None), "")
+
+    return FaultyPlan(
+        plan_id=plan_id,
+        group_id=first("group_id"),
+        snapshot_id=first("snapshot_id"),
+        day=next((row["day"] for row in sound if row["day"] is not None), None),
+        fault=fault if sealer is None else NOT_AS_SEALED + fault,
+    )
+
+
+def _name(table: Table, row: Row) -> str:
+    # The names of gates and events are evenlag's own, unless the row was edited.
+    which = str(row.get("gate") or row.get("event") or "")
+    return f"its row of {table.name}" + (f" ({which[:40]!r})" if which else "")
+
+
+def _not_one(table: Table, count: int) -> str:
+    return f"it has {count} rows in {table.name} where it has one"
+
+
+def _no_seal(what: str) -> str:
+    return f"{what} has no seal: it was written before the key was configured, or not by evenlag"
