@@ -63,11 +63,6 @@ def find_edited_plans(
     -------
     dict or None
         Description by group id; None where the policy configures no key.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
     """
     sealer = Sealer.of(loaded.policy.clusters[cluster])
     if sealer is None:

@@ -52,11 +52,6 @@ def build_page(plan: VerifiedPlan, *, answer_by: datetime) -> ApprovalPage:
         The plan, with its assignments.
     answer_by
         Deadline: a plan without an answer is then rejected.
-
-    Returns
-    -------
-    ApprovalPage
-        Subject and body.
     """
     head, rows = plan.head, plan.assignments
     subject = (

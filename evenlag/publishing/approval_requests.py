@@ -157,11 +157,6 @@ def set_aside_shadowed(
     -------
     list of VerifiedPlan
         The plans for which approval may be requested.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read or written.
     """
     waiting = list(plans)
     if not waiting:
@@ -198,17 +193,12 @@ def set_aside_shadowed(
 
 
 def asked_plans(reader: LakeReader, cluster: str, now: datetime) -> set[str]:
-    """Find the plans with a request before its deadline, by rows that anybody may have written.
+    """Return the plans with a request before its deadline, by rows that anybody may have written.
 
     Parameters
     ----------
     reader, cluster, now
         The lake, the cluster's name and the current time.
-
-    Raises
-    ------
-    LakeError
-        When the requests cannot be read.
     """
     filters: list[Filter] = [
         ("cluster", "=", cluster),
@@ -223,7 +213,7 @@ def asked_plans(reader: LakeReader, cluster: str, now: datetime) -> set[str]:
 def open_requests(
     reader: LakeReader, cluster: str, now: datetime, sealer: Sealer | None = None
 ) -> dict[str, Mapping[str, Any]]:
-    """Read the open approval requests: before their deadline, of plans without a decision.
+    """Return the open approval requests: before their deadline, of plans without a decision.
 
     Parameters
     ----------
@@ -233,16 +223,6 @@ def open_requests(
         The current time.
     sealer
         The cluster's sealer; None to believe the rows, where nothing depends on them.
-
-    Returns
-    -------
-    dict
-        Rows of ``approval_requests`` by group id.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
     """
     ids = asked_plans(reader, cluster, now)
     plans = read_plans(reader, sealer, cluster, oldest_day(now), ids, has_assignments=False).values()

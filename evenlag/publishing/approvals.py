@@ -67,18 +67,8 @@ def decide(
 
     Raises
     ------
-    AlreadyDecidedError
-        When the plan is decided or has ended.
-    NotWaitingError
-        When the plan does not wait for approval, or its deadline has passed.
-    NotAnApproverError
-        When the policy or the request lets others decide.
-    EditedPlanError
-        When the plan's rows are not as they were sealed. It is rejected with the reason.
-    LakeError
-        When a table cannot be read or written.
-    SecretError
-        When the approval key cannot be read.
+    AlreadyDecidedError, NotWaitingError, NotAnApproverError, EditedPlanError
+        When the plan has its answer, does not wait, waits for others, or was edited: then it is rejected.
     """
     event = PlanEvent.APPROVED if approve else PlanEvent.REJECTED
     sealer = Sealer.of(loaded.policy.clusters[cluster])

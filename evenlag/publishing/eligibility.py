@@ -16,7 +16,7 @@ from evenlag.enums import Channel, Mode, PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.policy.gates import GATES
-from evenlag.publishing.answers.actors import JOB_ACTORS, POLICY_ACTOR, Actor, why_not
+from evenlag.publishing.answers.actors import JOB_ACTORS, Actor, why_not
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (
     FaultyPlan,
@@ -66,7 +66,7 @@ class Approved(NamedTuple):
 def find_approved(
     reader: LakeReader, cluster: str, since: date, only: Collection[str] | None = None
 ) -> Approved:
-    """Find the plans that may be approved, by their events alone; :func:`read_plans` says which ones are.
+    """Return the plans that may be approved, by their events alone; :func:`read_plans` says which ones are.
 
     Parameters
     ----------
@@ -76,11 +76,6 @@ def find_approved(
         The day of the oldest plan.
     only
         Ids of the plans of interest; all when None.
-
-    Raises
-    ------
-    LakeError
-        When the events cannot be read.
     """
     rows, _ = reader.read_checked(
         PLAN_EVENTS,
@@ -135,11 +130,6 @@ def read_publishable(
     list of dict
         Heads of plans by group, oldest first, with ``approved_at, approved_by`` and ``refusal``: why the plan
         must not be published, None when it may be.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
     """
     reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))
     found = find_approved(reader, cluster, since, only)
@@ -163,22 +153,6 @@ def read_publishable(
         if plan["slot"] <= slot
         and ((mode := _mode(loaded, cluster, plan)) in allowed or mode not in PUBLISHING_MODES)
     ]
-
-
-def is_approved_by_policy(plan: Mapping[str, Any]) -> bool:
-    """Whether the policy approved a plan, not a user.
-
-    Parameters
-    ----------
-    plan
-        A row of :func:`read_publishable`.
-
-    Returns
-    -------
-    bool
-        True when the approval's actor is the policy.
-    """
-    return bool(plan["approved_by"] == POLICY_ACTOR)
 
 
 def _mode(loaded: LoadedPolicy, cluster: str, plan: Mapping[str, Any]) -> Mode:

@@ -61,13 +61,7 @@ class PlanEventRow:
         return cls(**{name: plan[name] for name in names}, event=event, reason=reason, actor=actor, at=at)
 
     def as_row(self) -> dict[str, Any]:
-        """Return the event as a row.
-
-        Returns
-        -------
-        dict
-            Values by column name.
-        """
+        """Return the event as a row."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -93,11 +87,6 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow], once: str | No
     -------
     int
         Number of events written.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be written.
     """
     if not events:
         return 0

@@ -90,13 +90,7 @@ class PublishReport:
     loads: LoadsReport = field(default_factory=LoadsReport)
 
     def summary(self) -> dict[str, int]:
-        """Count the plans of each list.
-
-        Returns
-        -------
-        dict
-            Counts by attribute name, for the run's record.
-        """
+        """Return the number of plans of each list by its name, for the run's record."""
         return {
             "published": len(self.published),
             "expired": len(self.expired),
@@ -169,12 +163,8 @@ def publish_hints(
 
     Raises
     ------
-    KafkaUnreachableError, KafkaAuthenticationError, PublishError
-        When nothing was published; a repeat is safe.
-    FencedPublisherError
-        When another publisher has taken over.
-    LakeError
-        When the lake cannot be read, or the events cannot be written.
+    KafkaUnreachableError, KafkaAuthenticationError, PublishError, FencedPublisherError, LakeError
+        When nothing was published, or the events could not be written; a repeat is safe.
     """
     refresh = partial(refresh_loads, loaded, cluster) if only is None else LoadsReport
     reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))

@@ -16,7 +16,7 @@ from evenlag.kafka.connection import request_limits
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.kafka.rate_limit import Deadline
 from evenlag.kafka.topic_metadata import is_not_authorized
-from evenlag.publishing.eligibility import is_approved_by_policy
+from evenlag.publishing.answers.actors import POLICY_ACTOR
 from evenlag.publishing.live_lag import read_live_gains
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _check(plans: Sequence[Plan], blocker: Callable[[Plan], _Blocker | None]) ->
 def _too_old(plan: Plan, settings: GroupSettings) -> str | None:
     """A plan's age counts from its snapshot; when a user approved it, from the approval."""
     since, what = plan["approved_at"], "approval"
-    if is_approved_by_policy(plan):
+    if plan["approved_by"] == POLICY_ACTOR:
         since, what = plan["slot"], "plan"
     age_s = (datetime.now(UTC) - since).total_seconds()
     ttl_s = settings.hint_ttl_s

@@ -93,13 +93,7 @@ class EncodedHint:
     signing_key_id: str | None
 
     def as_published(self) -> PublishedPlan:
-        """Return the plan as published, once the transaction is committed.
-
-        Returns
-        -------
-        PublishedPlan
-            The same plan, without the encoded value.
-        """
+        """Return the plan as published, once the transaction is committed."""
         return PublishedPlan(self.plan, self.sequence, self.issued_at, self.expires_at, self.signing_key_id)
 
 
@@ -144,12 +138,6 @@ class LastSequences:
         state
             State of the hint topic: its hint has the newest number, unless the topic is lost, or the hint is
             not from this publisher.
-
-        Returns
-        -------
-        int
-            Larger than all plausible earlier ones. Consumers that know an implausible one accept the hint
-            by its time.
         """
         current = state.hints.get(group_id)
         if current is None or current.sequence > MAX_PLAUSIBLE_SEQUENCE:
@@ -232,11 +220,6 @@ def encode_hints(
     -------
     EncodedHints
         The hints to write, and the plans without one.
-
-    Raises
-    ------
-    SecretError
-        When the signing key cannot be resolved.
     """
     settings = loaded.policy.clusters[cluster]
     signer = signing_key_id(settings)
@@ -283,11 +266,6 @@ def read_last_sequences(lake: str, cluster: str, now: datetime) -> LastSequences
     -------
     LastSequences
         Sequence numbers by group id, and the smallest one of other groups.
-
-    Raises
-    ------
-    LakeError
-        When the events cannot be read.
     """
     reader, since = LakeReader(lake), now - REPEATS
     # A hint may be withdrawn although its PUBLISHED event was never written: WITHDRAWN counts too.

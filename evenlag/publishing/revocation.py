@@ -170,13 +170,6 @@ def stop_all(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> 
     -------
     StopChange
         The topic, and whether its state changed.
-
-    Raises
-    ------
-    NotRecordedError
-        When hints are stopped and the lake cannot be written.
-    KafkaUnreachableError, KafkaAuthenticationError, PublishError
-        When nothing was stopped.
     """
     note = {"actor": actor, "at": datetime.now(UTC).isoformat(), "reason": reason}
     return _change_stop(
@@ -248,18 +241,6 @@ def plans_to_withdraw(
     hint
         The group's hint on the topic; None without one. One that no publisher of evenlag has written, going
         by its numbers, is not recorded.
-
-    Returns
-    -------
-    tuple of (list of dict, bool)
-        Each plan has ``plan_id``, ``snapshot_id`` and the ``sequence`` of its hint (None: not published).
-        They are the plan of the hint on the topic or, without one, the last published plan that is not
-        withdrawn yet; and the approved plans that may still be published.
-
-    Raises
-    ------
-    LakeError
-        When the events cannot be read.
     """
     of_group: list[Filter] = [("cluster", "=", cluster), ("group_id", "=", group_id)]
     newest = lake.read_newest(

@@ -81,13 +81,6 @@ def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[Ver
     -------
     list of VerifiedPlan
         The plans, ordered by group; one per group.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
-    SecretError
-        When a plan may wait, and the approval key cannot be read.
     """
     reader = LakeReader(loaded.policy.lake)
     # Tables store milliseconds; the slot of a manual run has microseconds.
@@ -112,7 +105,7 @@ def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[Ver
 def read_plan(
     loaded: LoadedPolicy, cluster: str, plan_id: str, now: datetime, *, is_sealed: bool = True
 ) -> VerifiedPlan:
-    """Read a plan of the last days.
+    """Return a plan of the last days.
 
     Parameters
     ----------
@@ -157,13 +150,6 @@ def check_waiting(loaded: LoadedPolicy, plan: VerifiedPlan) -> None:
         The policy.
     plan
         The plan.
-
-    Raises
-    ------
-    AlreadyDecidedError
-        When it is decided or has ended.
-    NotWaitingError
-        When it does not wait for another reason.
     """
     blocker = _blocker(loaded, plan)
     if blocker is None:

@@ -120,24 +120,13 @@ def airflow_user(user_id: str) -> str:
     ----------
     user_id
         Id of the user in Airflow's auth manager.
-
-    Returns
-    -------
-    str
-        The id, with a suffix when a job or an account is recorded under the same text.
     """
     is_taken = user_id in _RESERVED_ACTORS or user_id.startswith(ACCOUNT_PREFIX)
     return f"{user_id} (person)" if is_taken else user_id
 
 
 def this_account() -> str:
-    """Return the account that this process runs as, whatever the environment says.
-
-    Returns
-    -------
-    str
-        Its name; ``uid=…`` if it has none, as in a container with an arbitrary user.
-    """
+    """Return the account that this process runs as, whatever the environment says."""
     import pwd
 
     try:

@@ -79,13 +79,6 @@ def ask_group(client: Any, cluster: ClusterSettings, group_id: str, *, timeout_s
     -------
     str
         Id that the member had, for a log.
-
-    Raises
-    ------
-    NotAskedError
-        When the group is not stable, does not select evenlag's assignor, or did not let the member in.
-    JobError
-        When no broker answers the member, or refuses its credentials.
     """
     limits = request_limits(cluster)
     limits = replace(limits, deadline_s=timeout_s, request_timeout_s=min(limits.request_timeout_s, timeout_s))

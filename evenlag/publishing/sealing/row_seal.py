@@ -55,11 +55,6 @@ class Sealer:
         ----------
         settings
             The cluster's settings.
-
-        Returns
-        -------
-        Sealer or None
-            None if the policy configures neither an approval key nor a signing key: nothing is sealed then.
         """
         if settings.approval_key is None and settings.hint_signing_key is None:
             return None
@@ -81,11 +76,6 @@ class Sealer:
             Its values, as :func:`as_stored` returns them.
         evidence
             Seals of the rows that this one depends on; their order does not matter.
-
-        Raises
-        ------
-        SecretError
-            If the key cannot be read.
         """
         key_id, key = next(iter(self._known_keys().items()))
         return f"{_VERSION}:{key_id}:{_hmac(key, _message(table, row, evidence))}"
@@ -97,11 +87,6 @@ class Sealer:
         ----------
         table, row, evidence
             As for :meth:`seal`.
-
-        Raises
-        ------
-        SecretError
-            If a key cannot be read.
         """
         version, _, rest = str(row.get(SEAL) or "").partition(":")
         key_id, _, found = rest.partition(":")
@@ -122,11 +107,6 @@ class Sealer:
             As for :meth:`seal`.
         rows
             Rows by the table's contract.
-
-        Raises
-        ------
-        SecretError
-            If the key cannot be read.
         """
         return [row | {SEAL: self.seal(table, row, evidence)} for row in as_stored(table, rows)]
 
@@ -141,11 +121,6 @@ class Sealer:
             Rows by its contract.
         chosen
             Which rows are sealed; the others have no seal.
-
-        Raises
-        ------
-        SecretError
-            If the key cannot be read, and a row is chosen.
         """
         import pyarrow as pa
 
@@ -172,11 +147,6 @@ def approval_keys(settings: ClusterSettings) -> list[bytes]:
     -------
     list of bytes
         The current key first, then the previous one during a key change.
-
-    Raises
-    ------
-    SecretError
-        If a key cannot be read, or is too short.
     """
     if settings.approval_key is not None:
         return [ref.resolve_key() for ref in _given(settings.approval_key, settings.previous_approval_key)]

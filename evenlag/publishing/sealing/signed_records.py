@@ -39,11 +39,6 @@ def signing_key_id(cluster: ClusterSettings) -> str | None:
     ----------
     cluster
         The cluster's settings.
-
-    Raises
-    ------
-    SecretError
-        If the key cannot be read.
     """
     return None if cluster.hint_signing_key is None else key_id(cluster.hint_signing_key.resolve_key())
 
@@ -59,12 +54,6 @@ def decode_group_hint(value: bytes, group_id: str, cluster: ClusterSettings) -> 
     ----------
     value, group_id, cluster
         The record's value, its group, and the cluster's settings.
-
-    Raises
-    ------
-    HintError, HintSignatureError
-        When it is not a valid hint, or has the other protocol's signature: applications have the key for
-        clients, and must not pass for the publisher where brokers follow.
     """
     found: Hint = _decode_either(decode_hint, value, group_id, cluster)
     return found

@@ -66,7 +66,7 @@ _SEALED: Final[Mapping[Table, tuple[str, frozenset[str]] | None]] = {
 _SINGLE: Final = (DECISIONS, PLANS, PLAN_EVENTS)
 # What is relied on where nothing is sealed, too.
 _HEAD: Final = ("cluster", "day", "snapshot_id", "slot", "plan_id", "group_id", "mode")
-_EVENTS: Final = frozenset(PlanEvent)
+_KNOWN: Final = frozenset({*PlanEvent, *RequestState})
 _LOG_FAULT: Final = "_log_fault"
 
 
@@ -181,13 +181,6 @@ def read_plans(
     -------
     dict
         By plan id, for each of `plan_ids` that has a row, and is not older.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
-    SecretError
-        When a key cannot be read.
     """
     if not plan_ids:
         return {}
@@ -205,9 +198,12 @@ def read_plans(
 
 
 def event_files(cluster: str, since: date) -> list[Filter]:
-    """Return what selects the files of a cluster's events by their partitions alone.
+    """Return what selects the files of a cluster's events by their partitions alone: an event may forbid.
 
-    An event may forbid: no statistics of a writer hide it.
+    Parameters
+    ----------
+    cluster, since
+        The cluster's name, and the day of the oldest plan.
     """
     return [("cluster", "=", cluster), ("month", ">=", month_of(since))]
 
@@ -232,11 +228,6 @@ def seal_plan_rows(sealer: Sealer | None, table: Table, rows: pa.Table) -> pa.Ta
         The cluster's sealer; without one the rows stay as they are.
     table, rows
         The table, and rows by its contract.
-
-    Raises
-    ------
-    SecretError
-        When a row is sealed, and the key cannot be read.
     """
     if sealer is None:
         return rows
@@ -257,11 +248,6 @@ def seal_events(
         The events.
     evidence
         The plans whose events get a seal, with what an approval covers; None for another event.
-
-    Raises
-    ------
-    SecretError
-        When an event is sealed, and the key cannot be read.
     """
     if sealer is None:
         return list(events)
@@ -285,7 +271,7 @@ def _verified(
     try:
         own = {table: _sealed_rows(table, found) for table, found in rows.items()}
         head = own[PLANS][0]
-        own_assignments = _no_assignments() if assignments is None else _select(head, assignments, sealer)
+        own_assignments = _select(head, assignments, sealer)
         events = sorted(
             (row for row, _ in rows[PLAN_EVENTS]),
             key=lambda row: (row["at"], row["event"], row["run_id"] or ""),
@@ -312,8 +298,8 @@ def _sealed_rows(table: Table, rows: Iterable[tuple[Row, str | None]]) -> list[R
     for row, log_fault in rows:
         if log_fault is not None:
             raise _FaultError(f"{_name(table, row)} {log_fault}")
-        if table is PLAN_EVENTS and (row["at"] is None or row["event"] not in _EVENTS):
-            raise _FaultError(f"{_name(table, row)} has no time, or is of an unknown event")
+        if chosen is not None and (row["at"] is None or row[chosen[0]] not in _KNOWN):
+            raise _FaultError(f"{_name(table, row)} has no time, or an unknown {chosen[0]}")
         # A row that was written twice counts once.
         if (chosen is None or row[chosen[0]] in chosen[1]) and row not in found:
             found.append(row)
@@ -353,14 +339,12 @@ def _check_seals(
     return evidence
 
 
-def _no_assignments() -> pa.Table:
-    return arrow_schema(PLAN_ASSIGNMENTS).empty_table()
-
-
-def _select(head: Row, assignments: pa.Table, sealer: Sealer | None) -> pa.Table:
-    """The rows of ``plan_assignments`` of a plan."""
+def _select(head: Row, assignments: pa.Table | None, sealer: Sealer | None) -> pa.Table:
+    """The rows of ``plan_assignments`` of a plan; none if they were not read."""
     import pyarrow.compute as pc
 
+    if assignments is None:
+        return arrow_schema(PLAN_ASSIGNMENTS).empty_table()
     own = select_attempts(assignments, [head])
     faults = own[_LOG_FAULT].drop_null().to_pylist()
     own = own.drop_columns([_LOG_FAULT])

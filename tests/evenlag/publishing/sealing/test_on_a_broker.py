@@ -10,12 +10,13 @@ import pytest
 
 from assignor_core.errors import HintSignatureError
 from assignor_core.hint import decode_hint, derive_group_key, hint_key
-from evenlag.lake.tables import PLANS
+from evenlag.lake.tables import PLAN_EVENTS, PLANS
 from evenlag.publishing.hint_topic import own_partition
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.sealing.row_seal import key_id
 from tests.support.live_plan import LiveGroup
 from tests.support.sealing.attacker import edit
+from tests.support.sealing.forgeries import BY_COLUMN, BY_FILE, Forgery, add_row, prepare, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,8 +89,7 @@ def test_a_sealed_plan_is_published_and_signed_and_an_edited_one_is_not(
     assert report.published == [(group.group_id, plan, 1)]
     value = raw_hint(group)
     assert value is not None
-    own_key = derive_group_key(MASTER.encode(), group.group_id)
-    assert decode_hint(value, group_id=group.group_id, group_key=own_key).plan_id == plan
+    assert decode_hint(value, group_id=group.group_id, group_key=_own_key(group)).plan_id == plan
     assert json.loads(value.partition(b"\n")[0])["hmac"]
     with pytest.raises(HintSignatureError):
         decode_hint(value, group_id=group.group_id, group_key=b"another key")
@@ -97,3 +97,39 @@ def test_a_sealed_plan_is_published_and_signed_and_an_edited_one_is_not(
     told = group.events(plan)["PUBLISHED"]["signing_key_id"]
     assert told == key_id(MASTER.encode())
     assert MASTER not in str(told)
+
+
+def test_one_forgery_of_each_kind_publishes_nothing_but_what_was_approved(group: LiveGroup) -> None:
+    """What changes nothing that is read of the plan changes nothing."""
+    harmless = {"added row elsewhere", "added copy"}
+    # A checkpoint ends the log that the others edit.
+    kinds = sorted((*BY_COLUMN, *BY_FILE), key=lambda kind: kind == "checkpoint")
+    for age_s, kind in zip(range(30, 0, -2), kinds, strict=False):
+        plan = group.plan(mode="auto", approved=True, age_s=age_s)
+        forged = Forgery(kind, PLANS, 0, "moves" if kind in BY_COLUMN else None)
+        prepare(group.lake, forged, plan).apply(group.lake)
+        if kind == "checkpoint":
+            write_checkpoint(group.lake / PLANS.name)
+        report = publish_hints(group.loaded, group.name, datetime.now(UTC), "r")
+        assert [one for _, one, _ in report.published] == ([plan] if kind in harmless else []), kind
+        assert [one for _, one, _ in report.expired] == ([] if kind in harmless else [plan]), kind
+        if kind in harmless:
+            value = raw_hint(group)
+            assert value is not None
+            assert decode_hint(value, group_id=group.group_id, group_key=_own_key(group)).plan_id == plan
+            group.wait_until_followed(plan)
+
+
+def test_an_approval_behind_false_statistics_publishes_nothing(group: LiveGroup) -> None:
+    group.set_mode("approve")
+    plan = group.plan()
+    (event,) = group.events(plan).values()
+    forged = event | {"event": "APPROVED", "actor": "ada", "channel": "page", "seal": None}
+    add_row(group.lake, PLAN_EVENTS, forged, is_hidden=True)
+    report = publish_hints(group.loaded, group.name, datetime.now(UTC), "r")
+    assert (report.published, [one for _, one, _ in report.expired]) == ([], [plan])
+    assert raw_hint(group) is None
+
+
+def _own_key(group: LiveGroup) -> bytes:
+    return derive_group_key(MASTER.encode(), group.group_id)
