@@ -95,7 +95,7 @@ def build_session(
     settings |= conf or {}
     if not is_under_spark_submit() and is_local(settings["spark.master"]):
         settings[JVM_OPTIONS_KEY] = " ".join(
-            filter(None, (settings.get(JVM_OPTIONS_KEY), *_archive_options()))
+            filter(None, (settings.get(JVM_OPTIONS_KEY), *archive_options()))
         )
     builder = SparkSession.builder.appName(app_name)
     for key, value in settings.items():
@@ -132,8 +132,8 @@ def _delta_settings(master: str) -> dict[str, str]:
     return {"spark.jars": ",".join(jars)}
 
 
-def _archive_options() -> list[str]:
-    """Options by which an embedded JVM uses the class archive, if there is one."""
+def archive_options() -> list[str]:
+    """Return the options by which an embedded JVM uses the class archive, if there is one that is safe."""
     archive, environment = class_archive(), os.environ.get("SPARK_SUBMIT_OPTS", "")
     # Who starts this process may have chosen another archive.
     if archive is None or not archive.is_file() or any(option in environment for option in _ARCHIVING):

@@ -15,6 +15,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, LAG
 from evenlag.spark_installation import class_archive, delta_jars
 from spark_jobs import class_archive as program
+from spark_jobs.runtime.classic_session import archive_options
 from tests.support.connect_jobs import run_module
 
 if TYPE_CHECKING:
@@ -67,6 +68,21 @@ def test_an_archive_that_exists_is_not_made_again(jars: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert f"{archive} exists" in done.stderr
     assert archive.read_bytes() == b"of an earlier run"
+
+
+def test_an_archive_that_others_may_write_is_not_used(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    archive = class_archive()
+    assert archive is not None
+    archive.write_bytes(b"code")
+    archive.chmod(0o644)
+    jars.chmod(0o755)
+    assert archive_options()[0] == f'"-XX:SharedArchiveFile={archive}"'
+    jars.chmod(0o775)
+    assert archive_options() == []
+    jars.chmod(0o755)
+    archive.chmod(0o646)
+    assert archive_options() == []
 
 
 def test_what_is_missing_is_told_in_one_line(jars: Path) -> None:
