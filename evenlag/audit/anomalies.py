@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.enums import AnomalyKind
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
-from evenlag.audit.lag_intervals import dead_member_lag, read_lag_intervals
+from evenlag.audit.lag_intervals import last_holders, read_lag_intervals
 from evenlag.audit.moves import FREE_IN_A_LIVE_GROUP
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, Mode, OwnershipState
 
@@ -59,10 +59,7 @@ def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, 
             _from_lag(AnomalyKind.STALLED, row, "lag, records to read, and no commit moved")
             for row in lag["stalled"]
         ),
-        *(
-            _from_lag(AnomalyKind.DEAD_MEMBER_LAG, row, f"its last holder {row['member_id']} is gone")
-            for row in dead_member_lag(period, lag["unheld"])
-        ),
+        *(_unheld(row) for row in last_holders(period, lag["unheld"])),
         *_assignors(reader, period),
         *_idle(period),
     ]
@@ -98,6 +95,13 @@ def _row(kind: AnomalyKind, interval: Mapping[str, Any], detail: str, **more: An
 
 def _from_lag(kind: AnomalyKind, row: Mapping[str, Any], detail: str) -> dict[str, Any]:
     return _row(kind, row, detail)
+
+
+def _unheld(row: Mapping[str, Any]) -> dict[str, Any]:
+    if row["is_alive"]:
+        detail = f"its last holder {row['member_id']} is alive, and subscribes to the topic no longer"
+        return _from_lag(AnomalyKind.UNSUBSCRIBED_LAG, row, detail)
+    return _from_lag(AnomalyKind.DEAD_MEMBER_LAG, row, f"its last holder {row['member_id']} is gone")
 
 
 def _nobody(period: AuditedPeriod) -> Iterator[dict[str, Any]]:

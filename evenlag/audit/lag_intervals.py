@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.audit.adherence import member_key
 from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
 from evenlag.enums import LagStatus, OwnershipState
 
@@ -57,7 +59,7 @@ def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, l
     }
 
 
-def dead_member_lag(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Find the last owner of partitions that have lag but no owner.
 
     Parameters
@@ -70,8 +72,9 @@ def dead_member_lag(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> 
     Yields
     ------
     dict
-        Each of these rows with ``member_id``, the last owner before the interval. Rows without an earlier
-        owner in the period are left out: their owner is not known.
+        Each of these rows with ``member_id``, the last owner before the interval, and ``is_alive``: whether
+        the group has it, or its static member under another id, at the end of the interval. Rows without an
+        earlier owner in the period are left out: their owner is not known.
     """
     import pyarrow.compute as pc
 
@@ -84,10 +87,13 @@ def dead_member_lag(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> 
             pc.is_in(ownership["group_id"], _strings(groups)),
         )
     )
-    columns = ("group_id", "topic", "topic_id", "partition", FIRST_INDEX, "member_id")
-    last: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
-    for *partition, first_index, member_id in zip(*(held[name].to_pylist() for name in columns), strict=True):
-        last.setdefault(tuple(partition), []).append((first_index, member_id))
+    columns = ("group_id", "topic", "topic_id", "partition", FIRST_INDEX, "member_id", "owner_key")
+    last: dict[tuple[Any, ...], list[tuple[int, str, str]]] = {}
+    for *partition, first_index, member_id, key in zip(
+        *(held[name].to_pylist() for name in columns), strict=True
+    ):
+        last.setdefault(tuple(partition), []).append((first_index, member_id, key))
+    alive = _member_keys(period, groups)
     for row in wanted:
         before = [
             holder
@@ -95,7 +101,22 @@ def dead_member_lag(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> 
             if holder[0] < row[FIRST_INDEX]
         ]
         if before:
-            yield row | {"member_id": max(before)[1]}
+            _, member_id, key = max(before)
+            end = row[FIRST_INDEX] + row["num_snapshots"] - 1
+            known = [keys for first_index, keys in alive.get(row["group_id"], ()) if first_index <= end]
+            yield row | {"member_id": member_id, "is_alive": bool(known) and key in known[-1]}
+
+
+def _member_keys(period: AuditedPeriod, groups: set[str]) -> dict[str, list[tuple[int, set[str]]]]:
+    """First snapshot and members, as hints name them, of each known interval of some groups, oldest first."""
+    import pyarrow.compute as pc
+
+    rows = period.memberships
+    rows = rows.filter(pc.and_(pc.is_in(rows["group_id"], _strings(groups)), rows["is_known"]))
+    found: dict[str, list[tuple[int, set[str]]]] = defaultdict(list)
+    for row in rows.sort_by(FIRST_INDEX).select(["group_id", FIRST_INDEX, "members"]).to_pylist():
+        found[row["group_id"]].append((row[FIRST_INDEX], {member_key(each) for each in row["members"]}))
+    return found
 
 
 def _strings(values: Iterable[str]) -> pa.Array:

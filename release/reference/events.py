@@ -113,7 +113,8 @@ _CAUSES: Final = {
 _ANOMALIES: Final = {
     AnomalyKind.OWNED_BY_TWO: "two owners in one snapshot",
     AnomalyKind.OWNED_BY_NOBODY: "members subscribe, and none owns the partition",
-    AnomalyKind.DEAD_MEMBER_LAG: "lag of a topic that no live member subscribes to",
+    AnomalyKind.DEAD_MEMBER_LAG: "lag of a topic that no live member subscribes to; its last owner has left",
+    AnomalyKind.UNSUBSCRIBED_LAG: "the same, and its last owner is still a member",
     AnomalyKind.STALLED: "lag, and no commit moved",
     AnomalyKind.ASSIGNOR_NOT_POLICY: "the group does not use evenlag's assignor, and its mode needs it",
     AnomalyKind.MEMBER_IDLE: "a member owns nothing while another owns several partitions of its topic",

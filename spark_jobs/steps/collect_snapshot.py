@@ -54,19 +54,10 @@ class Collected:
         The slot's finished snapshot, whichever run wrote it.
     is_new
         False when the slot already had a snapshot.
-    num_groups, num_partitions, num_problems, num_unread_groups
-        Counts; 0 when nothing was read.
-    unread_group
-        One of the groups of which something could not be read, and why; None: there are none.
     """
 
     rows: SnapshotRows
     is_new: bool
-    num_groups: int = 0
-    num_partitions: int = 0
-    num_problems: int = 0
-    num_unread_groups: int = 0
-    unread_group: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return the values by name, for the table ``runs``.
@@ -74,16 +65,23 @@ class Collected:
         Returns
         -------
         dict
-            The snapshot's id and the attributes.
+            ``snapshot_id, is_new``, and what the snapshot has, whoever took it: ``num_groups, num_partitions,
+            num_problems, num_unread_groups, unread_group`` (one of which something could not be read, and why;
+            None: there are none).
         """
+        marker = self.rows.marker
+        num_problems, problems = marker["num_problems"], marker["problems"] or ()
         return {
             "snapshot_id": self.rows.snapshot_id,
             "is_new": self.is_new,
-            "num_groups": self.num_groups,
-            "num_partitions": self.num_partitions,
-            "num_problems": self.num_problems,
-            "num_unread_groups": self.num_unread_groups,
-            "unread_group": self.unread_group,
+            "num_groups": marker["num_groups"],
+            "num_partitions": marker["num_partitions"],
+            # Older markers have a list of at most 1,000, and no number.
+            "num_problems": len(problems) if num_problems is None else num_problems,
+            "num_unread_groups": marker["num_unread_groups"],
+            "unread_group": next(
+                (f"{each['name']}: {each['error']}" for each in problems if each["kind"] in _OF_GROUPS), None
+            ),
         }
 
 
@@ -184,17 +182,7 @@ def collect_snapshot(
     # The marker of the first attempt, whichever that was.
     marker = find_marker(reader, name, slot) or attempt.marker
     is_new = marker["snapshot_id"] == snapshot_id
-    return Collected(
-        attempt if is_new else SnapshotRows(lake, reader, marker),
-        is_new=is_new,
-        num_groups=len(inventory.listed),
-        num_partitions=len(inventory.partitions),
-        num_problems=sum(problem.count for problem in seen.problems),
-        num_unread_groups=seen.num_unread_groups,
-        unread_group=next(
-            (f"{each.name}: {each.error}" for each in seen.problems if each.kind in _OF_GROUPS), None
-        ),
-    )
+    return Collected(attempt if is_new else SnapshotRows(lake, reader, marker), is_new=is_new)
 
 
 def _check_cluster_id(reader: LakeReader, name: str, kafka_cluster_id: str) -> None:
@@ -261,4 +249,6 @@ def _marker(
         "completeness": 1.0 - seen.num_unread_partitions / num_partitions if num_partitions else 1.0,
         "problems": problem_rows(seen.problems),
         "hint_topic_max_bytes": hint_topic_max_bytes,
+        "num_problems": sum(problem.count for problem in seen.problems),
+        "num_unread_groups": seen.num_unread_groups,
     }

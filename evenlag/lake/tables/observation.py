@@ -41,6 +41,8 @@ SNAPSHOTS: Final = Table(
             "BIGINT",
             "max.message.bytes of the hint topic; null: the topic does not exist",
         ),
+        Column("num_problems", "BIGINT", "groups, topics and partitions that could not be read, all of them"),
+        Column("num_unread_groups", "INT", "groups of which something could not be read"),
     ),
     writer="direct",
 )

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 COMMAND: Final = "audit anomalies"
 _KINDS: Final = (
-    "OWNED_BY_TWO", "OWNED_BY_NOBODY", "DEAD_MEMBER_LAG", "STALLED", "ASSIGNOR_NOT_POLICY", "MEMBER_IDLE",
+    "OWNED_BY_TWO", "OWNED_BY_NOBODY", "DEAD_MEMBER_LAG", "UNSUBSCRIBED_LAG", "STALLED",
+    "ASSIGNOR_NOT_POLICY", "MEMBER_IDLE",
 )  # fmt: skip
+_PRINTED: Final = {
+    "DEAD_MEMBER_LAG": "its last holder is gone",
+    "UNSUBSCRIBED_LAG": "its last holder is alive, and subscribes to the topic no longer",
+}
 _ABOUT: Final = ("topic", "topic_id", "partition", "member_id")
 _BOUNDS: Final = (
     "first_snapshot_id", "first_seen_at", "last_snapshot_id", "last_seen_at", "previous_seen_at",
@@ -189,8 +194,11 @@ def _lag(session: Session, history: History, groups: Sequence[str]) -> Iterator[
             owner = _last_owner(history, group_id, (topic, topic_id, one), run.first)
             if owner is not None:
                 about = {"topic": topic, "topic_id": topic_id, "partition": one, "member_id": owner}
-                detail = f"its last holder {owner} is gone"
-                yield _from_lag("DEAD_MEMBER_LAG", group_id, detail, history, run, lag_records=most, **about)
+                detail, kind = f"its last holder {owner} is gone", "DEAD_MEMBER_LAG"
+                if _is_there(history, group_id, owner, run.last):
+                    detail = f"its last holder {owner} is alive, and subscribes to the topic no longer"
+                    kind = "UNSUBSCRIBED_LAG"
+                yield _from_lag(kind, group_id, detail, history, run, lag_records=most, **about)
 
 
 def _stretches(rows: Sequence[Row]) -> list[tuple[Run, int]]:
@@ -213,6 +221,21 @@ def _last_owner(
         }
         began += [(run.first, member_id) for run in runs(list(cells), cells) if run.first < place]
     return max(began)[1] if began else None
+
+
+def _is_there(history: History, group_id: str, member_id: str, place: int) -> bool:
+    """Whether the newest state up to an index that shows the group has a member, or its instance id."""
+    states = history.states(group_id)
+    known = [state for p, state in sorted(states.items()) if p <= place and state.is_known]
+    if not known:
+        return False
+    instances = {
+        state.members[member_id]["group_instance_id"]
+        for state in states.values()
+        if member_id in state.members
+    } - {None}
+    now = known[-1].members
+    return member_id in now or any(each["group_instance_id"] in instances for each in now.values())
 
 
 def _from_lag(kind: str, group_id: str, detail: str, history: History, run: Run, **about: Any) -> Row:
@@ -241,5 +264,5 @@ def _cells(row: Row, clients: Mapping[str, str]) -> list[str]:
         number(row["num_snapshots"]),
         moment(row["first_seen_at"]),
         moment(row["last_seen_at"]),
-        "its last holder is gone" if row["kind"] == "DEAD_MEMBER_LAG" else row["detail"],
+        _PRINTED.get(row["kind"], row["detail"]),
     ]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from evenlag.audit.adherence import hint_finder, judge_hints
 from evenlag.audit.differences import diff
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.lag_intervals import last_holders
 from evenlag.audit.owners import owners_at
 from evenlag.audit.published_hints import Hint
 from evenlag.audit.rebalances import find_rebalances, sum_up
@@ -122,6 +123,25 @@ def test_a_rebalance_has_the_causes_that_the_readings_show(history: list[Seen], 
     (rebalance,) = find_rebalances(period_of(history))[0]
     assert rebalance["causes"] == causes
     assert rebalance["snapshot_id"] == snapshot_id(len(history) - 1)
+
+
+@pytest.mark.parametrize(
+    ("history", "is_alive"),
+    [
+        ([EVEN, Seen({"a1": (), "b1": (2, 3)})], True),
+        ([EVEN, Seen({"b1": (2, 3)})], False),
+        ([EVEN, EMPTY], False),
+        ([EVEN, Seen({"a1": (), "b1": (2, 3)}), EMPTY], False),
+        ([EVEN, Seen({"a1": (), "b1": (2, 3)}), HIDDEN], True),
+        # A static member has another member id after a restart.
+        ([Seen({"a1@pod": (0, 1), "b1": (2, 3)}), Seen({"z9@pod": (), "b1": (2, 3)})], True),
+    ],
+)
+def test_a_last_holder_that_is_still_a_member_is_alive(history: list[Seen], is_alive: bool) -> None:
+    row = {"group_id": "g", "topic": "t", "topic_id": TOPIC_ID, "partition": 0}
+    row |= {FIRST_INDEX: 1, "num_snapshots": len(history) - 1}
+    (found,) = last_holders(period_of(history), [row])
+    assert (found["member_id"], found["is_alive"]) == ("a1", is_alive)
 
 
 def test_an_empty_group_comes_back_with_another_assignor() -> None:

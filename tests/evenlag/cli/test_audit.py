@@ -83,6 +83,7 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
             *(lag(number, 2, stalled=True, lag_records=number, owner_member_id="b1") for number in (1, 2, 5)),
             *(lag(7, partition, status="NO_MEMBERS", lag_records=10) for partition in (0, 3)),
             lag(0, 0, status="NO_MEMBERS", lag_records=10),  # whose it was is not known
+            lag(6, 2, status="NOT_SUBSCRIBED", lag_records=7),  # b1 had it, and is there
         ]
         write_rows(lake, LAG, rows)
         decided = {
@@ -148,14 +149,17 @@ def test_anomalies_name_what_was_wrong_and_for_how_long(evenlag: Evenlag, audite
         ("OWNED_BY_NOBODY", 3, None, 1),
         ("DEAD_MEMBER_LAG", 0, "a1", 1),
         ("DEAD_MEMBER_LAG", 3, "b1", 1),
+        ("UNSUBSCRIBED_LAG", 2, "b1", 1),
         ("STALLED", 2, "b1", 2),
         ("STALLED", 2, "b1", 1),
         ("ASSIGNOR_NOT_POLICY", None, None, 1),
         ("MEMBER_IDLE", None, "b1", 1),
     ]
     assert rows[0]["detail"] == "owned by a1, b1"
-    assert rows[4]["lag_records"] == 2
-    assert "selected range" in rows[6]["detail"]
+    assert rows[3]["detail"] == "its last holder b1 is gone"
+    assert rows[4]["detail"] == "its last holder b1 is alive, and subscribes to the topic no longer"
+    assert rows[5]["lag_records"] == 2
+    assert "selected range" in rows[7]["detail"]
 
 
 def test_people_are_shown_tables(evenlag: Evenlag, audited: Path) -> None:
