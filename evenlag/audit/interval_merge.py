@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     import pyarrow as pa
 
 FIRST_INDEX: Final = "first_index"
 LAST_INDEX: Final = "last_index"
-_OF_THE_LAST: Final = ("last_snapshot_id", "last_seen_at", "next_snapshot_id", "next_seen_at")
+_OF_THE_LAST: Final = ("last_snapshot_id", "last_seen_at", "next_snapshot_id", "next_seen_at", "returned")
+# Content with the clients' names, which maintenance removes from older days: newer days may still have them.
+_CLIENT_NAMES: Final = ("client_id", "client_host")
+_WITH_NAMES: Final = (*_CLIENT_NAMES, "members")
 # Columns that locate an interval in time. All others are its content, which must be equal to merge.
 _OF_THE_DAY: Final = frozenset(
     {
@@ -68,7 +71,8 @@ def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
     begins = np.flatnonzero(~joins)
     ends = np.append(begins[1:], in_order.num_rows) - 1 if len(begins) else begins
     joined = in_order.take(pa.array(begins))
-    for name in (*_OF_THE_LAST, LAST_INDEX):
+    of_the_last = (*_OF_THE_LAST, *_WITH_NAMES, LAST_INDEX)
+    for name in [name for name in of_the_last if name in in_order.column_names]:
         joined = _replace(joined, name, in_order[name].take(pa.array(ends)))
     counts = in_order["num_snapshots"].to_numpy()
     joined = _replace(joined, "num_snapshots", pa.array(_reduce(np.add, counts, begins), pa.int32()))
@@ -92,9 +96,36 @@ def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
     for name in (*key, *(name for name in shown if name not in key)):
         if not len(candidates):
             break
-        candidates = candidates[same_as_next(in_order[name], candidates)]
+        same = _same_but_for_names if name in _WITH_NAMES else same_as_next
+        candidates = candidates[same(in_order[name], candidates)]
     joins[candidates + 1] = True
     return joins
+
+
+def _same_but_for_names(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
+    """As :func:`same_as_next`; clients' names are equal if either side has none."""
+    import numpy as np
+    import pyarrow as pa
+
+    pairs = zip(*(column.take(pa.array(which)).to_pylist() for which in (rows, rows + 1)), strict=True)
+    return np.fromiter(
+        (one == other or _nameless(one, other) == _nameless(other, one) for one, other in pairs),
+        dtype=bool,
+        count=len(rows),
+    )
+
+
+def _nameless(value: Any, other: Any) -> Any:
+    """A value without clients' names, if it or the other one has none."""
+    if value is None or other is None:
+        return None
+    if not isinstance(value, list) or (any(_has_names(value)) and any(_has_names(other))):
+        return value
+    return [member | dict.fromkeys(_CLIENT_NAMES) for member in value]
+
+
+def _has_names(members: list[dict[str, Any]]) -> Iterator[bool]:
+    return (member[name] is not None for member in members for name in _CLIENT_NAMES)
 
 
 def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:

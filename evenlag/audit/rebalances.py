@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import compress, pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.enums import OwnerChange, RebalanceCause
 from evenlag.audit.moves import PARTITION_KEY, find_moves, find_unheld
@@ -18,11 +18,16 @@ from evenlag.audit.owners import is_same_client
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from evenlag.audit.period import AuditedPeriod
 
     Interval = dict[str, Any]
     # Returns the id of the plan whose hint was first applied between two known intervals, or None.
     FindHint = Callable[[Interval, Interval], str | None]
+
+
+_INTERVAL: Final = ("group_id", "first_snapshot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,9 @@ class MemberChange:
     bounced: dict[str, str]
 
 
-def compare_members(old: Iterable[Interval], new: Iterable[Interval]) -> MemberChange:
+def compare_members(
+    old: Iterable[Interval], new: Iterable[Interval], returned: Iterable[Interval] | None = None
+) -> MemberChange:
     """Match the members of two snapshots: by member id, else by instance id, else by client id and host.
 
     Members that share a client id and a host are matched in the order of their member ids.
@@ -51,6 +58,9 @@ def compare_members(old: Iterable[Interval], new: Iterable[Interval]) -> MemberC
     ----------
     old, new
         Entries of ``members`` of the table ``memberships``.
+    returned
+        Entries of ``returned`` of the older interval: the matches, as found before the clients' names were
+        removed. None: match by the names.
 
     Returns
     -------
@@ -62,13 +72,54 @@ def compare_members(old: Iterable[Interval], new: Iterable[Interval]) -> MemberC
     went = [before[name] for name in sorted(before.keys() - after.keys())]
     came = [after[name] for name in sorted(after.keys() - before.keys())]
     bounced: dict[str, str] = {}
+    kept = None if returned is None else {each["member_id"]: each["next_member_id"] for each in returned}
     for member in went:
-        match = next((each for each in came if is_same_client(member, each)), None)
+        matches = (
+            is_same_client(member, each)
+            if kept is None
+            else kept.get(member["member_id"]) == each["member_id"]
+            for each in came
+        )
+        match = next(compress(came, matches), None)
         if match is not None:
             came.remove(match)
             bounced[member["member_id"]] = match["member_id"]
     left = tuple(member["member_id"] for member in went if member["member_id"] not in bounced)
     return MemberChange(tuple(member["member_id"] for member in came), left, bounced)
+
+
+def find_returned(memberships: pa.Table) -> list[dict[str, Any]]:
+    """Find the clients that left a group and joined it again, between any two of its known intervals.
+
+    Parameters
+    ----------
+    memberships
+        Rows of ``memberships`` of whole days of a cluster, with the clients' names.
+
+    Returns
+    -------
+    list of dict
+        ``group_id, first_snapshot_id`` and ``returned`` of the intervals with such a client that have no
+        ``returned`` yet.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    order = [("group_id", "ascending"), ("first_seen_at", "ascending")]
+    rows = memberships.filter(memberships["is_known"]).sort_by(order).combine_chunks()
+    members = rows["members"].combine_chunks()
+    ids = pa.ListArray.from_arrays(members.offsets, pc.struct_field(members.values, "member_id")).to_pylist()
+    groups = rows["group_id"].to_pylist()
+    found = []
+    for place in range(rows.num_rows - 1):
+        if groups[place] != groups[place + 1] or set(ids[place]) <= set(ids[place + 1]):
+            continue
+        old, new = rows.slice(place, 2).to_pylist()
+        bounced = compare_members(old["members"], new["members"]).bounced
+        if bounced and old["returned"] is None:
+            pairs = [{"member_id": one, "next_member_id": other} for one, other in bounced.items()]
+            found.append({name: old[name] for name in _INTERVAL} | {"returned": pairs})
+    return found
 
 
 def find_rebalances(
@@ -175,7 +226,7 @@ def _of_group(
     for (at, old), (then, new) in pairwise(known):
         # A group that could not be described proves no rebalance; a rebalancing state does.
         was_seen = any(interval["error"] is None for interval in intervals[at + 1 : then])
-        change = compare_members(old["members"], new["members"])
+        change = compare_members(old["members"], new["members"], old["returned"])
         causes = [*waiting, *_causes(old, new, change)]
         # An empty group has no assignor: compare with the last one it had.
         if new["assignor"] and assignor != new["assignor"]:

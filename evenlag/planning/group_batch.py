@@ -35,8 +35,10 @@ class GroupBatch:
         [P] rows without those, ordered by group, topic (as UTF-16) and partition.
     row_start
         int64 [G + 1]: group g has the rows from ``row_start[g]`` up to ``row_start[g + 1]``.
-    owner
-        int64 [P]: the owner, as an index among its group's members; -1 for none.
+    owner, holder
+        int64 [P], as an index among its group's members; -1 for none: the owner that a plan changes, and the
+        current one. They differ while a group of the consumer protocol is in reconciliation: its coordinator
+        completes its target assignment, so a plan changes the target.
     lag_records, is_unknown, arrival_rate, stalled
         [P], without nulls: an unknown lag is 0 records, an unknown rate (records per second) is NaN.
     topic_start, topics, topic_rows, topic_ids
@@ -58,6 +60,7 @@ class GroupBatch:
     lag: pa.Table
     row_start: NDArray[np.int64]
     owner: NDArray[np.int64]
+    holder: NDArray[np.int64]
     lag_records: NDArray[np.int64]
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
@@ -80,7 +83,7 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
     Parameters
     ----------
     lag
-        ``group_id, topic_id, topic, partition, owner_member_id, status, lag_records,
+        ``group_id, topic_id, topic, partition, owner_member_id, target_member_id, status, lag_records,
         arrival_rate_records_per_s, stalled``; all rows of each group.
     members
         ``group_id, member_id, group_instance_id, subscription`` and further columns.
@@ -111,12 +114,20 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         members, member_group, names, key[first], topic_start
     )
     known = lag["lag_records"].is_valid().to_numpy()
+    owner, holder = (
+        _owners(member_ids, group, members, member_group, member_start)
+        for member_ids in (
+            pc.coalesce(lag["target_member_id"], lag["owner_member_id"]),
+            lag["owner_member_id"],
+        )
+    )
     return GroupBatch(
         group_ids=group_ids,
         num_lag_rows=num_lag_rows,
         lag=lag,
         row_start=_starts(group, len(group_ids)),
-        owner=_owners(lag, group, members, member_group, member_start),
+        owner=owner,
+        holder=holder,
         lag_records=pc.fill_null(lag["lag_records"], 0).to_numpy(),
         is_unknown=~known,
         arrival_rate=pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy(),
@@ -157,20 +168,20 @@ def _starts(group: NDArray[np.int64], num_groups: int) -> NDArray[np.int64]:
 
 
 def _owners(
-    lag: pa.Table,
+    member_ids: pa.ChunkedArray,
     group: NDArray[np.int64],
     members: pa.Table,
     member_group: NDArray[np.int64],
     member_start: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Owner of each row among its group's members: looks up all (group, member id) pairs at once."""
+    """Member of each row among its group's members: looks up all (group, member id) pairs at once."""
     import pyarrow.compute as pc
 
     known = [name for name in pc.unique(members["member_id"]).to_pylist() if name is not None]
     owner = np.full(len(group), -1, dtype=np.int64)
     if not known:
         return owner
-    place, code = _indexes(lag["owner_member_id"], known), _indexes(members["member_id"], known)
+    place, code = _indexes(member_ids, known), _indexes(members["member_id"], known)
     shown = np.flatnonzero(code >= 0)
     keys = member_group[shown] * len(known) + code[shown]
     by_key = np.argsort(keys, kind="stable")

@@ -33,7 +33,9 @@ class GroupRows:
     Attributes
     ----------
     group
-        The group; the owners are its claims.
+        The group; the owners that a plan changes are its claims.
+    held
+        int32 [P], row → member that owns it now and subscribes to it, -1 for none: see ``GroupBatch.holder``.
     topic_ids
         [T], by topic.
     is_unknown
@@ -45,6 +47,7 @@ class GroupRows:
     """
 
     group: Group
+    held: NDArray[np.int32]
     topic_ids: tuple[str, ...]
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
@@ -91,11 +94,23 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
     )
     return GroupRows(
         group=group,
+        held=_held(group, batch.member_ids[members], owner, batch.holder[rows]),
         topic_ids=tuple(batch.topic_ids[topics]),
         is_unknown=batch.is_unknown[rows],
         arrival_rate=batch.arrival_rate[rows],
         stalled=batch.stalled[rows],
     )
+
+
+def _held(
+    group: Group, member_ids: list[str], owner: NDArray[np.int64], holder: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Current owners as members of the group, which orders them by id."""
+    if np.array_equal(owner, holder):
+        return group.live_owner
+    place = {member_id: index for index, member_id in enumerate(group.member_ids)}
+    of_group = np.array([*(place[member_id] for member_id in member_ids), -1], dtype=np.int32)
+    return group.with_state(of_group[holder], group.lag).live_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +202,7 @@ def plan_group(
     capacity = np.array([settings.capacity_of(instance) for instance in group.instance_ids])
     keep = is_unknown & (now >= 0)
     target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
-    before, after = measure(group, now), measure(group, target)
+    before, after = measure(group, rows.held), measure(group, target)
     found = find_violations(group, target)
     group_fingerprint = _fingerprint(rows)
     payload = HintPayload(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LOG = named_logger(__name__)
 _TARGET_BYTES: Final = 256 * 1024**2
 _MEMBER_NAMES: Final = ("member_id", "group_instance_id", "client_id", "client_host")
+_RETURNED_FIELDS: Final = ("member_id", "next_member_id")
 _MEMBER_FIELDS: Final = (*_MEMBER_NAMES, "subscription", "assignment")
 
 
@@ -123,6 +124,11 @@ def _erase_by_spark(lake: Lake, table: Table, erasure: Erasure, part: tuple[str,
             changes[one] = _members(erasure)
             named = " OR ".join(_has(f"m.{field}", erasure) for field in _MEMBER_NAMES)
             conditions.append(f"exists(members, m -> {named})")
+        elif one == "returned":
+            pair = (f"'{field}', {_replaced(f'm.{field}', erasure)}" for field in _RETURNED_FIELDS)
+            changes[one] = f"transform(returned, m -> named_struct({', '.join(pair)}))"
+            named = " OR ".join(_has(f"m.{field}", erasure) for field in _RETURNED_FIELDS)
+            conditions.append(f"coalesce(exists(returned, m -> {named}), false)")
         else:
             changes[one] = _replaced(identifier(one), erasure)
             conditions.append(_has(identifier(one), erasure))

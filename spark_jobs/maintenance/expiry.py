@@ -11,7 +11,16 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evenlag.lake.tables import DOWNSAMPLED_DAYS, LAG, MEMBERSHIPS, OWNERSHIP, SNAPSHOTS, TABLES
+from evenlag.audit.rebalances import find_returned
+from evenlag.lake.tables import (
+    AUDITED_SNAPSHOTS,
+    DOWNSAMPLED_DAYS,
+    LAG,
+    MEMBERSHIPS,
+    OWNERSHIP,
+    SNAPSHOTS,
+    TABLES,
+)
 from evenlag.lake.tables.month_partitions import end_of_part, month_of
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from spark_jobs.maintenance.orphans import delete_rows
@@ -36,8 +45,13 @@ _NAMED: Final = {
 }
 _NAMELESS: Final = {
     OWNERSHIP.name: "client_id = NULL, client_host = NULL",
-    MEMBERSHIPS.name: f"members = {_NAMELESS_MEMBERS}",
+    # Who returned is a result of the audit, which stays the same without the names.
+    MEMBERSHIPS.name: f"members = {_NAMELESS_MEMBERS}, returned = coalesce(returned, array())",
 }
+_RETURNED: Final = (
+    "group_id STRING, first_snapshot_id STRING, "
+    "returned ARRAY<STRUCT<member_id: STRING, next_member_id: STRING>>"
+)
 
 
 def expire_rows(work: MaintenanceRun) -> None:
@@ -112,7 +126,8 @@ def _delete_markers(work: MaintenanceRun, cluster: str, month: date, days: Colle
 def remove_clients(work: MaintenanceRun, cluster: str, days: Collection[date]) -> None:
     """Set the clients' ids and hosts to null in a cluster's ``memberships`` and ``ownership`` of some days.
 
-    Idempotent: it changes no file whose rows have none.
+    Idempotent: it changes no file whose rows have none. Which clients returned under another member id is
+    written down before.
 
     Parameters
     ----------
@@ -131,7 +146,29 @@ def remove_clients(work: MaintenanceRun, cluster: str, days: Collection[date]) -
     for table in (MEMBERSHIPS, OWNERSHIP):
         if not days or not work.lake.exists(table):
             continue
+        if table is MEMBERSHIPS:
+            _keep_returned(work, cluster, days)
         condition = f"{days_condition(table, cluster, days)} AND ({_NAMED[table.name]})"
         # All names and values in it are quoted by `sql_text`.
         statement = f"UPDATE {work.lake.sql_name(table)} SET {_NAMELESS[table.name]} WHERE {condition}"  # noqa: S608
         work.lake.write(table, lambda sql=statement: work.lake.spark.sql(sql).collect())  # type: ignore[misc]
+
+
+def _keep_returned(work: MaintenanceRun, cluster: str, days: Collection[date]) -> None:
+    """Write down which clients of some days' intervals returned, up to the first audited day after them."""
+    later = [("cluster", "=", cluster), ("day", ">", max(days))]
+    after = work.reader.read_newest(AUDITED_SNAPSHOTS, "day", columns=["day"], filters=later, is_oldest=True)
+    last = max([*days, *after["day"].to_pylist()])
+    filters = [("cluster", "=", cluster), ("day", ">=", min(days)), ("day", "<=", last)]
+    found = find_returned(work.reader.read(MEMBERSHIPS, filters=filters))
+    if not found:
+        return
+    view = "returned_clients"
+    work.lake.spark.createDataFrame(found, _RETURNED).createOrReplaceTempView(view)
+    # All names and values in it are quoted by `sql_text`.
+    statement = (
+        f"MERGE INTO {work.lake.sql_name(MEMBERSHIPS)} AS t USING {view} AS s "  # as said above
+        f"ON {days_condition(MEMBERSHIPS, cluster, days)} AND t.group_id = s.group_id "
+        "AND t.first_snapshot_id = s.first_snapshot_id WHEN MATCHED THEN UPDATE SET t.returned = s.returned"
+    )
+    work.lake.write(MEMBERSHIPS, lambda: work.lake.spark.sql(statement).collect())

@@ -206,7 +206,7 @@ def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.St
 
     groups = [plan.rows.group for _, plan in plans]
     rows = np.concatenate([np.arange(*batch.row_start[number : number + 2]) for number, _ in plans])
-    before = _numbered([group.live_owner for group in groups], groups)
+    before = _numbered([plan.rows.held for _, plan in plans], groups)
     after = _numbered([plan.assignment for _, plan in plans], groups)
     claimed = np.concatenate([group.owner for group in groups])
     moved = (claimed >= 0) & (claimed != np.concatenate([plan.assignment for _, plan in plans]))

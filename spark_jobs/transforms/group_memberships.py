@@ -49,7 +49,8 @@ def build_memberships(snapshots: DataFrame, members: DataFrame, offsets: DataFra
     seen = groups.join(topics, ["snapshot_id", "group_id"], "left").withColumn(
         "topics", sf.coalesce("topics", none)
     )
-    return conform(merge_intervals(_single_snapshots(seen), key=_KEY, content=_CONTENT), MEMBERSHIPS)
+    merged = merge_intervals(_single_snapshots(seen), key=_KEY, content=_CONTENT)
+    return conform(merged.withColumn("returned", sf.lit(None)), MEMBERSHIPS)
 
 
 def _groups(snapshots: DataFrame, members: DataFrame) -> DataFrame:

@@ -31,8 +31,8 @@ LAG_COLUMNS: Final = (
     "topic_id",
     "topic",
     "partition",
-    # Moves are counted from this owner: see build_plans.
     "owner_member_id",
+    "target_member_id",
     "status",
     "lag_records",
     "arrival_rate_records_per_s",
@@ -84,9 +84,7 @@ def build_plans(
     # rows of the batch again. Kafka topic names contain no comma.
     subscription = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
     people = members.withColumn("subscription", subscription)
-    # A coordinator completes its target assignment: a plan changes the target, not the current owners.
-    owned = lag.withColumn("owner_member_id", sf.coalesce("target_member_id", "owner_member_id"))
-    rows = owned.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
+    rows = lag.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
         people.select(sf.lit(True).alias("is_member"), "group_id", *MEMBER_COLUMNS), allowMissingColumns=True
     )
     together = rows.repartition("group_id") if batches is None else with_batches(rows, *batches)
@@ -112,10 +110,6 @@ def plan_here(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Tabl
     pyarrow.Table
         The rows of :func:`build_plans`, ordered by group.
     """
-    import pyarrow.compute as pc
-
-    owned = pc.coalesce(lag["target_member_id"], lag["owner_member_id"])
-    lag = lag.set_column(lag.schema.get_field_index("owner_member_id"), "owner_member_id", owned)
     # The step itself logs which groups failed: only an executor has a log of its own.
     return _plan(
         lag.select(["group_id", *LAG_COLUMNS]),
@@ -156,6 +150,7 @@ def assignments_here(
     before, after = rows["owner_before"], rows["owner_after"]
     are_null = pc.and_(pc.is_null(before), pc.is_null(after))
     is_kept = pc.or_(are_null, pc.fill_null(pc.equal(before, after), False))
+    is_kept = pc.and_(is_kept, pc.invert(rows["moved"]))
     return rows.filter(pc.invert(pc.and_(is_kept, pc.is_in(rows["plan_id"], shadow))))
 
 
@@ -230,7 +225,7 @@ def select_assignments(
     if plan_ids is not None:
         condition &= sf.col("plan_id").isin(sorted(plan_ids))
     rows = planned.where(condition).select(*_OF_PLAN, sf.inline("rows"))
-    is_changed = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after"))
+    is_changed = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after")) | sf.col("moved")
     chosen = rows.where((sf.col("mode") != Mode.SHADOW.value) | is_changed)
     shared = {name: sf.lit(value) for name, value in shared_values(context).items()}
     return conform(chosen.drop("mode").withColumns(shared), PLAN_ASSIGNMENTS)

@@ -64,6 +64,12 @@ MEMBERSHIPS: Final = Table(
             nullable=False,
         ),
         *_INTERVAL_COLUMNS,
+        Column(
+            "returned",
+            "ARRAY<STRUCT<member_id: STRING, next_member_id: STRING>>",
+            "clients that have another member id in the group's next known interval; null: compare the "
+            "clients' names (kept here when these are removed)",
+        ),
     ),
 )
 
@@ -74,7 +80,12 @@ OWNERSHIP: Final = Table(
     columns=(
         *_DAY_COLUMNS,
         Column("group_id", "STRING", "group.id", nullable=False),
-        Column("topic_id", "STRING", "Kafka's topic id; null: owned, but the topic could not be read"),
+        Column(
+            "topic_id",
+            "STRING",
+            "Kafka's topic id; of an owned topic that could not be read the id in the group's snapshots of "
+            "that day before, else after; null: none of them has it",
+        ),
         Column("topic", "STRING", "name of the topic", nullable=False),
         Column("partition", "INT", "number of the partition", nullable=False),
         Column(

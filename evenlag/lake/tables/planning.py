@@ -47,7 +47,7 @@ PLANS: Final = Table(
             "count_gap", "INT", "largest difference of counts that a partition could cross", nullable=False
         ),
         Column("gain", "DOUBLE", "relative fall of the most loaded member's known load; 0: nothing falls"),
-        Column("metrics_before", _METRICS_STRUCT, "the measures of what is"),
+        Column("metrics_before", _METRICS_STRUCT, "the measures of the current owners"),
         Column("metrics_after", _METRICS_STRUCT, "the measures of what is planned"),
         Column("violations", "ARRAY<STRING>", "what the checker found wrong with the assignment"),
         Column("run_id", "STRING", "the run that planned it"),
@@ -85,7 +85,7 @@ PLAN_ASSIGNMENTS: Final = Table(
         Column(
             "owner_after_key", "STRING", "the same as the hint names it: i:<instance id> or m:<member id>"
         ),
-        Column("moved", "BOOLEAN", "whether it leaves a live owner", nullable=False),
+        Column("moved", "BOOLEAN", "whether it leaves a live owner, or its target owner", nullable=False),
         Column("lag_records", "BIGINT", "lag it was planned with"),
         Column("lag_status", "STRING", "status of that lag"),
         Column(

@@ -55,6 +55,7 @@ _MEMBER_COLUMNS: Final = (
     "payload",
     "settings",
     "members",
+    "returned",
 )
 _RANDOM: Final = "-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PART_OF_A_NAME: Final = "[0-9A-Za-z_.-]"

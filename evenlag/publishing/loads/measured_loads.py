@@ -45,6 +45,7 @@ _LAG_COLUMNS: Final = (
     "topic",
     "partition",
     "owner_member_id",
+    "target_member_id",
     "status",
     "lag_records",
     "arrival_rate_records_per_s",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.truth.expected.lag import at_least
 from sandbox.truth.forms import moment, number, percent
-from sandbox.truth.lake_rows import by
+from sandbox.truth.lake_rows import by, counted, known_sum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -204,6 +204,15 @@ def lag_cells(row: Row) -> list[str]:
     return [at_least(number(row[name]), count) for name, count in zip(names, unknown, strict=True)]
 
 
+def _lag_before(rows: LakeRows, plan: Row, member_ids: Sequence[str]) -> int | None:
+    """Lag of the most loaded member before a plan: of what the members owned in its snapshot."""
+    lag = counted(rows.lag_of(plan["snapshot_id"], plan["group_id"]))
+    if known_sum(lag) is None:
+        return None
+    owned = by(lag, "owner_member_id")
+    return max(known_sum(owned.get(member_id, ())) or 0 for member_id in member_ids)
+
+
 def _check_plan(session: Session, plan: Row) -> None:
     rows, plan_id = session.rows, plan["plan_id"]
     events = sorted((e for e in rows.events if e["plan_id"] == plan_id), key=lambda e: (rank(e), e["at"]))
@@ -223,6 +232,8 @@ def _check_plan(session: Session, plan: Row) -> None:
     shown = session.ask(COMMAND, plan_id)
     if shown is None:
         return
+    lag_before = _lag_before(rows, plan, [row["member_id"] for row in members])
+    session.checks.same(ONE, "lag before", plan["max_member_lag_before_records"], lag_before)
     numbers = [row["partition"] for row in shown["moves"]]
     session.checks.same(ONE, "moves are in order", numbers, sorted(numbers))
     shown["moves"] = sorted(shown["moves"], key=_place)

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.audit.owners import owners_at
+from evenlag.audit.period import read_period
+from evenlag.audit.rebalances import find_rebalances
 from evenlag.errors import LakeError
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     COMPARISONS,
@@ -22,7 +26,11 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.lake.upkeep.erasure import ERASED, Erasure
+from spark_jobs.maintenance.erasure import erase
+from spark_jobs.maintenance.expiry import remove_clients
 from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.spark_jobs.test_maintain import (
@@ -38,12 +46,15 @@ from tests.spark_jobs.test_maintain import (
     rows_of,
     write,
 )
+from tests.support.lakes.audit_lake import STEP, Seen, at, write_audit
 from tests.support.lakes.snapshots import commit, frame, member, offset
 from tests.support.spark_tables import append_with_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 
@@ -77,6 +88,57 @@ def test_each_table_loses_the_days_that_are_older_than_its_retention(lake: Lake)
     assert maintain(lake, "expire", now=NOW, **kept).done == {}
 
 
+RETURNING = [
+    *([Seen({"a1": (0, 1), "b1": (2, 3)})] * 2),
+    *([Seen({"a2": (0, 1), "b1": (2, 3)})] * 4),  # the same client as a1
+    Seen({"a3": (0, 1), "b1": (2, 3)}),  # once more, over midnight
+    Seen({"a3": (0, 1), "b2": (2, 3)}),
+    *([Seen({"z1": (0, 1), "b2": (2, 3)})] * 2),  # another client
+]
+
+
+def answers(root: str) -> dict[str, Any]:
+    """What the audit says of the whole history, but for the clients' names."""
+    period = read_period(LakeReader(root), "c", at(0), at(len(RETURNING) - 1), group_id="g")
+    rebalances, moves = find_rebalances(period)
+    names = {"client_id", "client_host"}
+    owners = [
+        {name: value for name, value in row.items() if name not in names}
+        for number in range(len(RETURNING) - 1)
+        for row in owners_at(period, at(number) + STEP / 2)
+    ]
+    return {"rebalances": rebalances, "moves": moves, "owners": owners, "rests_on": period.rests_on()}
+
+
+def test_the_audit_says_the_same_after_the_clients_names_are_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Day by day, oldest first: a client that returned over midnight is known while one day has its names."""
+    root = str(tmp_path)
+    write_audit(tmp_path, RETURNING)
+    before = answers(root)
+    counts = [(row["num_moved"], row["num_returned"]) for row in before["rebalances"]]
+    assert counts == [(0, 2), (0, 2), (0, 2), (2, 0)]
+    lake = Lake(spark, root)
+    work = MaintenanceRun(lake, policy().maintenance, datetime.now(UTC), frozenset({"c"}))
+    for day in sorted({at(number).date() for number in range(len(RETURNING))}):
+        for _ in range(2):  # a killed run is repeated
+            remove_clients(work, "c", [day])
+        assert answers(root) == before, day
+    for row in rows_of(lake, MEMBERSHIPS):
+        assert {(each["client_id"], each["client_host"]) for each in row["members"]} == {(None, None)}
+    pairs = {
+        (each["member_id"], each["next_member_id"])
+        for row in rows_of(lake, MEMBERSHIPS)
+        for each in row["returned"]
+    }
+    assert pairs == {("a1", "a2"), ("a2", "a3"), ("b1", "b2")}
+    # They are members' names, and are erased like others.
+    erase(lake, Erasure("a2", is_group=False))
+    left = {each[name] for row in rows_of(lake, MEMBERSHIPS) for each in row["returned"] for name in each}
+    assert left == {"a1", "a3", "b1", "b2", ERASED}
+
+
 def write_members(lake: Lake, minutes: tuple[int, ...]) -> None:
     """Snapshots of a group with one member that has a client id and a host."""
     for table, row in ((MEMBERS, member(held={"t": [0]}, client_id="alice", client_host="/10.0.0.1")),):
@@ -91,7 +153,8 @@ def nameless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows without clients' ids and hosts."""
     gone = {"client_id": None, "client_host": None}
     return [
-        row | ({"members": [one | gone for one in row["members"]]} if "members" in row else gone)
+        row
+        | ({"members": [one | gone for one in row["members"]], "returned": []} if "members" in row else gone)
         for row in rows
     ]
 

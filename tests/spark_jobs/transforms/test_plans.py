@@ -132,6 +132,22 @@ def test_moves_are_counted_against_the_coordinator_s_target(spark: SparkSession)
     assert head.moves == 2
 
 
+def test_what_is_before_a_plan_is_what_the_members_own_and_not_the_coordinator_s_target(
+    spark: SparkSession,
+) -> None:
+    """In reconciliation: 1 is on its way from m-1 to m-2, and the plan gives 2 or 3 back to m-1."""
+    held, target = {0: "m-1", 1: "m-1", 2: "m-2", 3: "m-2"}, {0: "m-1", 1: "m-2", 2: "m-2", 3: "m-2"}
+    rows = [row | {"target_member_id": target[row["partition"]]} for row in lag_rows([900, 800, 10, 9], EVEN)]
+    planned = plan(spark, rows, members_of(EVEN, group_type="consumer"))
+    (head,) = heads_of(planned)
+    assert head.metrics_before["max_member_lag_records"] == 900 + 800
+    found = {row.partition: row for row in select_assignments(planned, context()).collect()}
+    assert {number: row.owner_before for number, row in found.items()} == held
+    moved = {number for number, row in found.items() if row.owner_after != target[number]}
+    assert {number for number, row in found.items() if row.moved} == moved
+    assert head.moves == len(moved) == 1
+
+
 def test_the_same_snapshot_gives_the_same_plan_id(spark: SparkSession) -> None:
     lags, members = lag_rows([900, 800, 10, 10], EVEN), members_of(EVEN)
     ids = {
