@@ -109,14 +109,14 @@ def _headline(report: Report) -> Html:
                 "age of the oldest unprocessed record in the last snapshot",
             )
         )
-    num_left, lag_left = now.not_subscribed
-    if num_left and lag_left != 0:
-        noun = "partition" if num_left == 1 else "partitions"
-        facts.append((number(lag_left), f"records in {num_left:,} {noun} without a subscriber, not counted"))
     facts += [
         *_drain_times(report.change),
         (f"{report.now.num_members:,} / {report.now.num_partitions:,}", "members / partitions"),
     ]
+    num_left, lag_left = now.not_subscribed
+    if num_left and lag_left != 0:
+        noun = "partition" if num_left == 1 else "partitions"
+        facts.append((number(lag_left), f"records in {num_left:,} {noun} without a subscriber, not counted"))
     if report.timeline is not None:
         rebalances = sum(mark.kind == "rebalance" for mark in report.timeline.marks)
         facts.append((number(rebalances), "rebalances seen"))

@@ -66,8 +66,7 @@ class Collected:
         -------
         dict
             ``snapshot_id, is_new``, and what the snapshot has, whoever took it: ``num_groups, num_partitions,
-            num_problems, num_unread_groups, unread_group`` (one of which something could not be read, and why;
-            None: there are none).
+            num_problems, num_unread_groups, unread_group`` (one of them, and why; None: there are none).
         """
         marker = self.rows.marker
         num_problems, problems = marker["num_problems"], marker["problems"] or ()

@@ -9,6 +9,8 @@ here names a table or a column. About ten minutes on two idle cores.
 - ``brokers``: two brokers, one of which does not answer during some snapshots; a member
   leaves while a snapshot is taken.
 - ``names``: odd and long names of groups, clients and topics; a UTC midnight.
+- ``foreign``: groups as other clients make them (malformed assignment, short subscription, an expression, a
+  commit beyond the end, an emptied log, a rebalance that lasts), and one that is behind in bursts.
 
 ``--only NAME`` records one of them, ``--target`` writes elsewhere, ``--keep`` keeps brokers and lakes to look
 at. `test_recorded_lakes` says whether a recording has all that it is for: a very busy machine may miss a
@@ -31,7 +33,7 @@ from sandbox.jars import broker_classpath
 from sandbox.kafka.broker import Broker
 from spark_jobs.runtime.classic_session import build_session
 from tests.truth.recorded_lakes import FOLDER
-from tests.truth.recording import brokers, hints, names
+from tests.truth.recording import brokers, foreign, hints, names
 from tests.truth.recording.archive import pack
 from tests.truth.recording.clock import remove_clock, set_clock, start_shifted
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_LAKES: Final = {each.NAME: each for each in (hints, brokers, names)}
+_LAKES: Final = {each.NAME: each for each in (hints, brokers, names, foreign)}
 
 
 def record(names: Sequence[str], target: Path, folder: Path) -> None:

@@ -138,13 +138,13 @@ class _Comparison:
         times = [row["time_lag_ms"] for row in counted(lag)]
         if largest(times) is not None:
             expected.append(at_least(duration(largest(times)), times.count(None)))
-        left = [row for row in lag if row["status"] == "NOT_SUBSCRIBED"]
-        if left and known_sum(left) != 0:
-            expected.append(number(known_sum(left)))
         drain = drain_tile(period)
         if drain is not None:
             expected.append(drain)
         expected.append(f"{now['num_members']:,} / {now['num_partitions']:,}")
+        left = [row for row in lag if row["status"] == "NOT_SUBSCRIBED"]
+        if left and known_sum(left) != 0:
+            expected.append(number(known_sum(left)))
         rebalances = [mark for mark in read_marks(period) if mark[1] == "rebalance"]
         if read_bars(period):
             expected.append(number(len(rebalances)))
