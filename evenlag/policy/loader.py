@@ -21,6 +21,7 @@ from evenlag.policy.environment import (
     read_described,
     read_overrides,
 )
+from evenlag.policy.secrets import SecretRef
 from evenlag.policy.settings import Policy
 from evenlag.policy.validation_messages import child_of, explain
 from evenlag.policy.yaml_reader import read_mapping, read_text, read_value
@@ -266,9 +267,9 @@ def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) ->
     Raises
     ------
     PolicyError
-        If a value cannot be read.
+        If a value cannot be read, or the settings are not valid.
     """
-    from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
+    from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS, check_kafka_settings
 
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
@@ -283,4 +284,13 @@ def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) ->
             settings[setting] = read_value(value)
         except ValueError as error:
             raise PolicyError(f"the variable {variable}: {error}") from error
+    try:
+        check_kafka_settings(
+            {
+                name: SecretRef(**value) if name in SECRET_KAFKA_SETTINGS else value
+                for name, value in settings.items()
+            }
+        )
+    except ValueError as error:
+        raise PolicyError(f"the variables {KAFKA_VARIABLE_PREFIX}*: {error}") from error
     return settings

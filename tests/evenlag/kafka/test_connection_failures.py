@@ -209,7 +209,11 @@ def test_the_doctor_tells_that_the_policy_is_not_valid_whatever_it_is_asked_for(
             3,
             "refuses the login of 'evenlag': * correct *sasl_plain_password",
         ),
-        ({"SECURITY_PROTOCOL": "TLS"}, 2, "'TLS' is none of *; did you mean 'SSL'?"),
+        (
+            {"SECURITY_PROTOCOL": "TLS"},
+            2,
+            "the variables EVENLAG_KAFKA_*: security_protocol: 'TLS' is none of *; did you mean 'SSL'?",
+        ),
         ({"SECURITY_PROTOCOL": "sasl_ssl"}, 2, "'sasl_ssl' is none of *; did you mean 'SASL_SSL'?"),
     ],
 )

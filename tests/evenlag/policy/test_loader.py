@@ -116,12 +116,14 @@ def test_the_environment_overrides_the_lake_and_gives_kafka_settings() -> None:
     assert parse_policy(POLICY, environ={"EVENLAG_LAKE": "/elsewhere"}).policy.lake == "/elsewhere"
     environ = {
         "EVENLAG_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "EVENLAG_KAFKA_SASL_MECHANISM": "GSSAPI",
         "EVENLAG_KAFKA_SASL_PLAIN_PASSWORD": "s3cret",
         "EVENLAG_KAFKA_RETRY_BACKOFF_MS": "250",
         "OTHER": "x",
     }
     assert kafka_settings_from_environment(environ) == {
         "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "GSSAPI",
         "sasl_plain_password": {"env": "EVENLAG_KAFKA_SASL_PLAIN_PASSWORD"},
         "retry_backoff_ms": 250,
     }
