@@ -95,10 +95,17 @@ class LagStatus(StrEnum):
     OK = "OK"
     NO_COMMIT = "NO_COMMIT"
     DATA_LOSS = "DATA_LOSS"
-    NEGATIVE = "NEGATIVE"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
     UNKNOWN = "UNKNOWN"
     NOT_SUBSCRIBED = "NOT_SUBSCRIBED"
     NO_MEMBERS = "NO_MEMBERS"
+
+
+class LagBound(StrEnum):
+    """Which way a lag of the ``lag`` table is off, where it is not exact."""
+
+    LOWER = "LOWER"
+    UPPER = "UPPER"
 
 
 class GroupState(StrEnum):

@@ -7,7 +7,7 @@ import math
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import Channel
+from evenlag.enums import Channel, LagBound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -192,23 +192,37 @@ def at_least(value: float | None, num_unknown: int | None) -> str:
     return f"≥ {number(value)}" if num_unknown and value is not None else number(value)
 
 
-def at_least_duration(milliseconds: float | None, num_unknown: int | None) -> str:
-    """Format a duration as :func:`at_least` formats a number.
+def bounded(value: float | None, bound: str | None) -> str:
+    """Return a lag as text, marked where it is a bound; a dash where none is known.
 
     Parameters
     ----------
-    milliseconds
-        The sum of the known parts in ms; None when no part is known.
-    num_unknown
-        Number of unknown parts; None when it is not recorded.
+    value, bound
+        The lag; and LOWER, UPPER or None.
 
-    Returns
-    -------
-    str
-        The text.
+    Examples
+    --------
+    >>> bounded(4403, "LOWER"), bounded(4403, "UPPER"), bounded(4403, None), bounded(None, "LOWER")
+    ('≥ 4,403', '≤ 4,403', '4,403', '-')
     """
-    told = duration(milliseconds)
-    return f"≥ {told}" if num_unknown and milliseconds is not None else told
+    marks = {LagBound.LOWER.value: "≥ ", LagBound.UPPER.value: "≤ "}
+    return number(value) if value is None or bound is None else f"{marks[bound]}{number(value)}"
+
+
+def bounded_duration(milliseconds: float | None, at_least_ms: float | None) -> str:
+    """Return a duration as text, or else the lower bound of one.
+
+    Parameters
+    ----------
+    milliseconds, at_least_ms
+        Both in ms; None when they are not known.
+
+    Examples
+    --------
+    >>> bounded_duration(8_000, None), bounded_duration(None, 8_000), bounded_duration(None, None)
+    ('8 s', '≥ 8 s', '-')
+    """
+    return duration(milliseconds) if at_least_ms is None else f"≥ {duration(at_least_ms)}"
 
 
 def at_least_of(value: float | None, num_unknown: int | None, num_partitions: int | None) -> str:

@@ -43,6 +43,7 @@ _STYLE_BY_STATUS: Final[dict[str, str]] = {
     LagStatus.OK: "green",
     LagStatus.UNKNOWN: "red",
     LagStatus.DATA_LOSS: "red",
+    LagStatus.OUT_OF_RANGE: "red",
 }
 
 

@@ -21,11 +21,17 @@ from evenlag.cli.options import (
     interval,
 )
 from evenlag.context import find_cluster, find_lake
-from evenlag.enums import LagStatus
 from evenlag.errors import NothingThereError, UsageError
-from evenlag.formatting import at_least, at_least_duration, did_you_mean, duration, moment, number
+from evenlag.formatting import bounded, bounded_duration, did_you_mean, duration, moment, number
 from evenlag.queries.clients import CLIENT_COLUMNS, client_names
-from evenlag.queries.lag import group_rows, member_rows, sum_up
+from evenlag.queries.lag import (
+    MEMBER_COLUMNS,
+    group_rows,
+    left_topics_text,
+    member_rows,
+    owner_text,
+    unknown_facts_text,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,13 +45,18 @@ _PARTITION_COLUMNS = (
     "owner_member_id",
     "status",
     "lag_records",
+    "lag_bound",
     "committed_offset",
     "end_offset",
     "arrival_rate_records_per_s",
     "consume_rate_records_per_s",
     "time_lag_ms",
+    "time_lag_at_least_ms",
     "drain_time_ms",
     "stalled",
+    "commit_problem",
+    "subscription_problem",
+    "owner_problem",
 )
 _ABOUT_GROUPS = "≥ is a lower bound, no skew is given, and another member may be the most loaded"
 _ABOUT_MEMBERS = "≥ is a lower bound, and another member may be the most loaded"
@@ -151,7 +162,8 @@ def _show_snapshot(
         ("snapshot_id", "=", snapshot["snapshot_id"]),
     ]
     rows = reader.read(LAG, filters=of_snapshot)
-    members = reader.read(MEMBERS, columns=["group_id", *CLIENT_COLUMNS], filters=of_snapshot)
+    columns = [*MEMBER_COLUMNS, *CLIENT_COLUMNS[1:]]
+    members = reader.read(MEMBERS, columns=columns, filters=of_snapshot)
     head = {key: snapshot[key] for key in ("cluster", "snapshot_id", "slot")}
     # The slot is the scheduled time; the end offsets were read some seconds later.
     head["read_at"] = snapshot["end_read_at"]
@@ -160,7 +172,7 @@ def _show_snapshot(
         _export(export, head, found)
         _show_groups(head, found, limit=limit, as_json=as_json)
         return
-    groups = sorted(set(rows["group_id"].to_pylist()))
+    groups = sorted({*rows["group_id"].to_pylist(), *members["group_id"].to_pylist()})
     if group not in groups:
         raise NothingThereError(
             f"the snapshot read at {moment(head['read_at'])} has no group {group!r}"
@@ -169,7 +181,7 @@ def _show_snapshot(
     order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     rows, members = _rows_of(rows, group).sort_by(order), _rows_of(members, group)
     _export(export, head | {"group_id": group}, rows.select(_PARTITION_COLUMNS).to_pylist())
-    _show_group(head, group, rows, members, limit=limit, as_json=as_json)
+    _show_group(head, rows, members, limit=limit, as_json=as_json)
 
 
 def _export(path: Path | None, head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -196,7 +208,15 @@ def _show_groups(head: dict[str, Any], groups: list[dict[str, Any]], *, limit: i
         (*columns, "statuses"),
         right=columns[1:],
         caption=". ".join(
-            filter(None, (_bounds(groups[:limit], _ABOUT_GROUPS), _left_out(len(groups), limit, "groups")))
+            filter(
+                None,
+                (
+                    _bounds(groups[:limit], _ABOUT_GROUPS),
+                    unknown_facts_text(groups[:limit]),
+                    left_topics_text(groups[:limit]),
+                    _left_out(len(groups), limit, "groups"),
+                ),
+            )
         ),
     )
     for row in groups[:limit]:
@@ -206,10 +226,10 @@ def _show_groups(head: dict[str, Any], groups: list[dict[str, Any]], *, limit: i
             number(row["num_members"]),
             number(row["num_partitions"]),
             *(number(num_unknown) for _ in unknown),
-            at_least(row["lag_records"], num_unknown),
-            at_least(row["max_member_lag_records"], num_unknown),
+            bounded(row["lag_records"], row["lag_bound"]),
+            bounded(row["max_member_lag_records"], row["lag_bound"]),
             number(row["lag_skew"], digits=2),
-            at_least_duration(row["time_lag_ms"], row["num_unknown_time_lags"]),
+            bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
             ", ".join(f"{count} {status}" for status, count in row["statuses"].items()),
         )
     out = console()
@@ -219,10 +239,11 @@ def _show_groups(head: dict[str, Any], groups: list[dict[str, Any]], *, limit: i
 
 
 def _show_group(
-    head: dict[str, Any], group: str, rows: pa.Table, members: pa.Table, *, limit: int, as_json: bool
+    head: dict[str, Any], rows: pa.Table, members: pa.Table, *, limit: int, as_json: bool
 ) -> None:
     partitions = rows.select(_PARTITION_COLUMNS).to_pylist()
     by_member = member_rows(rows, members)
+    (total,) = group_rows(rows, members)
     if as_json:
         known = {row["member_id"]: row for row in members.to_pylist()}
         owners = [
@@ -230,12 +251,11 @@ def _show_group(
             for row in by_member
             if row["member_id"] is not None
         ]
-        told = {"group_id": group, **sum_up(by_member), "members": owners, "partitions": partitions}
-        print_json(head | told)
+        print_json(head | total | {"members": owners, "partitions": partitions})
         return
     out = console()
     clients = client_names(members.to_pylist())
-    out.print(fit(out, _member_table(head, group, by_member, clients), ("partitions", "client")))
+    out.print(fit(out, _member_table(head, total, by_member, clients), ("partitions", "client")))
     columns = (
         "topic",
         "partition",
@@ -259,13 +279,13 @@ def _show_group(
         shown.add_row(
             row["topic"],
             number(row["partition"]),
-            row["owner_member_id"] or ("not known" if row["status"] == LagStatus.UNKNOWN else "nobody"),
+            row["owner_member_id"] or owner_text(row),
             clients.get(row["owner_member_id"] or "", ""),
             status_text(row["status"]),
-            number(row["lag_records"]),
+            bounded(row["lag_records"], row["lag_bound"]),
             number(row["arrival_rate_records_per_s"], digits=1),
             number(row["consume_rate_records_per_s"], digits=1),
-            duration(row["time_lag_ms"]),
+            bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
             duration(row["drain_time_ms"]),
             "stalled" if row["stalled"] else "",
         )
@@ -273,24 +293,29 @@ def _show_group(
 
 
 def _member_table(
-    head: dict[str, Any], group: str, by_member: list[dict[str, Any]], clients: dict[str, str]
+    head: dict[str, Any], total: dict[str, Any], by_member: list[dict[str, Any]], clients: dict[str, str]
 ) -> Table:
     unknown = ["unknown"] if any(row["num_unknown_partitions"] for row in by_member) else []
     columns = ("member", "client", "partitions", *unknown, "lag")
     shown = table(
-        f"{group} on {head['cluster']}, read at {moment(head['read_at'])}",
+        f"{total['group_id']} on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
         right=columns[2:],
-        caption=_bounds(by_member, _ABOUT_MEMBERS),
+        caption=". ".join(
+            filter(
+                None,
+                (_bounds([total], _ABOUT_MEMBERS), unknown_facts_text([total]), left_topics_text([total])),
+            )
+        ),
     )
     for row in by_member:
         num_unknown = row["num_unknown_partitions"]
         shown.add_row(
-            row["member_id"] or ("nobody, or not known" if num_unknown else "nobody"),
+            row["member_id"] or ("nobody" if total["owner_problem"] is None else "nobody, or not known"),
             clients.get(row["member_id"] or "", ""),
             number(row["num_partitions"]),
             *(number(num_unknown) for _ in unknown),
-            at_least(row["lag_records"], num_unknown),
+            bounded(row["lag_records"], row["lag_bound"]),
         )
     return shown
 

@@ -206,7 +206,7 @@ def _check_commits(view: KafkaView) -> list[Finding]:
             ("cluster", "=", view.name),
             ("day", "=", snapshot["day"]),
             ("snapshot_id", "=", snapshot["snapshot_id"]),
-            ("status", "in", [LagStatus.NO_COMMIT, LagStatus.DATA_LOSS]),
+            ("status", "in", [LagStatus.NO_COMMIT, LagStatus.DATA_LOSS, LagStatus.OUT_OF_RANGE]),
         ],
     )
     return check_commits(view.policy, view.name, Counter(rows["group_id"].to_pylist()))

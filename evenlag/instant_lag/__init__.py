@@ -1,8 +1,8 @@
 """Lag of a running cluster, read directly: without a lake, Spark and Java.
 
-:mod:`~evenlag.instant_lag.snapshot` reads a cluster once, :mod:`~evenlag.instant_lag.lag_rows` counts the
-lag by the rules of the jobs, :mod:`~evenlag.instant_lag.time_behind` asks the brokers for how long a group is
+:mod:`~evenlag.instant_lag.snapshot` reads a cluster once, :mod:`evenlag.lag` counts the
+lag as for the jobs, :mod:`~evenlag.instant_lag.time_behind` asks the brokers for how long a group is
 behind, :mod:`~evenlag.instant_lag.outlook` plans each group on the spot, and
-:mod:`~evenlag.instant_lag.course` keeps what repeated snapshots add: rates and the course of the lag. Nothing
+:mod:`~evenlag.instant_lag.course` keeps the course of the lag over repeated snapshots. Nothing
 is written and nothing is published.
 """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import HINTABLE_TYPES
+from evenlag.enums import HINTABLE_TYPES, LagStatus
 from evenlag.kafka.arrow_rows import find_unreadable_members
 from evenlag.kafka.member_protocol import OTHER_PROTOCOL
-from evenlag.queries.lag import group_rows, member_rows, sum_up
+from evenlag.queries.lag import group_rows, member_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,12 +24,17 @@ _PARTITION_COLUMNS: Final = (
     "owner_member_id",
     "status",
     "lag_records",
+    "lag_bound",
     "committed_offset",
     "end_offset",
     *_RATES,
     "time_lag_ms",
+    "time_lag_at_least_ms",
     "drain_time_ms",
     "stalled",
+    "commit_problem",
+    "subscription_problem",
+    "owner_problem",
 )
 _GROUP_COLUMNS: Final = ("group_state", "group_type", "protocol_type", "assignor")
 _MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "client_host")
@@ -48,16 +53,10 @@ def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
     list of dict
         As :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``, ``group_type``,
         ``protocol_type``, ``assignor`` (selected by the group), ``note`` (what is not usual about the group),
-        ``max_member_id`` (the most loaded member) and the sums of the partitions' rates. A group without any
-        partition comes last.
+        ``max_member_id`` (the most loaded member) and the sums of the partitions' rates.
     """
     found = group_rows(snapshot.lag, snapshot.members)
-    present = {row["group_id"] for row in found}
     states = _states(snapshot.members)
-    for group_id in sorted(states.keys() - present):
-        nothing = sum_up(member_rows(snapshot.lag.slice(0, 0), _only(snapshot.members, group_id)))
-        times: dict[str, Any] = {"time_lag_ms": None, "num_unknown_time_lags": 0, "statuses": {}}
-        found.append({"group_id": group_id, **nothing, **times})
     largest, rates = _most_loaded(snapshot.lag), _rates(snapshot.lag)
     for row in found:
         group_id = row["group_id"]
@@ -108,12 +107,6 @@ def describe_group(snapshot: InstantSnapshot, group_id: str, outlook: Outlook) -
     return head | {"plan": outlook.as_dict(), "members": members, "partitions": partitions}
 
 
-def _only(members: pa.Table, group_id: str) -> pa.Table:
-    import pyarrow.compute as pc
-
-    return members.filter(pc.equal(members["group_id"], group_id))
-
-
 def _states(members: pa.Table) -> dict[str, dict[str, Any]]:
     """Columns of each group, with ``unreadable``: what of its members cannot be read."""
     first = members.select(["group_id", *_GROUP_COLUMNS, "subscription_error"]).to_pylist()
@@ -133,7 +126,8 @@ def _most_loaded(lag: pa.Table) -> Mapping[str, str]:
     """The member with the largest known lag of each group; of several the one with the smallest id."""
     import pyarrow.compute as pc
 
-    owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
+    is_counted = pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED)
+    owned = lag.filter(pc.and_(is_counted, pc.is_valid(lag["owner_member_id"])))
     sums = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
     order = [("lag_records_sum", "ascending"), ("owner_member_id", "descending")]
     known = sums.filter(pc.is_valid(sums["lag_records_sum"])).sort_by(order)
@@ -141,6 +135,9 @@ def _most_loaded(lag: pa.Table) -> Mapping[str, str]:
 
 
 def _rates(lag: pa.Table) -> dict[str, dict[str, float | None]]:
-    """Sum of the known rates by group; None where none is known."""
+    """Sum of the known rates by group, without topics that it has left; None where none is known."""
+    import pyarrow.compute as pc
+
+    lag = lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED))
     sums = lag.group_by("group_id").aggregate([(name, "sum") for name in _RATES])
     return {row["group_id"]: {name: row[f"{name}_sum"] for name in _RATES} for row in sums.to_pylist()}

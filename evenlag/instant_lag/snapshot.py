@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.enums import GroupType, LagStatus
+from evenlag.enums import GroupType
 from evenlag.errors import NothingThereError
 from evenlag.formatting import did_you_mean
-from evenlag.instant_lag.lag_rows import build_lag_rows
 from evenlag.instant_lag.time_behind import TimePoints
 from evenlag.kafka.acls import Grants
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.topic_metadata import is_not_authorized
+from evenlag.lag.arrays import integers
+from evenlag.lag.formula import count_lag
+from evenlag.lag.partitions import join_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +30,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from evenlag.instant_lag.lag_rows import LagRows
     from evenlag.instant_lag.targets import ReadTarget
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
     from evenlag.kafka.rate_limit import RequestLimits
+    from evenlag.lag.formula import Behind
+    from evenlag.lag.partitions import JoinedPartitions
+    from evenlag.lag.times import Points
     from evenlag.policy.group_settings import GroupSettings
+
+
+# A snapshot reads for that long, so that the times of single reads differ from its own.
+_READ_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class InstantSnapshot:
     commits_read_at, ends_read_at
         When the committed offsets, and then the ends of the logs, were read.
     lag
-        As :class:`~evenlag.instant_lag.lag_rows.LagRows` has it; with ``time_lag_ms`` where it is known.
+        As :func:`~evenlag.lag.formula.count_lag` returns it, ordered by group, topic and partition.
     members
         The columns of ``members`` without those of a stored snapshot.
     problems
@@ -92,12 +102,16 @@ class InstantReader:
         A ``KafkaAdminClient``.
     target
         How the cluster is read.
+    rate_window_s
+        How far rates go back, over the snapshots that this object read before.
     """
 
-    def __init__(self, client: Any, target: ReadTarget) -> None:
+    def __init__(self, client: Any, target: ReadTarget, rate_window_s: float = 0.0) -> None:
         self._client = client
         self._target = target
         self._points = TimePoints()
+        self._rate_window_s = rate_window_s
+        self._earlier: deque[ClusterSnapshot] = deque()
 
     def read(self, group_id: str | None = None) -> InstantSnapshot:
         """Read the cluster.
@@ -131,9 +145,8 @@ class InstantReader:
         if group_id is not None:
             inventory = _only(self._client, limits, inventory, group_id)
         found = reader.read(inventory=inventory)
-        rows = build_lag_rows(found.offsets, found.commits, found.members, self.settings_of)
         calls = BrokerCalls.within(self._client, limits, broken=inventory.broken)
-        lag = self._with_time(calls, found, rows)
+        lag = self._count(calls, found)
         return InstantSnapshot(
             kafka_cluster_id=inventory.kafka_cluster_id,
             commits_read_at=found.read_times["commits_read_at"],
@@ -159,27 +172,50 @@ class InstantReader:
         """
         return self._target.settings_of(group_id)
 
-    def _with_time(self, calls: BrokerCalls, found: ClusterSnapshot, rows: LagRows) -> pa.Table:
-        """Fill ``time_lag_ms``: 0 without lag, null where it was not looked up, or is too long to find."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        table, partitions = rows.table, found.inventory.partitions
-        ends = np.asarray(pc.fill_null(found.offsets["high_watermark"], -1).to_numpy(), dtype=np.int64)
-        now_ms = round(1_000 * found.read_times["end_read_at"].timestamp())
-        self._points.add_ends(partitions, now_ms, ends)
-        lag = np.asarray(pc.fill_null(table["lag_records"], -1).to_numpy(), dtype=np.int64)
-        # Where the group continues: after a reset that is not its committed offset.
-        position = np.asarray(pc.fill_null(table["end_offset"], 0).to_numpy(), dtype=np.int64) - lag
-        is_wanted = np.asarray(
-            pc.not_equal(table["status"], LagStatus.NOT_SUBSCRIBED).to_numpy(), dtype=np.bool_
+    def _count(self, calls: BrokerCalls, found: ClusterSnapshot) -> pa.Table:
+        """Count the lag, with rates since the oldest snapshot of the window and times of records."""
+        ended_at = found.read_times["end_read_at"]
+        window = timedelta(seconds=self._rate_window_s)
+        while self._earlier and ended_at - self._earlier[0].read_times["end_read_at"] > window:
+            self._earlier.popleft()
+        oldest = self._earlier[0] if self._earlier else None
+        self._earlier.append(found)
+        joined = join_partitions(
+            found.offsets,
+            found.commits,
+            found.members,
+            self.settings_of,
+            offset_history=oldest and oldest.offsets,
+            commit_history=oldest and oldest.commits,
         )
-        behind = _largest_group_first(table, np.flatnonzero((lag > 0) & is_wanted), lag)
-        self._points.search(calls, partitions, rows.partition[behind], position[behind], now_ms)
-        time = np.where(lag == 0, 0, -1)
-        time[behind] = self._points.ages_ms(rows.partition[behind], position[behind], now_ms)
-        number = table.column_names.index("time_lag_ms")
-        return table.set_column(number, "time_lag_ms", pa.array(time, mask=time < 0))
+
+        def find_points(behind: Behind, is_counted: NDArray[np.bool_]) -> Points:
+            return self._find_points(calls, found, joined, behind, is_counted)
+
+        # Each point of the history is wanted, although the clocks of its reads differ.
+        return count_lag(
+            joined.partitions, joined.groups, joined.member_ids, self._rate_window_s + _READ_S, find_points
+        )
+
+    def _find_points(
+        self,
+        calls: BrokerCalls,
+        found: ClusterSnapshot,
+        joined: JoinedPartitions,
+        behind: Behind,
+        is_counted: NDArray[np.bool_],
+    ) -> Points:
+        """Look up the times of the records where groups continue, those with the largest lag first."""
+        now_ms = round(1_000 * found.read_times["end_read_at"].timestamp())
+        read_ms = integers(found.offsets["end_read_at"].cast("int64")) // 1_000
+        ends = integers(found.offsets["high_watermark"])
+        self._points.add_ends(found.inventory.partitions, read_ms, ends)
+        lag, position = behind.records, behind.position
+        rows = np.flatnonzero(lag.known & (lag.values > 0) & position.known & is_counted)
+        rows = _largest_group_first(joined.partitions, rows, lag.values)
+        places, positions = joined.row[rows], position.values[rows]
+        self._points.search(calls, found.inventory.partitions, places, positions, now_ms)
+        return self._points.points(places, positions).placed(rows, len(joined.row))
 
 
 def _only(client: Any, limits: RequestLimits, inventory: ClusterInventory, group_id: str) -> ClusterInventory:

@@ -3,6 +3,9 @@
 Kafka's ListOffsets returns the first offset of a partition whose record is not older than a moment. So a few
 such requests bracket the time of the record that a group processes next. A request contains many partitions,
 each with its own moment. The number of moments is bounded: brokers look each of them up in an index on disk.
+
+All records before the returned one are older than the moment, whatever their timestamps are. That the records
+after it are younger holds only if timestamps ascend. A record that is ahead of the clock disproves it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from evenlag.kafka.broker_requests import Call
+from evenlag.lag.times import Points
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +40,13 @@ _SHORT_MS: Final = 2_500
 _MAX_POINTS: Final = 64
 _UNKNOWN: Final = -1
 _NEVER: Final = np.iinfo(np.int64).max
+# Kinds of points: ends that were read, records that were looked up, and such that are ahead of the clock.
+_END: Final = 0
+_RECORD: Final = 1
+_AHEAD: Final = 2
+
+
+_COLUMNS: Final = ("_at", "_offset", "_kind")
 
 
 class TimePoints:
@@ -49,8 +60,11 @@ class TimePoints:
         self._names: list[tuple[str, int]] = []
         self._at = np.zeros((0, 0), dtype=np.int64)
         self._offset = np.zeros((0, 0), dtype=np.int64)
+        self._kind = np.zeros((0, 0), dtype=np.int64)
 
-    def add_ends(self, partitions: Partitions, at_ms: int, ends: NDArray[np.int64]) -> None:
+    def add_ends(
+        self, partitions: Partitions, at_ms: int | NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
         """Add the ends of logs that were just read.
 
         Parameters
@@ -58,7 +72,7 @@ class TimePoints:
         partitions
             The partitions of the snapshot. Points of other partitions are forgotten.
         at_ms
-            When the ends were read, in ms since the epoch.
+            When the ends were read, in ms since the epoch: of all, or int64 [N].
         ends
             int64 [N]; -1: not read.
         """
@@ -70,8 +84,14 @@ class TimePoints:
             self._keep(names)
         if self._at.shape[1] >= _MAX_POINTS:
             old = np.arange(1, self._at.shape[1] // 2, 2)
-            self._at, self._offset = np.delete(self._at, old, axis=1), np.delete(self._offset, old, axis=1)
-        self._add(np.where(ends < 0, _UNKNOWN, at_ms), ends)
+            for name in _COLUMNS:
+                setattr(self, name, np.delete(getattr(self, name), old, axis=1))
+        # A log that ends there now has lost the records beyond.
+        now = ends[:, None]
+        self._offset = np.where(now >= 0, np.minimum(self._offset, now), self._offset)
+        new = (np.where(ends < 0, _UNKNOWN, at_ms), ends, np.full(len(ends), _END))
+        for name, column in zip(_COLUMNS, new, strict=True):
+            setattr(self, name, np.column_stack([getattr(self, name), column]))
 
     def search(
         self,
@@ -114,45 +134,63 @@ class TimePoints:
             offset = np.where(offset == _NEVER, self._offset[asked, -1], offset)
             if not (offset >= 0).any():
                 return
+            is_ahead = written_at > now_ms
             # The record itself is a point too, closer to the positions after it.
-            for moments in (at, written_at):
-                self._add_found(asked, np.where(offset < 0, _UNKNOWN, moments), offset)
+            for moments in (at, np.where(is_ahead, _UNKNOWN, written_at)):
+                self._add_found(asked, np.where(offset < 0, _UNKNOWN, moments), offset, is_ahead)
 
-    def ages_ms(self, row: NDArray[np.int64], position: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
-        """Return for how long positions have been behind the end of their log.
+    def points(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Points:
+        """Return the points of each position, as :class:`~evenlag.lag.times.Points` has them.
 
         Parameters
         ----------
-        row, position, now_ms
+        row, position
             As for :meth:`search`.
 
         Returns
         -------
-        numpy.ndarray
-            int64 [K] in ms, interpolated between the nearest points; -1 where no point is old enough.
+        Points
+            K lists.
         """
-        below_at, below, above_at, above = self._bracket(row, position)
-        is_known = (below_at >= 0) & (above_at < _NEVER)
-        share = (position - below) / np.maximum(above - below, 1)
-        passed_at = below_at + share * (above_at - below_at)
-        age = np.where(is_known, np.maximum(now_ms - passed_at, 0), _UNKNOWN)
-        return np.round(age).astype(np.int64)
+        at = self._at[row]
+        order = np.argsort(at, axis=1, kind="stable")
+        parent, place = np.nonzero(np.take_along_axis(at, order, axis=1) >= 0)
+        column = order[parent, place]
+        upper = self._is_upper(row, position)[parent, column]
+        chosen = row[parent], column
+        return Points(len(row), parent, 1_000 * self._at[chosen], self._offset[chosen], upper)
+
+    def _is_upper(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which points say nothing about the records after them: bool [K, points]."""
+        kind = self._kind[row]
+        is_disproved = self._is_disproved(row, position)[:, None] & (kind != _END)
+        is_upper: NDArray[np.bool_] = (kind == _AHEAD) | is_disproved
+        return is_upper
+
+    def _is_disproved(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a record up to the position is ahead of the clock: bool [K]."""
+        is_ahead = (self._kind[row] == _AHEAD) & (self._at[row] >= 0)
+        disproved: NDArray[np.bool_] = (is_ahead & (self._offset[row] <= position[:, None])).any(axis=1)
+        return disproved
 
     def _keep(self, names: list[tuple[str, int]]) -> None:
         before = {name: number for number, name in enumerate(self._names)}
         old = np.array([before.get(name, _UNKNOWN) for name in names], dtype=np.int64)
-        kept = np.full((2, len(names), self._at.shape[1]), _UNKNOWN, dtype=np.int64)
-        for which, values in enumerate((self._at, self._offset)):
-            kept[which, old >= 0] = values[old[old >= 0]]
-        self._names, self._at, self._offset = names, kept[0], kept[1]
+        for name in _COLUMNS:
+            kept = np.full((len(names), self._at.shape[1]), _UNKNOWN, dtype=np.int64)
+            kept[old >= 0] = getattr(self, name)[old[old >= 0]]
+            setattr(self, name, kept)
+        self._names = names
 
-    def _add(self, at: NDArray[np.int64], offset: NDArray[np.int64]) -> None:
-        self._at = np.column_stack([self._at, at])
-        self._offset = np.column_stack([self._offset, offset])
-
-    def _add_found(self, rows: NDArray[np.int64], at: NDArray[np.int64], offset: NDArray[np.int64]) -> None:
+    def _add_found(
+        self,
+        rows: NDArray[np.int64],
+        at: NDArray[np.int64],
+        offset: NDArray[np.int64],
+        is_ahead: NDArray[np.bool_],
+    ) -> None:
         """Add a point for some partitions, before the ends of the newest snapshot in the last column."""
-        for name, values in (("_at", at), ("_offset", offset)):
+        for name, values in zip(_COLUMNS, (at, offset, np.where(is_ahead, _AHEAD, _RECORD)), strict=True):
             column = np.full(len(self._names), _UNKNOWN, dtype=np.int64)
             column[rows] = values
             points = getattr(self, name)
@@ -166,7 +204,7 @@ class TimePoints:
         if not at.shape[1]:
             none = np.full(len(row), _UNKNOWN, dtype=np.int64)
             return none, none, np.full(len(row), _NEVER, dtype=np.int64), none
-        is_below = (at >= 0) & (offset <= position[:, None])
+        is_below = (at >= 0) & (offset <= position[:, None]) & ~self._is_upper(row, position)
         is_above = (at >= 0) & (offset > position[:, None])
         below = np.where(is_below, at, _UNKNOWN).argmax(axis=1)
         above = np.where(is_above, at, _NEVER).argmin(axis=1)
@@ -194,7 +232,9 @@ class TimePoints:
         is_exact = (below == position) & (below_at >= 0)
         is_narrow = is_exact | (old - young <= _SHORT_MS) | (width <= _NARROW)
         is_too_old = np.isinf(old) & (young >= _MAX_AGE_MS)
-        open_rows = np.flatnonzero(~is_narrow & ~is_too_old)
+        # Nothing more is learned where a record up to the position is ahead of the clock.
+        is_disproved = self._is_disproved(row, position)
+        open_rows = np.flatnonzero(~is_narrow & ~is_too_old & ~is_disproved)
         order = open_rows[np.lexsort((-width[open_rows], row[open_rows]))]
         asked, first = np.unique(row[order], return_index=True)
         return asked, np.maximum(now_ms - age[order[first]], 0).astype(np.int64)

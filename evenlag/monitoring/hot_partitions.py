@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
+from evenlag.lag.group_lag import is_inexact
 from evenlag.lake.tables import LAG, MEMBERS
 
 if TYPE_CHECKING:
@@ -21,9 +22,15 @@ _DOMINATES: Final = 0.98
 # A smaller lag is noise, or is consumed soon.
 MIN_LAG_RECORDS: Final = 1_000
 _MIN_SHARE: Final = 2.0
-# Only these statuses can have a null lag: most rows of a large snapshot need not be read.
+# Only these statuses can have a lag that is not exact: most rows of a large snapshot need not be read.
 _MAY_BE_UNKNOWN: Final = frozenset(
-    {LagStatus.UNKNOWN, LagStatus.NO_COMMIT, LagStatus.DATA_LOSS, LagStatus.NO_MEMBERS}
+    {
+        LagStatus.UNKNOWN,
+        LagStatus.NO_COMMIT,
+        LagStatus.DATA_LOSS,
+        LagStatus.OUT_OF_RANGE,
+        LagStatus.NO_MEMBERS,
+    }
 )
 
 
@@ -123,11 +130,9 @@ def find_hot_partitions(
 
 
 def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str]:
-    import pyarrow.compute as pc
-
     may_be_unknown: list[Filter] = [*wanted, ("status", "in", sorted(_MAY_BE_UNKNOWN))]
-    lag = reader.read(LAG, columns=["group_id", "lag_records"], filters=may_be_unknown)
-    names: list[str] = lag.filter(pc.is_null(lag["lag_records"]))["group_id"].unique().to_pylist()
+    lag = reader.read(LAG, columns=["group_id", "lag_records", "lag_bound"], filters=may_be_unknown)
+    names: list[str] = lag.filter(is_inexact(lag))["group_id"].unique().to_pylist()
     return names
 
 

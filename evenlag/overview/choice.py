@@ -25,7 +25,7 @@ SORTS: Final[Mapping[str, Callable[[GroupRow], Any]]] = {
     "group": lambda row: (row.group_id.casefold(), row.cluster),
     "lag": lambda row: row.lag_records,
     "trend": lambda row: row.change_records,
-    "behind": lambda row: row.time_lag_ms,
+    "behind": lambda row: row.time_lag_ms if row.time_lag_ms is not None else row.time_lag_at_least_ms,
     "skew": lambda row: row.lag_skew,
     "drain": lambda row: _NEVER_MS if row.drain is Drain.NEVER else row.drain_time_ms,
     "mode": lambda row: _MODES.index(Mode(row.mode)) if row.mode in _MODES else None,

@@ -125,10 +125,16 @@ class GroupRow:
         State of the group, as the coordinator reports it.
     num_members, num_partitions, num_unknown
         Members, partitions, and partitions with unknown lag: if there are any, sums are lower bounds.
-    lag_records, max_member_lag_records, lag_skew
-        Lag of the group, of its most loaded member, and the largest over the mean lag of a member.
-    time_lag_ms, num_unknown_time_lags
-        Age of the oldest unconsumed record, and partitions that it is not known of.
+    lag_records, max_member_lag_records, lag_skew, lag_bound
+        Lag of the group, of its most loaded member, and the largest over the mean lag of a member. LOWER or
+        UPPER: both lags are such bounds.
+    time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags
+        Age of the oldest unconsumed record; where it is not known, a lower bound; and partitions that it is
+        not known of.
+    num_not_subscribed, not_subscribed_lag_records
+        Partitions that the group has left, and their lag: neither is in its totals.
+    unknown_facts
+        Which of commits, subscription and owners are unknown, and why; empty: none.
     drain, drain_time_ms
         Whether the lag shrinks, and how long the slowest partition takes.
     num_stalled
@@ -156,8 +162,13 @@ class GroupRow:
     lag_records: int | None = None
     max_member_lag_records: int | None = None
     lag_skew: float | None = None
+    lag_bound: str | None = None
     time_lag_ms: int | None = None
+    time_lag_at_least_ms: int | None = None
     num_unknown_time_lags: int = 0
+    num_not_subscribed: int = 0
+    not_subscribed_lag_records: int = 0
+    unknown_facts: str = ""
     drain: Drain = Drain.UNKNOWN
     drain_time_ms: int | None = None
     num_stalled: int = 0
@@ -201,7 +212,8 @@ class GroupRow:
             Sign.FAILED: self.decision == DecisionKind.FAILED,
             Sign.HOT: self.hot is not None,
             Sign.STALLED: self.num_stalled > 0,
-            Sign.UNKNOWN: self.num_unknown > 0,
+            # While it rebalances, the owners of a group are unknown anyway.
+            Sign.UNKNOWN: self.num_unknown > 0 or bool(self.unknown_facts and self.state not in _REBALANCING),
             Sign.GROWING: self.is_growing,
             Sign.REBALANCING: self.state in _REBALANCING,
             Sign.NO_MEMBERS: self.num_members == 0,

@@ -10,11 +10,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus, Mode
+from evenlag.lag.group_lag import LAG_COLUMNS, is_inexact
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, SNAPSHOTS
 from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, hot_in
 from evenlag.overview.model import ClusterState, Drain, GroupRow
 from evenlag.overview.read_plans import PlanState, read_plan_states
-from evenlag.queries.lag import group_rows
+from evenlag.queries.lag import MEMBER_COLUMNS, group_rows, unknown_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,14 +34,9 @@ _NUM_TRIED: Final = 3
 _MAX_KNOWN: Final = 64
 _SHORTEST_DUE: Final = timedelta(minutes=3)
 _LAG_COLUMNS: Final = (
-    "group_id",
+    *LAG_COLUMNS,
     "topic",
     "partition",
-    "owner_member_id",
-    "status",
-    "lag_records",
-    "time_lag_ms",
-    "drain_time_ms",
     "consume_rate_records_per_s",
     "stalled",
 )
@@ -155,7 +151,7 @@ def read_cluster(
     place, lag = _newest_with_lag(reader, cluster, snapshots)
     newest, earlier = snapshots[place], snapshots[place + 1 :]
     wanted = _of_snapshots(cluster, [newest])
-    members = reader.read(MEMBERS, columns=("group_id", "member_id", "group_state"), filters=wanted)
+    members = reader.read(MEMBERS, columns=(*MEMBER_COLUMNS, "group_state"), filters=wanted)
     past = (history or LagHistory()).sums(reader, cluster, earlier, _MAX_TREND_ROWS)
     points = [(s["end_read_at"], sums) for s, sums in zip(earlier, past, strict=True) if sums is not None]
     # Neighbours' distance, not the schedule: the policy may be elsewhere.
@@ -210,10 +206,15 @@ def _newest_with_lag(
 def _read_sums(
     reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]]
 ) -> dict[str, _Sums | None]:
+    import pyarrow.compute as pc
+
     if not snapshots:
         return {}
     keys = ["snapshot_id", "group_id"]
-    rows = reader.read(LAG, columns=[*keys, "lag_records"], filters=_of_snapshots(cluster, snapshots))
+    columns = [*keys, "status", "lag_records", "lag_bound"]
+    rows = _counted(reader.read(LAG, columns=columns, filters=_of_snapshots(cluster, snapshots)))
+    known = pc.if_else(is_inexact(rows), None, rows["lag_records"])
+    rows = rows.set_column(rows.column_names.index("lag_records"), "lag_records", known)
     sums = rows.group_by(keys).aggregate(
         [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
     )
@@ -249,6 +250,7 @@ def _rows(
     is_decided, decisions = decided
     states = dict(zip(members["group_id"].to_pylist(), members["group_state"].to_pylist(), strict=True))
     found = {row["group_id"]: row for row in group_rows(lag, members)}
+    lag = _counted(lag)
     drains, stalled, hot = _drains(lag), _stalled(lag), _hot(lag, members)
     rows = []
     # A group without partitions has no rows of lag.
@@ -256,7 +258,7 @@ def _rows(
         row: Mapping[str, Any] = found.get(group_id, {})
         decision = decisions.get(group_id, {})
         known = plans.get(group_id, PlanState())
-        now = row.get("lag_records") if not row.get("num_unknown_partitions") else None
+        now = row.get("lag_records") if row.get("lag_bound") is None else None
         drain, drain_time_ms = drains.get(group_id, (Drain.UNKNOWN, None))
         mode = decision.get("mode") or (Mode.OBSERVE.value if is_decided and not decision else None)
         rows.append(
@@ -270,8 +272,13 @@ def _rows(
                 lag_records=row.get("lag_records"),
                 max_member_lag_records=row.get("max_member_lag_records"),
                 lag_skew=row.get("lag_skew"),
+                lag_bound=row.get("lag_bound"),
                 time_lag_ms=row.get("time_lag_ms"),
+                time_lag_at_least_ms=row.get("time_lag_at_least_ms"),
                 num_unknown_time_lags=row.get("num_unknown_time_lags", 0),
+                num_not_subscribed=row.get("num_not_subscribed_partitions", 0),
+                not_subscribed_lag_records=row.get("not_subscribed_lag_records", 0),
+                unknown_facts=unknown_facts(row) if row else "",
                 drain=drain,
                 drain_time_ms=drain_time_ms,
                 num_stalled=stalled.get(group_id, 0),
@@ -288,6 +295,13 @@ def _rows(
             )
         )
     return rows
+
+
+def _counted(lag: pa.Table) -> pa.Table:
+    """Without the partitions that groups have left."""
+    import pyarrow.compute as pc
+
+    return lag.filter(pc.fill_null(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED), True))
 
 
 def _drains(lag: pa.Table) -> dict[str, tuple[Drain, int | None]]:
@@ -331,13 +345,8 @@ def _hot(lag: pa.Table, members: pa.Table) -> dict[str, tuple[str, str]]:
     # Few groups have a partition that may be hot; the others need no sums.
     heavy = lag.filter(pc.greater_equal(lag["lag_records"], MIN_LAG_RECORDS))["group_id"].unique()
     some = lag.filter(pc.is_in(lag["group_id"], heavy))
-    unknown = some.filter(pc.is_null(some["lag_records"]))["group_id"].unique()
-    known = some.filter(
-        pc.and_(
-            pc.invert(pc.is_in(some["group_id"], unknown)),
-            pc.not_equal(some["status"], LagStatus.NOT_SUBSCRIBED.value),
-        )
-    )
+    unknown = some.filter(is_inexact(some))["group_id"].unique()
+    known = some.filter(pc.invert(pc.is_in(some["group_id"], unknown)))
     return {
         each.group_id: (f"{each.topic}-{each.partition}", each.message) for each in hot_in(known, members)
     }

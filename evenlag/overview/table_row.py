@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from evenlag.enums import PlanEvent
-from evenlag.formatting import NOTHING, at_least, at_least_duration, duration, number
+from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, duration, number
 from evenlag.html.markup import Html, badge, text
 from evenlag.overview.choice import SORTS, states_of
 from evenlag.overview.model import ATTENTION, Drain, Sign
@@ -60,9 +60,9 @@ def row_html(row: GroupRow, *, is_shown: bool, has_clusters: bool) -> Html:
         The row.
     """
     cells: tuple[tuple[str, Html], ...] = (
-        ("lag", text(at_least(row.lag_records, row.num_unknown))),
+        ("lag", text(bounded(row.lag_records, row.lag_bound))),
         ("trend", _trend(row)),
-        ("behind", text(at_least_duration(row.time_lag_ms, row.num_unknown_time_lags))),
+        ("behind", text(bounded_duration(row.time_lag_ms, row.time_lag_at_least_ms))),
         ("skew", text(number(row.lag_skew, digits=2))),
         ("drain", text(_drain(row))),
         ("mode", _mode(row)),
@@ -215,7 +215,9 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
         case Sign.STALLED:
             told = _count(row.num_stalled, "partition")
         case Sign.UNKNOWN:
-            told = f"{row.num_unknown:,} of {_count(row.num_partitions, 'partition')}"
+            count = f"{row.num_unknown:,} of {_count(row.num_partitions, 'partition')}"
+            told = f"{count}{': ' * bool(row.unknown_facts)}" if row.num_unknown else ""
+            return Html(f" {page_text(told)}{_clip(row.unknown_facts)}")
         case Sign.NOT_FOLLOWED if row.hint is not None:
             return Html(f" {_clip(row.hint.reason)}")
         case Sign.FAILED:

@@ -1,10 +1,13 @@
-"""Whether a group can be planned and can follow a hint, determined from its rows of ``members`` alone."""
+"""Whether a group can be planned and can follow a hint.
+
+A plan needs three facts of the group: its commits, its subscription and its owners. A lag needs its commits.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType
+from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, MEMBERLESS_STATES, GroupType
 
 if TYPE_CHECKING:
     from evenlag.planning.group_batch import GroupBatch
@@ -17,7 +20,7 @@ _BROKER_ASSIGNS: Final = (
 
 
 class GroupSummary(NamedTuple):
-    """Summary of a group's rows of ``members``.
+    """Summary of a group's rows of ``members`` and ``lag``.
 
     Attributes
     ----------
@@ -25,6 +28,10 @@ class GroupSummary(NamedTuple):
         As in the table; equal in all rows of a group.
     num_rows, num_members, num_subscribed
         Number of rows, of rows with a member, and of rows with a subscription.
+    subscription_error, assignment_error
+        Why a member's subscription or assignment is unknown; None: they are known.
+    commit_problem, owner_problem
+        Why the commits, or the owner of a partition, are unknown.
     """
 
     state: str | None
@@ -34,10 +41,14 @@ class GroupSummary(NamedTuple):
     num_rows: int
     num_members: int
     num_subscribed: int
+    subscription_error: str | None = None
+    assignment_error: str | None = None
+    commit_problem: str | None = None
+    owner_problem: str | None = None
 
 
 def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
-    """Summarize the rows of ``members`` of each group.
+    """Summarize the rows of each group.
 
     Parameters
     ----------
@@ -62,9 +73,20 @@ def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
         counts: list[int] = np.diff(before[start]).tolist()
         return counts
 
+    def first_error(column: str) -> list[str | None]:
+        rows = np.flatnonzero(members[column].is_valid().to_numpy())
+        place = np.searchsorted(rows, start[:-1])
+        rows = np.append(rows, members.num_rows)
+        found = np.where(rows[place] < start[1:], rows[place], -1)
+        errors: list[str | None] = members[column].take(pa.array(found, mask=found < 0)).to_pylist()
+        return errors
+
     columns = (first[name].to_pylist() for name in ("group_state", "group_type", "assignor", "error"))
     counts = (sizes.tolist(), count("member_id"), count("subscription"))
-    return [GroupSummary(*values) for values in zip(*columns, *counts, strict=True)]
+    errors = (first_error(name) for name in ("subscription_error", "assignment_error"))
+    groups = range(len(batch.group_ids))
+    of_lag = ([of.get(each) for each in groups] for of in (batch.commit_problem, batch.owner_problem))
+    return [GroupSummary(*values) for values in zip(*columns, *counts, *errors, *of_lag, strict=True)]
 
 
 def planning_blocker(group: GroupSummary) -> str | None:
@@ -90,16 +112,35 @@ def planning_blocker(group: GroupSummary) -> str | None:
         return "the group was not read"
     if group.error is not None:
         return f"the group could not be read: {group.error}"
+    return _not_planned(group) or _unknown_fact(group)
+
+
+def _not_planned(group: GroupSummary) -> str | None:
+    """Why no plan is made for such a group."""
+    if group.type is not None and group.type not in HINTABLE_TYPES:
+        return f"it is a {group.type} group: only classic and consumer groups are planned"
     if not group.num_members:
-        if group.type != GroupType.CLASSIC:
+        if group.type != GroupType.CLASSIC and group.state not in MEMBERLESS_STATES:
             return f"the group speaks the {group.type} protocol and does not show its members"
         return (
             "the group has no members: its application is not running, or takes partitions by assign() and "
             "follows no assignor"
         )
-    if group.num_subscribed < group.num_rows:
-        return f"the group is {group.state}: the subscriptions of its members are not reported"
     return None
+
+
+def _unknown_fact(group: GroupSummary) -> str | None:
+    """Which of the facts that a plan needs is unknown, and why."""
+    if group.num_subscribed < group.num_rows and group.subscription_error is None:
+        return f"the group is {group.state}: the subscriptions of its members are not reported"
+    facts = {
+        "the subscription of a member": group.subscription_error,
+        "the assignment of a member": group.assignment_error,
+        "the commit of each partition": group.commit_problem,
+        "the owner of a partition": group.owner_problem,
+    }
+    unknown = (f"{fact} is unknown: {reason}" for fact, reason in facts.items() if reason is not None)
+    return next(unknown, None)
 
 
 def hint_blocker(group: GroupSummary) -> str | None:

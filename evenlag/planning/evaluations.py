@@ -16,7 +16,7 @@ from evenlag.enums import Outcome, PlanEvent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from evenlag.planning.group_lag import GroupLag
+    from evenlag.lag.group_lag import GroupLag
     from evenlag.planning.published_plans import PublishedPlan
 
 

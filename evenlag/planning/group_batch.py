@@ -7,15 +7,18 @@ batch, and a group is a few slices of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from assignor_core.members import utf16_key
 from evenlag.enums import LagStatus
+from evenlag.lag.arrays import flags, is_valid
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -32,7 +35,7 @@ class GroupBatch:
         int64 [G]: number of rows of ``lag`` of each group, including partitions that no member subscribes
         to.
     lag
-        [P] rows without those, ordered by group, topic (as UTF-16) and partition.
+        [P] rows of the other partitions, ordered by group, topic (as UTF-16) and partition.
     row_start
         int64 [G + 1]: group g has the rows from ``row_start[g]`` up to ``row_start[g + 1]``.
     owner, holder
@@ -40,7 +43,10 @@ class GroupBatch:
         current one. They differ while a group of the consumer protocol is in reconciliation: its coordinator
         completes its target assignment, so a plan changes the target.
     lag_records, is_unknown, arrival_rate, stalled
-        [P], without nulls: an unknown lag is 0 records, an unknown rate (records per second) is NaN.
+        [P], without nulls: an unknown lag is 0 records, an unknown rate (records per second) is NaN. A lag
+        that is known as a bound only is unknown, too.
+    commit_problem, owner_problem
+        Group → why its commits, or the owner of one of its partitions, are unknown; others are known.
     topic_start, topics, topic_rows, topic_ids
         Group g has the topics from ``topic_start[g]`` up to ``topic_start[g + 1]`` of the [T] others: name,
         number of rows, id.
@@ -65,6 +71,8 @@ class GroupBatch:
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
+    commit_problem: Mapping[int, str]
+    owner_problem: Mapping[int, str]
     topic_start: NDArray[np.int64]
     topics: list[str]
     topic_rows: NDArray[np.int64]
@@ -84,7 +92,8 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
     ----------
     lag
         ``group_id, topic_id, topic, partition, owner_member_id, target_member_id, status, lag_records,
-        arrival_rate_records_per_s, stalled``; all rows of each group.
+        lag_bound, arrival_rate_records_per_s, stalled, commit_problem, owner_problem``; all rows of each
+        group.
     members
         ``group_id, member_id, group_instance_id, subscription`` and further columns.
 
@@ -113,7 +122,13 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
     subscription_start, subscription_topic = _subscriptions(
         members, member_group, names, key[first], topic_start
     )
-    known = lag["lag_records"].is_valid().to_numpy()
+    subscribed = subscription_topic + np.repeat(topic_start[member_group], np.diff(subscription_start))
+    is_left = _not_subscribed(members, member_group, topic_group, subscribed)
+    if is_left.any():
+        # A member still owns what no member subscribes to any more: it counts, and is not planned.
+        kept = lag.filter(pa.array(~np.repeat(is_left, np.diff(np.append(first, len(key))))))
+        return replace(build_batch(kept, members), num_lag_rows=num_lag_rows)
+    is_unknown = flags(pc.or_(pc.is_null(lag["lag_records"]), pc.is_valid(lag["lag_bound"])))
     owner, holder = (
         _owners(member_ids, group, members, member_group, member_start)
         for member_ids in (
@@ -129,9 +144,11 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         owner=owner,
         holder=holder,
         lag_records=pc.fill_null(lag["lag_records"], 0).to_numpy(),
-        is_unknown=~known,
+        is_unknown=is_unknown,
         arrival_rate=pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy(),
         stalled=pc.fill_null(lag["stalled"], False).to_numpy(),
+        commit_problem=_problems(lag, group, "commit_problem"),
+        owner_problem=_problems(lag, group, "owner_problem", "{topic}-{partition}: "),
         topic_start=topic_start,
         topics=[names[number] for number in topic_name.tolist()],
         topic_rows=np.diff(np.append(first, len(key))),
@@ -143,6 +160,33 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         subscription_start=subscription_start,
         subscription_topic=subscription_topic,
     )
+
+
+def _not_subscribed(
+    members: pa.Table,
+    member_group: NDArray[np.int64],
+    topic_group: NDArray[np.int64],
+    subscribed: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Which (group, topic) pairs no member subscribes to, where all subscriptions of the group are known."""
+    is_hidden = np.zeros(int(topic_group.max(initial=-1)) + 1, dtype=np.bool_)
+    hidden = member_group[~is_valid(members["subscription"])]
+    is_hidden[hidden[hidden < len(is_hidden)]] = True
+    is_left = np.ones(len(topic_group), dtype=np.bool_)
+    is_left[subscribed] = False
+    return is_left & ~is_hidden[topic_group]
+
+
+def _problems(lag: pa.Table, group: NDArray[np.int64], column: str, place: str = "") -> dict[int, str]:
+    """The first problem of each group that has one, after its place."""
+    import pyarrow as pa
+
+    rows = np.flatnonzero(is_valid(lag[column]))
+    groups, first = np.unique(group[rows], return_index=True)
+    told = lag.take(pa.array(rows[first])).select(["topic", "partition", column]).to_pylist()
+    return {
+        number: place.format_map(row) + row[column] for number, row in zip(groups.tolist(), told, strict=True)
+    }
 
 
 def _by_group(rows: pa.Table, group_ids: list[str]) -> tuple[pa.Table, NDArray[np.int64]]:

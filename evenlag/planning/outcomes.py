@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, OutcomeReason
-from evenlag.planning.group_lag import Adherence, GroupStatus, measure_adherence, measure_lag, measure_status
+from evenlag.lag.group_lag import measure_lag
+from evenlag.planning.adherence import Adherence, GroupStatus, measure_adherence, measure_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +42,7 @@ def build_outcomes(
     heads
         Their rows of ``plans`` by plan id, with ``metrics_before`` and ``metrics_after``.
     assignments
-        Their rows of ``plan_assignments``, with the columns that ``evenlag.planning.group_lag`` names.
+        Their rows of ``plan_assignments``, with the columns that ``evenlag.planning.adherence`` names.
     members, lag
         Rows of these tables of the snapshot, of the plans' groups, with the columns named there.
     marker

@@ -1,7 +1,7 @@
 """Current lag, for the check right before a hint is published.
 
-It uses the snapshot's readers and the formula of :mod:`evenlag.planning.lag_formula`, for the few groups that
-are about to be hinted.
+It uses the snapshot's readers and the formula of :mod:`evenlag.lag`, for the few groups that are about to be
+hinted.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import numpy as np
 
 from assignor_core.hint import HintPayload
 from assignor_core.objective import relative_gain
-from evenlag.enums import IsolationLevel
+from evenlag.kafka.arrow_rows import member_rows
 from evenlag.kafka.live_offsets import read_live_offsets
-from evenlag.planning.lag_formula import count_lag
+from evenlag.lag.arrays import codes, integers
+from evenlag.lag.formula import count_lag
+from evenlag.lag.group_lag import is_inexact
+from evenlag.lag.partitions import join_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,10 +81,10 @@ def read_live_gains(
     """
     if not plans:
         return {}
-    sizes = {topic: size for plan in plans for topic, _, size in live[plan["group_id"]].topics}
+    topics = {topic for plan in plans for topic, _, _ in live[plan["group_id"]].topics}
     group_ids = [plan["group_id"] for plan in plans]
     policies = {policy for group_id in group_ids if (policy := settings[group_id].reset_policy)}
-    offsets = read_live_offsets(client, group_ids, sizes, limits, policies)
+    offsets = read_live_offsets(client, group_ids, topics, limits, policies)
     return {
         plan["plan_id"]: measure_gain(
             HintPayload.decode(plan["payload"].encode()),
@@ -128,7 +131,9 @@ def measure_gain(
         _owners(payload.assignment, keys, first_row, len(lag)),
     )
     return LiveGain(
-        gain=gain, num_unknown=int((lag < 0).sum()), error=_reading_error(group, group_id, offsets)
+        gain=gain,
+        num_unknown=int((lag < 0).sum()),
+        error=offsets.error_of(group_id, [topic for topic, _, _ in group.topics]),
     )
 
 
@@ -149,38 +154,33 @@ def group_lag(
     Returns
     -------
     ndarray
-        Lag in records by (topic, partition number), int64; -1: unknown.
+        Lag in records by (topic, partition number), int64; -1: unknown, or known as a bound only.
     """
-    committed = offsets.committed.get(group_id)
-    if committed is None:
-        return np.full(sum(size for _, _, size in group.topics), _UNKNOWN, dtype=np.int64)
-    end = offsets.end[settings.isolation_level or IsolationLevel.READ_UNCOMMITTED]
-    return count_lag(
-        _concatenate(committed, group),
-        _concatenate(offsets.start, group),
-        _concatenate(end, group),
-        settings.reset_policy,
-        _reset_offsets(settings.reset_policy, offsets, group),
+    import pyarrow.compute as pc
+
+    names = [topic for topic, _, _ in group.topics]
+    subscribed = member_rows(
+        [
+            {
+                "group_id": group_id,
+                "group_state": group.state,
+                "member_id": "",
+                "assignment": [],
+                "subscription": names,
+            }
+        ]
     )
-
-
-def _reading_error(group: LiveGroup, group_id: str, offsets: LiveOffsets) -> str | None:
-    """Why offsets of a group could not be read; an error of its commits comes first."""
-    if (error := offsets.unread_groups.get(group_id)) is not None:
-        return error
-    unread = (topic for topic, _, _ in group.topics if topic in offsets.unread_topics)
-    return next((f"topic {topic}: {offsets.unread_topics[topic]}" for topic in unread), None)
-
-
-def _reset_offsets(policy: str | None, offsets: LiveOffsets, group: LiveGroup) -> NDArray[np.int64] | None:
-    by_topic = None if policy is None else offsets.reset.get(policy)
-    return None if by_topic is None else _concatenate(by_topic, group)
-
-
-def _concatenate(by_topic: Mapping[str, NDArray[np.int64]], group: LiveGroup) -> NDArray[np.int64]:
-    """One row per partition, in the order of the group's topics."""
-    parts = [by_topic[topic][:size] for topic, _, size in group.topics]
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    commits = offsets.commits.filter(pc.equal(offsets.commits["group_id"], group_id))
+    joined = join_partitions(offsets.offsets, commits, subscribed, lambda _group_id: settings)
+    rows = count_lag(joined.partitions, joined.groups, joined.member_ids, 0.0)
+    rows = rows.filter(pc.invert(is_inexact(rows)))
+    sizes = np.array([size for _, _, size in group.topics], dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    lag = np.full(starts[-1], _UNKNOWN, dtype=np.int64)
+    topic, partition = codes(rows["topic"], names), integers(rows["partition"])
+    is_planned = (topic >= 0) & (partition < sizes[topic] if len(sizes) else False)
+    lag[(starts[topic] + partition)[is_planned]] = integers(rows["lag_records"])[is_planned]
+    return lag
 
 
 def _owners(

@@ -243,7 +243,7 @@ CHECKS: Final = (
         "status_fits_lag",
         Suite.SILVER,
         LAG.name,
-        fails_when="the lag is null where the status is OK or NEGATIVE, or known where it is UNKNOWN",
+        fails_when="the lag is null where the status is OK, or known where it is UNKNOWN",
         observed="num_status_misfits",
         message="{observed} rows have a lag that does not fit their status",
     ),

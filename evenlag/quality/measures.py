@@ -203,7 +203,7 @@ def _measure_lag(lag: pa.Table, members: pa.Table, topic_sizes: pa.Table) -> dic
 
     records, status = lag["lag_records"], lag["status"]
     is_unknown = pc.equal(status, LagStatus.UNKNOWN.value)
-    must_have = pc.is_in(status, value_set=_texts((LagStatus.OK, LagStatus.NEGATIVE)))
+    must_have = pc.is_in(status, value_set=_texts((LagStatus.OK,)))
     misfits = pc.or_(
         _holds(pc.and_(is_unknown, pc.is_valid(records))), pc.and_(must_have, pc.is_null(records))
     )

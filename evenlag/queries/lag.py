@@ -7,7 +7,10 @@ no lower bound: it is None as soon as one partition is unknown.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.enums import LagBound, LagStatus
+from evenlag.lag.group_lag import GroupLag, is_inexact, measure_lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,100 +20,176 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
 
 
+MEMBER_COLUMNS: Final = ("group_id", "member_id", "error", "subscription_error", "assignment_error")
+"""Columns of ``members`` that :func:`group_rows` needs."""
+_MAX_TOLD: Final = 3
+_FACTS: Final = ("commit_problem", "subscription_problem", "owner_problem")
+
+
 def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     """Aggregate lag by group.
 
     Parameters
     ----------
     lag
-        Rows of ``lag`` of one snapshot: ``group_id, owner_member_id, status, lag_records, time_lag_ms``.
+        Rows of ``lag`` of one snapshot, with :data:`~evenlag.lag.group_lag.LAG_COLUMNS`.
     members
-        Rows of ``members`` of the same snapshot: ``group_id, member_id``.
+        Rows of ``members`` of the same snapshot, with :data:`MEMBER_COLUMNS`.
 
     Returns
     -------
     list of dict
-        By lag, largest first, groups without any known lag last: ``group_id, num_members, num_partitions,
-        num_unknown_partitions, lag_records, max_member_lag_records, lag_skew, time_lag_ms,
-        num_unknown_time_lags, statuses`` (number of partitions by lag status). With unknown partitions both
-        lags are lower bounds, as is the time lag with unknown time lags.
+        All groups of either table, by lag, largest first, groups without any known lag last: ``group_id,
+        num_members, num_partitions, num_unknown_partitions, lag_records, lag_bound, max_member_lag_records,
+        lag_skew, time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags, num_not_subscribed_partitions,
+        not_subscribed_lag_records, commit_problem, subscription_problem, owner_problem, statuses`` (number of
+        partitions by lag status). See :class:`~evenlag.lag.group_lag.GroupLag`.
     """
-    by_member = _by_member(lag, members)
+    import pyarrow.compute as pc
+
     statuses: dict[str, dict[str, int]] = defaultdict(dict)
     for row in lag.group_by(["group_id", "status"]).aggregate([([], "count_all")]).to_pylist():
         statuses[row["group_id"]][row["status"]] = row["count_all"]
-    times = lag.group_by("group_id").aggregate([("time_lag_ms", "max"), ("time_lag_ms", "count")])
-    answer = []
-    for row in times.to_pylist():
-        group_id = row["group_id"]
-        total = sum_up(by_member[group_id].values())
-        answer.append(
-            {
-                "group_id": group_id,
-                **total,
-                "time_lag_ms": row["time_lag_ms_max"],
-                "num_unknown_time_lags": total["num_partitions"] - row["time_lag_ms_count"],
-                "statuses": dict(sorted(statuses[group_id].items())),
-            }
-        )
+    facts = members.append_column(
+        "subscription_problem", pc.coalesce(members["error"], members["subscription_error"])
+    ).append_column("owner_problem", pc.coalesce(members["error"], members["assignment_error"]))
+    told = facts.group_by("group_id").aggregate(
+        [("member_id", "count_distinct"), *((name, "min") for name in _FACTS[1:])]
+    )
+    described = {row["group_id"]: row for row in told.to_pylist()}
+    measured = measure_lag(lag, members)
+    rows = [
+        _group_row(group_id, measured.get(group_id, GroupLag()), described.get(group_id, {}))
+        | {"statuses": dict(sorted(statuses[group_id].items()))}
+        for group_id in measured.keys() | described.keys()
+    ]
     return sorted(
-        answer, key=lambda row: (row["lag_records"] is None, -(row["lag_records"] or 0), row["group_id"])
+        rows, key=lambda row: (row["lag_records"] is None, -(row["lag_records"] or 0), row["group_id"])
     )
 
 
+def _group_row(group_id: str, lag: GroupLag, described: Mapping[str, Any]) -> dict[str, Any]:
+    problems = {name: getattr(lag, name) or described.get(f"{name}_min") for name in _FACTS}
+    return {
+        "group_id": group_id,
+        "num_members": described.get("member_id_count_distinct", 0),
+        "num_partitions": lag.num_partitions,
+        "num_unknown_partitions": lag.num_unknown_partitions,
+        "lag_records": lag.total_lag_records,
+        "lag_bound": lag.lag_bound,
+        "max_member_lag_records": lag.max_member_lag_records,
+        "lag_skew": lag.lag_skew if lag.max_member_lag_records else None,
+        "time_lag_ms": lag.time_lag_ms,
+        "time_lag_at_least_ms": lag.time_lag_at_least_ms,
+        "num_unknown_time_lags": lag.num_unknown_times,
+        "num_not_subscribed_partitions": lag.num_not_subscribed_partitions,
+        "not_subscribed_lag_records": lag.not_subscribed_lag_records,
+        **problems,
+    }
+
+
 def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
-    """Aggregate lag by member of one group.
+    """Aggregate lag by member of one group, without the partitions that the group has left.
 
     Parameters
     ----------
     lag
-        Rows of ``lag`` of one snapshot and group: ``group_id, owner_member_id, lag_records``.
+        Rows of ``lag`` of one snapshot and group: ``status, owner_member_id, lag_records, lag_bound,
+        owner_problem``.
     members
-        Rows of ``members`` of the same snapshot and group: ``group_id, member_id``.
+        Rows of ``members`` of the same snapshot and group: ``member_id``.
 
     Returns
     -------
     list of dict
         ``member_id`` (None: partitions without a known owner), ``num_partitions, num_unknown_partitions,
-        lag_records``; by lag, largest first, members without any known lag last.
+        lag_records, lag_bound``; by lag, largest first, members without any known lag last. A live member
+        without partitions has a lag of 0, or None where it may own some of those without a known owner.
     """
-    by_group = _by_member(lag, members)
-    found = [row for of_group in by_group.values() for row in of_group.values()]
+    import pyarrow.compute as pc
+
+    counted = lag.filter(pc.fill_null(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED), True))
+    counted = counted.append_column("inexact", pc.cast(is_inexact(counted), "int64"))
+    names = [("inexact", "sum"), ("lag_bound", "max"), ("owner_problem", "count"), ([], "count_all")]
+    sums = counted.group_by("owner_member_id").aggregate([("lag_records", "sum"), *names])
+    owned = {row["owner_member_id"]: row for row in sums.to_pylist()}
+    nobody = owned.get(None, {"inexact_sum": 0, "owner_problem_count": 0})
+    idle = None if nobody["inexact_sum"] or nobody["owner_problem_count"] else 0
+    shown = {name for name in members["member_id"].to_pylist() if name is not None} | owned.keys()
+    found = [
+        {
+            "member_id": name,
+            "num_partitions": owned[name]["count_all"] if name in owned else 0,
+            "num_unknown_partitions": owned[name]["inexact_sum"] if name in owned else 0,
+            "lag_records": owned[name]["lag_records_sum"] if name in owned else idle,
+            # Only an unknown part makes a sum a lower bound.
+            "lag_bound": (LagBound.LOWER if owned[name]["inexact_sum"] else owned[name]["lag_bound_max"])
+            if name in owned
+            else None,
+        }
+        for name in shown
+    ]
     return sorted(
         found,
         key=lambda row: (row["lag_records"] is None, -(row["lag_records"] or 0), row["member_id"] or ""),
     )
 
 
-def sum_up(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Aggregate the rows of a group's members into one row of the group.
+def unknown_facts(row: Mapping[str, Any]) -> str:
+    """Return which facts of a group are unknown, and why, as text; empty if all are known.
 
     Parameters
     ----------
-    parts
-        Rows of :func:`member_rows` of one group.
+    row
+        ``commit_problem, subscription_problem, owner_problem``.
 
-    Returns
-    -------
-    dict
-        ``num_members, num_partitions, num_unknown_partitions, lag_records, max_member_lag_records,
-        lag_skew`` (largest over mean lag of a member).
+    Examples
+    --------
+    >>> why = "the group is PreparingRebalance"
+    >>> unknown_facts({"commit_problem": None, "subscription_problem": why, "owner_problem": why})
+    'subscription and owners unknown: the group is PreparingRebalance'
     """
-    rows = list(parts)
-    of_members = [row for row in rows if row["member_id"] is not None]
-    num_unknown = sum(row["num_unknown_partitions"] for row in rows)
-    known = [row["lag_records"] for row in rows if row["lag_records"] is not None and row["num_partitions"]]
-    lags = [row["lag_records"] for row in of_members if row["lag_records"] is not None]
-    mean = sum(lags) / len(lags) if lags else 0
-    most = max(lags, default=None) if known else None
-    return {
-        "num_members": len(of_members),
-        "num_partitions": sum(row["num_partitions"] for row in rows),
-        "num_unknown_partitions": num_unknown,
-        "lag_records": sum(known) if known else None,
-        "max_member_lag_records": most,
-        "lag_skew": most / mean if most is not None and mean and not num_unknown else None,
-    }
+    by_reason: dict[str, list[str]] = {}
+    for name, fact in zip(_FACTS, ("commits", "subscription", "owners"), strict=True):
+        if row[name] is not None:
+            by_reason.setdefault(row[name], []).append(fact)
+    return "; ".join(f"{' and '.join(facts)} unknown: {reason}" for reason, facts in by_reason.items())
+
+
+def unknown_facts_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return which facts of groups are unknown, and why, of the first three; empty if there are none.
+
+    Parameters
+    ----------
+    rows
+        Rows of :func:`group_rows`.
+    """
+    told = [f"{row['group_id']}: {facts}" for row in rows if (facts := unknown_facts(row))]
+    more = f"; and {len(told) - _MAX_TOLD} more" if len(told) > _MAX_TOLD else ""
+    return "; ".join(told[:_MAX_TOLD]) + more
+
+
+def left_topics_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the lag of partitions that groups have left, as a sentence; empty if there are none.
+
+    Parameters
+    ----------
+    rows
+        Rows of :func:`group_rows`.
+    """
+    counts = [(row["num_not_subscribed_partitions"], row["not_subscribed_lag_records"]) for row in rows]
+    num_partitions, lag = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+    if not num_partitions:
+        return ""
+    plural = "s" * (num_partitions != 1)
+    return (
+        f"Not counted: {lag:,} records on {num_partitions:,} partition{plural} that no member subscribes to"
+    )
+
+
+def owner_text(row: Mapping[str, Any]) -> str:
+    """Return what is said of a partition without an owner."""
+    return "nobody" if row["owner_problem"] is None else "not known"
 
 
 def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,6 +206,8 @@ def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
         ``lag_records`` and ``num_unknown_partitions``; None when they cannot be read. The sum is None when no
         partition's lag is known.
     """
+    import pyarrow.compute as pc
+
     from evenlag.errors import LakeError
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.snapshot_ids import slot_day
@@ -136,50 +217,10 @@ def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
     if snapshot_id is None:
         return {"lag_records": None, "num_unknown_partitions": None}
     filters: list[Filter] = [("cluster", "=", cycle["cluster"]), ("day", "=", slot_day(snapshot_id))]
-    filters.append(("snapshot_id", "=", snapshot_id))
+    filters += [("snapshot_id", "=", snapshot_id), ("status", "!=", LagStatus.NOT_SUBSCRIBED.value)]
     try:
-        lags = LakeReader(cycle["lake"]).read(LAG, columns=["lag_records"], filters=filters)["lag_records"]
+        lag = LakeReader(cycle["lake"]).read(LAG, columns=["lag_records", "lag_bound"], filters=filters)
     except LakeError:
         return {"lag_records": None, "num_unknown_partitions": None}
-    known = lags.drop_null().to_pylist()
-    return {"lag_records": sum(known) if known else None, "num_unknown_partitions": lags.null_count}
-
-
-def _by_member(lag: pa.Table, members: pa.Table) -> dict[str, dict[str | None, dict[str, Any]]]:
-    """Rows by group and member id; the key None has the partitions without a known owner.
-
-    A live member without partitions has a lag of 0. While a group rebalances, its lag is unknown: it may own
-    some of the unknown partitions.
-    """
-    found: dict[str, dict[str | None, dict[str, Any]]] = defaultdict(dict)
-    for group_id, member_id in zip(
-        members["group_id"].to_pylist(), members["member_id"].to_pylist(), strict=True
-    ):
-        if member_id is not None:
-            found[group_id][member_id] = _row(member_id, 0, 0, 0)
-    sums = lag.group_by(["group_id", "owner_member_id"]).aggregate(
-        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
-    )
-    for row in sums.to_pylist():
-        found[row["group_id"]][row["owner_member_id"]] = _row(
-            row["owner_member_id"],
-            row["count_all"],
-            row["count_all"] - row["lag_records_count"],
-            row["lag_records_sum"],
-        )
-    for of_group in found.values():
-        if None in of_group and of_group[None]["num_unknown_partitions"]:
-            for row in of_group.values():
-                row["lag_records"] = row["lag_records"] if row["num_partitions"] else None
-    return found
-
-
-def _row(
-    member_id: str | None, num_partitions: int, num_unknown: int, lag_records: int | None
-) -> dict[str, Any]:
-    return {
-        "member_id": member_id,
-        "num_partitions": num_partitions,
-        "num_unknown_partitions": num_unknown,
-        "lag_records": lag_records,
-    }
+    num_unknown = pc.sum(is_inexact(lag)).as_py() or 0
+    return {"lag_records": pc.sum(lag["lag_records"]).as_py(), "num_unknown_partitions": num_unknown}

@@ -233,9 +233,10 @@ class GroupLag:
         Number of partitions with unknown lag: if there are any, the lags are lower bounds.
     unknown
         Number of these partitions by lag status.
-    time_lag_ms, num_unknown_time_lags
-        Largest time lag of a partition, and the number of partitions without one: if there are any, it is a
-        lower bound.
+    lag_bound
+        LOWER or UPPER: the lags are such bounds; None: they are exact.
+    time_lag_ms, time_lag_at_least_ms
+        Largest time lag of a partition; where it is not known, a lower bound of it.
     not_subscribed
         Number of partitions with a commit of topics that no member subscribes to, and their known lag. They
         are in none of the other numbers.
@@ -248,8 +249,9 @@ class GroupLag:
     max_member_lag_records: int | None
     num_unknown: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    lag_bound: str | None = None
     time_lag_ms: int | None = None
-    num_unknown_time_lags: int = 0
+    time_lag_at_least_ms: int | None = None
     not_subscribed: tuple[int, int | None] = (0, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evenlag.enums import PlanEvent
-from evenlag.formatting import at_least, at_least_duration, number
+from evenlag.formatting import bounded, bounded_duration, number
 from evenlag.html.markup import Html, numbers, page, text, when
 from evenlag.report.plans_section import plans_section
 from evenlag.report.policies_section import policies_section
@@ -99,13 +99,13 @@ def _headline(report: Report) -> Html:
     unknown = ", ".join(f"{count:,} {status}" for status, count in sorted(now.unknown.items()))
     but = f"; of {now.num_partitions:,} partitions not known: {unknown}" if now.num_unknown else ""
     facts = [
-        (at_least(now.lag_records, now.num_unknown), f"records behind in the last snapshot{but}"),
-        (at_least(now.max_member_lag_records, now.num_unknown), "of them at the most loaded member"),
+        (bounded(now.lag_records, now.lag_bound), f"records behind in the last snapshot{but}"),
+        (bounded(now.max_member_lag_records, now.lag_bound), "of them at the most loaded member"),
     ]
-    if now.time_lag_ms is not None:
+    if now.time_lag_ms is not None or now.time_lag_at_least_ms is not None:
         facts.append(
             (
-                at_least_duration(now.time_lag_ms, now.num_unknown_time_lags),
+                bounded_duration(now.time_lag_ms, now.time_lag_at_least_ms),
                 "age of the oldest unprocessed record in the last snapshot",
             )
         )
@@ -142,7 +142,7 @@ def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
     items = "".join(
         f'<li><a href="{page_text(link_of(group.group_id))}"'
         f"{_current(group.group_id, report.group_id)}>{text(group.group_id)}</a> "
-        f'<span class="soft">{at_least(group.lag_records, group.num_unknown)} behind</span></li>'
+        f'<span class="soft">{bounded(group.lag_records, group.lag_bound)} behind</span></li>'
         for group in report.groups[:50]
     )
     return f'<nav aria-label="Groups"><ul>{items}</ul></nav>\n'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import LagStatus
@@ -32,30 +31,24 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
         By lag, largest first; last the groups of which only partitions without a subscriber are left.
     """
     unknown: dict[str, dict[str, int]] = {}
-    left = _not_subscribed(lag)
-    lag = counted(lag)
-    for row in _unknown_by_status(lag, "group_id"):
+    for row in _unknown_by_status(counted(lag), "group_id"):
         unknown.setdefault(row["group_id"], {})[row["status"]] = row["count_all"]
-    found = [
+    return [
         GroupLag(
             group_id=row["group_id"],
             num_members=row["num_members"],
             num_partitions=row["num_partitions"],
-            lag_records=row["lag_records"],
+            lag_records=row["lag_records"] if row["num_partitions"] else 0,
             max_member_lag_records=row["max_member_lag_records"],
             num_unknown=row["num_unknown_partitions"],
             unknown=unknown.get(row["group_id"], {}),
+            lag_bound=row["lag_bound"],
             time_lag_ms=row["time_lag_ms"],
-            num_unknown_time_lags=row["num_unknown_time_lags"],
-            not_subscribed=left.get(row["group_id"], (0, None)),
+            time_lag_at_least_ms=row["time_lag_at_least_ms"],
+            not_subscribed=(row["num_not_subscribed_partitions"], row["not_subscribed_lag_records"]),
         )
         for row in group_rows(lag, members)
-    ]
-    num_members = Counter(row["group_id"] for row in members.to_pylist() if row["member_id"] is not None)
-    shown = {each.group_id for each in found}
-    return found + [
-        GroupLag(group_id, num_members[group_id], 0, 0, None, not_subscribed=left[group_id])
-        for group_id in sorted(left.keys() - shown)
+        if row["num_partitions"] or row["num_not_subscribed_partitions"]
     ]
 
 
@@ -64,15 +57,6 @@ def counted(lag: pa.Table) -> pa.Table:
     import pyarrow.compute as pc
 
     return lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED))
-
-
-def _not_subscribed(lag: pa.Table) -> dict[str, tuple[int, int | None]]:
-    """Number and known lag of the partitions without a subscriber, by group."""
-    import pyarrow.compute as pc
-
-    rows = lag.filter(pc.equal(lag["status"], LagStatus.NOT_SUBSCRIBED)).group_by("group_id")
-    sums = rows.aggregate([([], "count_all"), ("lag_records", "sum")]).to_pylist()
-    return {row["group_id"]: (row["count_all"], row["lag_records_sum"]) for row in sums}
 
 
 def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:

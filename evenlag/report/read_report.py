@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
 from evenlag.formatting import moment
+from evenlag.lag.group_lag import LAG_COLUMNS
+from evenlag.queries.lag import MEMBER_COLUMNS
 from evenlag.queries.plans import plan_rows
 from evenlag.report.member_names import read_names
 from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report
@@ -197,8 +199,8 @@ def _read_newest(reader: LakeReader, cluster: str, snapshot: Mapping[str, Any]) 
         ("day", "=", snapshot["slot"].date()),
         ("snapshot_id", "=", snapshot["snapshot_id"]),
     ]
-    lag = reader.read(LAG, columns=[*_LAG_COLUMNS, "time_lag_ms"], filters=wanted)
-    return lag, reader.read(MEMBERS, columns=["group_id", "member_id"], filters=wanted)
+    lag = reader.read(LAG, columns=LAG_COLUMNS, filters=wanted)
+    return lag, reader.read(MEMBERS, columns=MEMBER_COLUMNS, filters=wanted)
 
 
 def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:

@@ -45,9 +45,9 @@ _LAG: Final = {
     LagStatus.OK: "end offset minus committed offset",
     LagStatus.NO_COMMIT: "nothing is committed: by `reset_policy`, else null",
     LagStatus.DATA_LOSS: "the committed offset is below the log start: by `reset_policy`, else null",
-    LagStatus.NEGATIVE: "the committed offset is past the end: 0",
-    LagStatus.UNKNOWN: "something could not be read, or the group is rebalancing: null, never 0",
-    LagStatus.NOT_SUBSCRIBED: "the group has a commit, and no live member subscribes to the topic",
+    LagStatus.OUT_OF_RANGE: "the committed offset is beyond the high watermark: by `reset_policy`, else null",
+    LagStatus.UNKNOWN: "the commits or the offsets could not be read: null, never 0",
+    LagStatus.NOT_SUBSCRIBED: "the group has a commit, and no member subscribes to the topic: in no total",
     LagStatus.NO_MEMBERS: "the group is empty; its commits count",
 }
 _REASONS: Final = {

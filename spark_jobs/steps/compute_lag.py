@@ -5,25 +5,41 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.kafka.arrow_rows import with_head
+from evenlag.lag.formula import STORED_ONLY, count_lag
+from evenlag.lag.partitions import describe_groups, join_partitions, number_members
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import is_large_snapshot, sized_session
 from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, to_contract
 from spark_jobs.transforms.group_partitions import build_commit_history, build_offset_history
 from spark_jobs.transforms.lag import build_lag
-from spark_jobs.transforms.lag_here import count_lag_here
-from spark_jobs.transforms.partitions_here import join_here
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from evenlag.lake.file_pruning import Filter
+    from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Policy
 
 _ROWS_PER_FILE: Final = 1_000_000
-# Up to so many rows of lag this process counts them itself.
-_MAX_ROWS_HERE: Final = 5_000
+# Up to so many rows of lag this process joins them itself.
+_MAX_JOINED_ROWS: Final = 5_000
+# Columns that say what is known of a group; of a large snapshot the driver reads these.
+_GROUP_COLUMNS: Final = (
+    "group_id",
+    "group_state",
+    "group_type",
+    "member_id",
+    "subscription",
+    "subscription_error",
+    "assignment",
+    "assignment_error",
+    "error",
+)
 # Columns that the history needs, of few rows; Spark reads many rows from the table.
 _HISTORY_COLUMNS: Final = {
     OFFSETS.name: ("topic_id", "topic", "partition", "high_watermark", "end_read_at", "error"),
@@ -60,17 +76,23 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     settings = policy.clusters[rows.cluster]
     history = _earlier_snapshots(rows, settings.history_window_s)
     num_lag_rows = count_lag_rows(rows) if rows.is_kept(OFFSETS, COMMITS, MEMBERS) else None
-    if num_lag_rows is not None and num_lag_rows <= _MAX_ROWS_HERE:
-        counted = _count_here(rows, policy, history)
+
+    def settings_of(group_id: str) -> GroupSettings:
+        return policy.group_settings(rows.cluster, group_id)
+
+    if num_lag_rows is not None and num_lag_rows <= _MAX_JOINED_ROWS:
+        counted = _count_small(rows, settings_of, settings.rate_window_s, history)
         if counted is not None:
             _write_kept(rows, counted)
             return
+    people = rows.rows(MEMBERS, _GROUP_COLUMNS)
     lag = build_lag(
         offsets=rows.frame(OFFSETS),
         commits=rows.frame(COMMITS),
         members=rows.frame(MEMBERS),
+        groups=describe_groups(_failed_commits(rows), people, settings_of),
+        member_ids=number_members(people),
         marker=marker,
-        group_settings=_group_settings(rows, policy),
         offset_history=build_offset_history(_history(rows, OFFSETS, history)),
         commit_history=build_commit_history(_history(rows, COMMITS, history)),
         rate_window_s=settings.rate_window_s,
@@ -100,25 +122,42 @@ def _write_kept(rows: SnapshotRows, lag: pa.Table) -> None:
     rows.keep(LAG, lag)
 
 
-def _count_here(rows: SnapshotRows, policy: Policy, history: list[dict[str, Any]]) -> pa.Table | None:
+def _count_small(
+    rows: SnapshotRows,
+    settings_of: Callable[[str], GroupSettings],
+    rate_window_s: int,
+    history: list[dict[str, Any]],
+) -> pa.Table | None:
     """The lag of a snapshot, counted in this process; None where its history has too many rows."""
     offset_history, commit_history = (_earlier_rows(rows, table, history) for table in (OFFSETS, COMMITS))
     if offset_history is None or commit_history is None:
         return None
-    joined = join_here(
-        offsets=rows.rows(OFFSETS),
-        commits=rows.rows(COMMITS),
-        members=rows.rows(MEMBERS),
-        marker=rows.marker,
-        settings_of=lambda group_id: policy.group_settings(rows.cluster, group_id),
+    joined = join_partitions(
+        rows.rows(OFFSETS).sort_by([("topic", "ascending"), ("partition", "ascending")]),
+        rows.rows(COMMITS),
+        rows.rows(MEMBERS),
+        settings_of,
         offset_history=offset_history,
         commit_history=commit_history,
     )
-    return count_lag_here(joined, policy.clusters[rows.cluster].rate_window_s)
+    counted = count_lag(joined.partitions, joined.groups, joined.member_ids, rate_window_s)
+    return with_head(counted, LAG, {name: rows.marker[name] for name in STORED_ONLY})
+
+
+def _failed_commits(rows: SnapshotRows) -> pa.Table:
+    """The groups whose commits could not be read, and why."""
+    import pyarrow.compute as pc
+
+    columns = ["group_id", "error"]
+    if rows.is_kept(COMMITS):
+        kept = rows.rows(COMMITS, columns)
+        return kept.filter(pc.is_valid(kept["error"]))
+    # Null matches no comparison.
+    return rows.reader.read(COMMITS, columns=columns, filters=[*rows.filters, ("error", ">=", "")])
 
 
 def count_lag_rows(rows: SnapshotRows) -> int:
-    """Return an upper bound of a snapshot's rows of ``lag``, from rows in memory.
+    """Return about how many rows of ``lag`` a snapshot has at most, from rows in memory.
 
     Parameters
     ----------
@@ -128,7 +167,7 @@ def count_lag_rows(rows: SnapshotRows) -> int:
     Returns
     -------
     int
-        Partitions that a group subscribes to, plus commits.
+        Partitions that a group subscribes to, plus commits, plus those of owners of unknown subscription.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -146,7 +185,10 @@ def count_lag_rows(rows: SnapshotRows) -> int:
     sizes = pairs.join(topics, keys="topic", join_type="inner")["partition_count"]
     num_subscribed: int = pc.sum(sizes).as_py() or 0
     num_commits: int = rows.rows(COMMITS).num_rows
-    return num_subscribed + num_commits
+    unknown = members.filter(pc.is_null(members["subscription"]))
+    assigned = pc.list_flatten(unknown["assignment"].combine_chunks())
+    num_owned: int = pc.sum(pc.list_value_length(pc.struct_field(assigned, "partitions"))).as_py() or 0
+    return num_subscribed + num_commits + num_owned
 
 
 def _earlier_snapshots(rows: SnapshotRows, window_s: int) -> list[dict[str, Any]]:
@@ -195,24 +237,3 @@ def _earlier_rows(rows: SnapshotRows, table: Table, snapshots: list[dict[str, An
 def _ddl(table: Table, columns: tuple[str, ...]) -> str:
     types = {column.name: column.type for column in table.columns}
     return ", ".join(f"{name} {types[name]}" for name in columns)
-
-
-def _group_settings(rows: SnapshotRows, policy: Policy) -> DataFrame:
-    """The policy's settings for the consumers of each group."""
-    import pyarrow as pa
-
-    group_ids = rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()
-    settings = [policy.group_settings(rows.cluster, group_id) for group_id in group_ids]
-    table = pa.table(
-        {
-            "group_id": pa.array(group_ids, pa.string()),
-            "reset_policy": pa.array(
-                [one.reset_policy and str(one.reset_policy) for one in settings], pa.string()
-            ),
-            "isolation_level": pa.array(
-                [one.isolation_level and one.isolation_level.value for one in settings], pa.string()
-            ),
-        }
-    )
-    ddl = "group_id STRING, reset_policy STRING, isolation_level STRING"
-    return rows.lake.spark.createDataFrame(table, ddl)

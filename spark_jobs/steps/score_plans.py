@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
+from evenlag.lag import group_lag
 from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS
-from evenlag.planning import group_lag
 from evenlag.planning.evaluations import DuePlan, build_evaluations
 from evenlag.publishing.event_log import plan_guard
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date, datetime
 
+    from evenlag.lag.group_lag import GroupLag
     from evenlag.lake.file_pruning import Filter
-    from evenlag.planning.group_lag import GroupLag
     from evenlag.planning.published_plans import PublishedPlan
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 

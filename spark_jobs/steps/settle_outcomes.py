@@ -6,9 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
+from evenlag.lag.group_lag import LAG_COLUMNS
 from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
-from evenlag.planning import group_lag
+from evenlag.planning import adherence
 from evenlag.planning.outcomes import build_outcomes
 from evenlag.planning.plan_attempts import read_assignments
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
@@ -172,9 +173,9 @@ def _build_outcomes(
         built += build_outcomes(
             plans,
             heads,
-            assignments=read_assignments(rows.reader, of_batch, group_lag.ASSIGNMENT_COLUMNS),
-            members=rows.rows_of_groups(MEMBERS, group_lag.MEMBER_COLUMNS, names),
-            lag=rows.rows_of_groups(LAG, group_lag.LAG_COLUMNS, names),
+            assignments=read_assignments(rows.reader, of_batch, adherence.ASSIGNMENT_COLUMNS),
+            members=rows.rows_of_groups(MEMBERS, adherence.MEMBER_COLUMNS, names),
+            lag=rows.rows_of_groups(LAG, LAG_COLUMNS, names),
             marker=rows.marker,
             run_id=run_id,
         )

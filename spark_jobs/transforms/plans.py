@@ -35,8 +35,11 @@ LAG_COLUMNS: Final = (
     "target_member_id",
     "status",
     "lag_records",
+    "lag_bound",
     "arrival_rate_records_per_s",
     "stalled",
+    "commit_problem",
+    "owner_problem",
 )
 MEMBER_COLUMNS: Final = (
     "group_state",
@@ -45,6 +48,8 @@ MEMBER_COLUMNS: Final = (
     "member_id",
     "group_instance_id",
     "subscription",
+    "subscription_error",
+    "assignment_error",
     "error",
 )
 _OF_PLAN: Final = ("group_id", "plan_id", "mode")

@@ -17,6 +17,7 @@ _PLAN_ROWS: Final = "evenlag/queries/plans.py"
 _PLANS: Final = "evenlag/cli/plans.py"
 _LAG: Final = "evenlag/cli/lag.py"
 _LAG_ROWS: Final = "evenlag/queries/lag.py"
+_GROUP_LAG: Final = "evenlag/lag/group_lag.py"
 _TIMELINE: Final = "evenlag/report/read_timeline.py"
 _REPORT_EVENTS: Final = "evenlag/report/read_events.py"
 _OUTPUT: Final = "evenlag/formatting.py"
@@ -87,18 +88,18 @@ MUTATIONS: Final = (
     ),
     # lag ------------------------------------------------------------------------------------------------
     Mutation(
-        "a group's time lag is its least",
+        "a group's time lag is its drain time",
         SUM,
-        _LAG_ROWS,
-        '("time_lag_ms", "max")',
-        '("time_lag_ms", "min")',
+        _GROUP_LAG,
+        'row["time_lag_ms_max"] if row["timeless_sum"] == 0 else None',
+        'row["drain_time_ms_max"] if row["timeless_sum"] == 0 else None',
     ),
     Mutation(
         "partitions that nobody owns make a member",
         NULL,
-        _LAG_ROWS,
-        'of_members = [row for row in rows if row["member_id"] is not None]',
-        "of_members = list(rows)",
+        _GROUP_LAG,
+        'owned = counted.filter(pc.is_valid(counted["owner_member_id"]))',
+        "owned = counted",
     ),
     Mutation(
         "groups are listed the least behind first",
@@ -219,9 +220,9 @@ MUTATIONS: Final = (
     Mutation(
         "lag that is not known counts as known",
         NULL,
-        _LAG_ROWS,
-        'row["count_all"] - row["lag_records_count"],',
-        "0,",
+        _GROUP_LAG,
+        'num_unknown_partitions=row["inexact_sum"],',
+        "num_unknown_partitions=0,",
     ),
     Mutation(
         "a policy that never drained has drained at once",

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.truth.mutation import CLOCK, JOIN, SIDE, SIGN, STEP, SUM, UNIT, Mutation
 
-_LAG_ROWS: Final = "evenlag/queries/lag.py"
+_GROUP_LAG: Final = "evenlag/lag/group_lag.py"
 _DIFFERENCES: Final = "evenlag/audit/differences.py"
 _OWNERS: Final = "evenlag/audit/owners.py"
 _CHURN: Final = "evenlag/audit/rebalances.py"
@@ -110,9 +110,9 @@ MUTATIONS_OF_AUDIT: Final = (
     Mutation(
         "the most loaded member is the least loaded one",
         SUM,
-        _LAG_ROWS,
-        "most = max(lags, default=None) if known else None",
-        "most = min(lags, default=None) if known else None",
+        _GROUP_LAG,
+        "max_member_lag_records=max(lags, default=None) if is_owned else None,",
+        "max_member_lag_records=min(lags, default=None) if is_owned else None,",
     ),
     Mutation(
         "hours are taken for minutes",

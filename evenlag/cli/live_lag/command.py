@@ -108,11 +108,13 @@ def show_live_lag(asked: Asked) -> None:
     JobError
         When the cluster cannot be read, or does not have the group.
     """
+    from evenlag.instant_lag.course import rate_window_s
     from evenlag.instant_lag.snapshot import InstantReader
     from evenlag.instant_lag.targets import open_cluster
 
+    window_s = 0.0 if asked.every_s is None else rate_window_s(asked.every_s)
     with open_cluster(asked.target) as client:
-        reader = InstantReader(client, asked.target)
+        reader = InstantReader(client, asked.target, window_s)
         if asked.every_s is None:
             _show_once(asked, reader)
         else:
@@ -155,7 +157,7 @@ class _Snapshots:
         self._asked = asked
         self._reader = reader
         self._every_s = every_s
-        self._course = LagCourse(every_s)
+        self._course = LagCourse()
         self.num_snapshots = 0
 
     def run_as_lines(self) -> None:
@@ -207,7 +209,8 @@ class _Snapshots:
                 raise
             return error
         self.num_snapshots += 1
-        return self._course.add(snapshot)
+        self._course.add(snapshot)
+        return snapshot
 
     def _rendered(self, out: Console, snapshot: InstantSnapshot) -> RenderableType:
         from evenlag.cli.live_lag.tables import View

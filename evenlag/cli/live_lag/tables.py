@@ -9,8 +9,9 @@ from rich.console import Group
 
 from evenlag.cli.console import fit, status_text, table
 from evenlag.enums import LagStatus
-from evenlag.formatting import NOTHING, at_least, at_least_duration, duration, moment, number
+from evenlag.formatting import NOTHING, bounded, bounded_duration, duration, moment, number
 from evenlag.instant_lag.course import sparkline
+from evenlag.queries.lag import left_topics_text, owner_text, unknown_facts_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,23 +98,24 @@ def groups_view(
         right=set(columns) - {"group", "course", "type", "state"},
         caption=_sentences(
             _bounds(groups),
+            unknown_facts_text(shown_rows),
+            left_topics_text(shown_rows),
             _meaning(outlooks),
             _left_out(len(groups), view.limit, "groups"),
             _problems(snapshot),
         ),
     )
     for row in shown_rows:
-        num_unknown = row["num_unknown_partitions"]
         shown.add_row(
             row["group_id"],
             row["note"]
             if row["note"] and row["lag_records"] is None
-            else at_least(row["lag_records"], num_unknown),
+            else bounded(row["lag_records"], row["lag_bound"]),
             *_rate_cells(view, row),
-            at_least(row["max_member_lag_records"], num_unknown),
+            bounded(row["max_member_lag_records"], row["lag_bound"]),
             _outlook_text(outlooks.get(row["group_id"])),
             number(row["lag_skew"], digits=2),
-            at_least_duration(row["time_lag_ms"], row["num_unknown_time_lags"]),
+            bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
             number(row["num_members"]),
             number(row["num_partitions"]),
             row["group_type"] or NOTHING,
@@ -163,17 +165,24 @@ def _member_table(
     title = f"{group['group_id']} on {view.source}, read at {moment(snapshot.ends_read_at)}"
     if view.course is not None:
         title += f", lag {sparkline(view.course.lags(group['group_id']), 2 * _COURSE_CELLS)}"
-    shown = table(title, columns, right=right, caption=_sentences(_bounds([group]), _problems(snapshot)))
+    shown = table(
+        title,
+        columns,
+        right=right,
+        caption=_sentences(
+            _bounds([group]), unknown_facts_text([group]), left_topics_text([group]), _problems(snapshot)
+        ),
+    )
     for row in rows:
         num_unknown = row["num_unknown_partitions"]
         shown.add_row(
             numbers.get(row["member_id"], ""),
-            row["member_id"] or ("nobody, or not known" if num_unknown else "nobody"),
+            row["member_id"] or ("nobody" if group["owner_problem"] is None else "nobody, or not known"),
             row["client_id"] or NOTHING,
             (row["client_host"] or NOTHING).removeprefix("/"),
             number(row["num_partitions"]),
             *(number(num_unknown) for _ in unknown),
-            at_least(row["lag_records"], num_unknown),
+            bounded(row["lag_records"], row["lag_bound"]),
             number(row["planned_lag_records"]),
             number(row["planned_partitions"]),
         )
@@ -202,13 +211,13 @@ def _partition_table(
             _owner(row, numbers),
             *(numbers.get(target, "") if target else "" for _ in planned),
             status_text(row["status"]),
-            number(row["lag_records"]),
+            bounded(row["lag_records"], row["lag_bound"]),
             *(
                 number(row[f"{name}_rate_records_per_s"], digits=1)
                 for name in ("arrival", "consume")
                 if rates
             ),
-            duration(row["time_lag_ms"]),
+            bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
             *((duration(row["drain_time_ms"]), "stalled" if row["stalled"] else "") if drained else ()),
         )
     return fit(out, shown, _PARTITION_OPTIONAL)
@@ -217,7 +226,7 @@ def _partition_table(
 def _owner(row: Mapping[str, Any], numbers: Mapping[str, str]) -> str:
     owner = row["owner_member_id"]
     if owner is None:
-        return "not known" if row["status"] == LagStatus.UNKNOWN else "nobody"
+        return owner_text(row)
     return numbers.get(owner, owner)
 
 

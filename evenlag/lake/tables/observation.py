@@ -151,7 +151,9 @@ LAG: Final = Table(
         Column("group_id", "STRING", "group.id", nullable=False),
         *partition_key_columns(),
         Column("owner_member_id", "STRING", "member that owns the partition"),
-        Column("status", "STRING", "OK, NO_COMMIT, DATA_LOSS, NEGATIVE, UNKNOWN, NOT_SUBSCRIBED, NO_MEMBERS"),
+        Column(
+            "status", "STRING", "OK, NO_COMMIT, DATA_LOSS, OUT_OF_RANGE, UNKNOWN, NOT_SUBSCRIBED, NO_MEMBERS"
+        ),
         Column("lag_records", "BIGINT", "lag in records; null: unknown"),
         Column("raw_lag_records", "BIGINT", "end offset - committed offset; may be negative"),
         Column("committed_offset", "BIGINT", "the committed offset used"),
@@ -163,7 +165,7 @@ LAG: Final = Table(
         Column(
             "time_lag_ms",
             "BIGINT",
-            "age of the oldest unconsumed record, interpolated from earlier snapshots",
+            "age of the record where the group continues, interpolated from earlier snapshots",
         ),
         Column(
             "drain_time_ms",
@@ -173,6 +175,19 @@ LAG: Final = Table(
         Column("stalled", "BOOLEAN", "lag without a commit over the rate window"),
         Column(
             "target_member_id", "STRING", "owner in the coordinator's target assignment; null: classic group"
+        ),
+        Column("commit_problem", "STRING", "why the group's commits are unknown; null: they are known"),
+        Column(
+            "subscription_problem", "STRING", "why the group's subscription is unknown; null: it is known"
+        ),
+        Column(
+            "owner_problem", "STRING", "why the owner is unknown, or which members own the partition together"
+        ),
+        Column("lag_bound", "STRING", "LOWER or UPPER: `lag_records` is a bound; null: it is exact"),
+        Column(
+            "time_lag_at_least_ms",
+            "BIGINT",
+            "lower bound of the time behind where `time_lag_ms` is unknown; null: none",
         ),
     ),
     partition_by=CLUSTER_AND_DAY,

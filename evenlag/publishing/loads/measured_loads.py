@@ -48,8 +48,11 @@ _LAG_COLUMNS: Final = (
     "target_member_id",
     "status",
     "lag_records",
+    "lag_bound",
     "arrival_rate_records_per_s",
     "stalled",
+    "commit_problem",
+    "owner_problem",
 )
 _MEMBER_COLUMNS: Final = (
     "group_id",
@@ -59,6 +62,8 @@ _MEMBER_COLUMNS: Final = (
     "group_state",
     "group_type",
     "assignor",
+    "subscription_error",
+    "assignment_error",
     "error",
 )
 

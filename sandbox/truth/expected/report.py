@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.truth.expected.change import read_change
 from sandbox.truth.expected.compare import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, model, sum_up
-from sandbox.truth.expected.lag import at_least, count_unknown, group_rows, member_rows, totals
+from sandbox.truth.expected.lag import (
+    at_least,
+    bounded_time,
+    count_unknown,
+    group_rows,
+    member_rows,
+    times,
+    totals,
+)
 from sandbox.truth.expected.plans import SHORT_ID, at_least_of
 from sandbox.truth.expected.timeline import read_bars, read_marks
 from sandbox.truth.expected.verdict import drain_tile, expected_verdict
 from sandbox.truth.forms import UNKNOWN, as_on_page, duration, moment, number, page_moment, percent
-from sandbox.truth.lake_rows import by, counted, known_sum, largest
+from sandbox.truth.lake_rows import by, counted, known_sum
 from sandbox.truth.page import bars, parse_page, pictures
 from sandbox.truth.report_period import read_period
 
@@ -135,9 +143,9 @@ class _Comparison:
             now |= {"lag_records": 0, "max_member_lag_records": None}
         unknown = now["num_unknown_partitions"]
         expected = [at_least(number(now[n]), unknown) for n in ("lag_records", "max_member_lag_records")]
-        times = [row["time_lag_ms"] for row in counted(lag)]
-        if largest(times) is not None:
-            expected.append(at_least(duration(largest(times)), times.count(None)))
+        behind = bounded_time(times(counted(lag)))
+        if behind != "-":
+            expected.append(behind)
         drain = drain_tile(period)
         if drain is not None:
             expected.append(drain)

@@ -8,10 +8,11 @@ from rich.console import Console
 
 from evenlag.cli.live_lag.tables import View, group_view, groups_view
 from evenlag.instant_lag.answer import describe_group, list_groups
-from evenlag.instant_lag.lag_rows import build_lag_rows
 from evenlag.instant_lag.outlook import plan_outlooks
 from evenlag.instant_lag.snapshot import InstantSnapshot
 from evenlag.kafka.arrow_rows import Problem
+from evenlag.lag.formula import count_lag
+from evenlag.lag.partitions import join_partitions
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS
 from evenlag.policy.group_settings import GroupSettings
 from tests.support.lakes.snapshots import NOW, arrow, commit, member, offset
@@ -26,7 +27,7 @@ def take(
     *members: dict[str, Any], committed: dict[str, dict[int, int]], ends: dict[int, int]
 ) -> InstantSnapshot:
     """A snapshot of topic ``t`` and groups with commits."""
-    rows = build_lag_rows(
+    joined = join_partitions(
         arrow(OFFSETS, [offset(partition, end) for partition, end in ends.items()]),
         arrow(
             COMMITS,
@@ -35,7 +36,8 @@ def take(
         arrow(MEMBERS, members),
         lambda _group: SETTINGS,
     )
-    return InstantSnapshot("k", NOW, NOW, rows.table, arrow(MEMBERS, members), (), 0)
+    lag = count_lag(joined.partitions, joined.groups, joined.member_ids, 900)
+    return InstantSnapshot("k", NOW, NOW, lag, arrow(MEMBERS, members), (), 0)
 
 
 SKEWED = take(

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import IsolationLevel
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.kafka.live_offsets import LiveOffsets
+from evenlag.lake.tables import COMMITS, OFFSETS
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.publishing.live_lag import LiveGain, group_lag, measure_gain
-from tests.support.lag_rules import BY_DURATION, LAG_RULES, GroupCase, LagRule
+from tests.support.lag_rules import LAG_RULES, LagRule
+from tests.support.lakes.lag_rule_rows import rule_rows
+from tests.support.lakes.snapshots import NOW, TOPIC_IDS, arrow, commit, offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 LIVE = LiveGroup(
@@ -32,22 +33,26 @@ LIVE = LiveGroup(
 
 @pytest.mark.parametrize("rule", [rule for rule in LAG_RULES if rule.is_live], ids=lambda rule: rule.name)
 def test_lag_is_counted_by_the_rules_of_the_table(rule: LagRule) -> None:
-    def array(value: int | None) -> NDArray[np.int64]:
-        return np.array([-1 if value is None else value], dtype=np.int64)
-
-    is_read = rule.group is not GroupCase.COMMITS_UNREAD
-    offsets = LiveOffsets(
-        committed={"g": {"t": array(rule.committed)}} if is_read else {},
-        start={"t": array(rule.start)},
-        end={
-            IsolationLevel.READ_COMMITTED: {"t": array(rule.stable_end)},
-            IsolationLevel.READ_UNCOMMITTED: {"t": array(rule.high_watermark)},
-        },
-        reset={BY_DURATION: {"t": array(rule.reset_offset)}},
-    )
-    group = LiveGroup("Stable", "evenlag", "f", topics=(("t", TOPIC_ID, 1),))
+    rows = rule_rows(rule)
+    offsets = LiveOffsets(arrow(OFFSETS, rows["offsets"]), arrow(COMMITS, rows["commits"]))
+    group = LiveGroup("Stable", "evenlag", "f", topics=((rule.name, TOPIC_ID, 1),))
     settings = GroupSettings(reset_policy=rule.reset, isolation_level=rule.isolation)
-    assert group_lag(group, settings, "g", offsets).tolist() == [-1 if rule.lag is None else rule.lag]
+    # A bound is not enough to publish by.
+    expected = -1 if rule.lag is None or rule.bound is not None else rule.lag
+    assert group_lag(group, settings, rule.name, offsets).tolist() == [expected]
+
+
+def test_each_partition_has_its_place_by_topic_and_number() -> None:
+    """A partition that is not there any more, or was added since, is unknown."""
+    rows = [offset(0, 10), offset(1, 20), offset(3, 30), offset(0, 5, topic="u"), offset(1, 7, topic="u")]
+    commits = [commit(0, 1), commit(3, 3), commit(0, 2, topic="u"), commit(1, 9, group="other")]
+    topics = (("u", TOPIC_IDS["u"], 1), ("t", TOPIC_ID, 3), ("gone", "id", 2))
+    group = LiveGroup("Stable", "evenlag", "f", topics=topics)
+    offsets = LiveOffsets(arrow(OFFSETS, rows), arrow(COMMITS, commits), {"gone": "it does not exist"})
+    settings = GroupSettings(reset_policy="earliest")
+    assert group_lag(group, settings, "g", offsets).tolist() == [3, 9, 20, -1, -1, -1]
+    assert offsets.error_of("g", ["t", "gone"]) == "topic gone: it does not exist"
+    assert offsets.error_of("g", ["t", "u"]) is None
 
 
 def measure(
@@ -67,15 +72,11 @@ def measure(
         count_slack=0,
         max_moves=2,
     )
-    none = np.zeros(4, dtype=np.int64)
-    offsets = LiveOffsets(
-        committed={"g": {"t": none}},
-        start={"t": none},
-        end={
-            IsolationLevel.READ_UNCOMMITTED: {"t": np.array(ends, dtype=np.int64)},
-            IsolationLevel.READ_COMMITTED: {"t": np.array(stable or ends, dtype=np.int64)},
-        },
-    )
+    rows = [offset(n, end, stable=(stable or ends)[n]) for n, end in enumerate(ends)]
+    rows = [row | {"error": None if ends[n] >= 0 else "refused"} for n, row in enumerate(rows)]
+    commits = [commit(number, 0) for number in range(4)]
+    refused = {"group_id": "refused", "read_at": NOW, "error": "CoordinatorNotAvailableError"}
+    offsets = LiveOffsets(arrow(OFFSETS, rows), arrow(COMMITS, [*commits, refused]))
     return measure_gain(payload, LIVE, settings or GroupSettings(), group, offsets)
 
 
@@ -97,5 +98,7 @@ def test_capacities_and_isolation_level_count() -> None:
 
 
 def test_what_cannot_be_read_is_not_known() -> None:
-    assert measure((500, 500, 10, -1)).num_unknown == 1
-    assert measure((5, 5, 5, 5), group="refused").num_unknown == 4
+    unread = measure((500, 500, 10, -1))
+    assert (unread.num_unknown, unread.error) == (1, "topic t: refused")
+    refused = measure((5, 5, 5, 5), group="refused")
+    assert (refused.num_unknown, refused.error) == (4, "CoordinatorNotAvailableError")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.formatting import at_least, at_least_duration, at_least_of, exact_of
+from evenlag.formatting import at_least, at_least_of, bounded, bounded_duration, exact_of
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
-from evenlag.queries.lag import group_rows, member_rows
+from evenlag.queries.lag import group_rows, left_topics_text, member_rows, unknown_facts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,8 @@ GROUPS: dict[str, Lags] = {
     # Seven partitions of which none is known: the group's commits could not be read.
     "dark": {"a": [None] * 4, "b": [None] * 3},
     "dark-but-idle": {"a": [None], "b": []},
-    "rebalancing": {"a": [], "b": [], None: [None, None]},
+    # Its commits are known, its owners are not.
+    "rebalancing": {"a": [], "b": [], None: [7, 8]},
 }
 
 
@@ -47,6 +48,8 @@ def tables(groups: dict[str, Lags]) -> tuple[pa.Table, pa.Table]:
                 "lag_records": lag,
                 # A second behind for each record; of a lag of 30 the history does not reach back far enough.
                 "time_lag_ms": None if lag in {None, 30} else 1000 * (lag or 0),
+                "time_lag_at_least_ms": 500 if lag == 30 else None,
+                "owner_problem": "moving" if owner is None and group == "rebalancing" else None,
             }
             for number, (owner, lag) in enumerate(owned)
         ]
@@ -70,20 +73,23 @@ def test_a_group_s_lag_is_a_lower_bound_while_any_is_unknown_and_null_while_all_
         "zero-or-dark": (2, 1, 0, 0, None),
         "dark": (7, 7, None, None, None),
         "dark-but-idle": (1, 1, None, None, None),
-        "rebalancing": (2, 2, None, None, None),
+        "rebalancing": (2, 0, 15, None, None),
     }
     assert {row["num_members"] for row in found.values()} == {2}
-    times = {group: (row["time_lag_ms"], row["num_unknown_time_lags"]) for group, row in found.items()}
-    assert (times["known"], times["partly"], times["one-dark"]) == ((600_000, 0), (400_000, 2), (10_000, 3))
-    assert times["dark"] == (None, 7)
+    of_times = ("time_lag_ms", "time_lag_at_least_ms", "num_unknown_time_lags")
+    times = {group: tuple(row[name] for name in of_times) for group, row in found.items()}
+    assert times["known"] == (600_000, None, 0)
+    assert (times["partly"], times["one-dark"]) == ((None, 400_000, 2), (None, 10_000, 3))
+    # A time of 0 beside unknown ones is no bound.
+    assert (times["zero-or-dark"], times["dark"]) == ((None, None, 1), (None, None, 7))
     assert found["partly"]["statuses"] == {"OK": 4, "UNKNOWN": 1}
 
 
 def test_the_furthest_behind_come_first_and_groups_without_any_known_lag_last() -> None:
     order = [row["group_id"] for row in group_rows(*tables(GROUPS))]
     assert order == [
-        "known", "partly", "idle", "unowned-dark", "one-dark", "zero-or-dark",
-        "dark", "dark-but-idle", "rebalancing",
+        "known", "partly", "idle", "unowned-dark", "one-dark", "rebalancing", "zero-or-dark",
+        "dark", "dark-but-idle",
     ]  # fmt: skip
 
 
@@ -93,7 +99,7 @@ def test_the_furthest_behind_come_first_and_groups_without_any_known_lag_last() 
         ("idle", [("a", 2, 0, 400), ("b", 0, 0, 0)]),
         ("partly", [("a", 2, 1, 400), ("b", 2, 0, 40), (None, 1, 0, 5)]),
         ("one-dark", [("b", 2, 0, 40), ("a", 2, 2, None)]),
-        ("rebalancing", [(None, 2, 2, None), ("a", 0, 0, None), ("b", 0, 0, None)]),
+        ("rebalancing", [(None, 2, 0, 15), ("a", 0, 0, None), ("b", 0, 0, None)]),
     ],
 )
 def test_a_member_of_whose_partitions_none_is_known_is_not_behind_by_nothing(
@@ -104,10 +110,41 @@ def test_a_member_of_whose_partitions_none_is_known_is_not_behind_by_nothing(
     assert [tuple(row[name] for name in names) for row in found] == expected
 
 
+def test_what_a_group_has_left_and_what_is_unknown_of_it_stand_beside_its_lag() -> None:
+    import pyarrow as pa
+
+    lag, members = tables({"g": {"a": [10], "b": [20]}})
+    left = lag.slice(1).set_column(lag.column_names.index("status"), "status", [["NOT_SUBSCRIBED"]])
+    rows = [
+        *members.to_pylist(),
+        {"group_id": "expression", "member_id": "c", "subscription_error": "not RE2: look-ahead"},
+        {"group_id": "denied", "member_id": None, "error": "not authorised"},
+    ]
+    described = pa.Table.from_pylist(rows, schema=arrow_schema(MEMBERS))
+    both = pa.concat_tables([lag.slice(0, 1), left])
+    found = {row["group_id"]: row for row in group_rows(both, described)}
+    assert (found["g"]["lag_records"], found["g"]["num_partitions"], found["g"]["lag_skew"]) == (10, 1, 2.0)
+    assert (found["g"]["num_not_subscribed_partitions"], found["g"]["not_subscribed_lag_records"]) == (1, 20)
+    assert [row["lag_records"] for row in member_rows(both, members.slice(0, 2))] == [10, 0]
+    assert left_topics_text(found.values()) == (
+        "Not counted: 20 records on 1 partition that no member subscribes to"
+    )
+    # A group without partitions is listed, too.
+    assert found["expression"]["lag_records"] is None
+    facts = {name: unknown_facts(row) for name, row in found.items()}
+    assert facts == {
+        "g": "",
+        "rebalancing": "",
+        "expression": "subscription unknown: not RE2: look-ahead",
+        "denied": "subscription and owners unknown: not authorised",
+    }
+
+
 def test_lower_bounds_say_that_they_are() -> None:
     assert (at_least(4403, 10), at_least(4403, 0), at_least(None, 24)) == ("≥ 4,403", "4,403", "-")
     assert at_least(4403, None) == "4,403"
-    assert (at_least_duration(125_000, 1), at_least_duration(8000, 0)) == ("≥ 2 min 5 s", "8 s")
+    assert (bounded_duration(None, 125_000), bounded_duration(8000, None)) == ("≥ 2 min 5 s", "8 s")
+    assert [bounded(7, bound) for bound in ("LOWER", "UPPER", None)] == ["≥ 7", "≤ 7", "7"]
     assert at_least_of(4403, 10, 24) == "at least 4,403 (10 of 24 unknown)"
     assert (at_least_of(None, 24, 24), at_least_of(None, 0, None)) == ("- (24 of 24 unknown)", "-")
     assert exact_of(2.42, 10, 24, digits=2) == "- (10 of 24 unknown)"

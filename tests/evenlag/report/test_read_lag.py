@@ -6,17 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.report.model import Series
 from evenlag.report.read_lag import cut, group_lags
+from tests.support.lakes.snapshots import arrow
 
 READ_AT = datetime(2026, 3, 1, 12, 0, 0, 123_789, UTC)
 
 
 def test_a_member_that_owns_nothing_counts_as_a_member_and_unknown_lag_as_a_lower_bound() -> None:
-    import pyarrow as pa
-
     owners_and_lags = [("a", 5), ("a", None), ("b", 3), (None, 2)]
-    lag = pa.Table.from_pylist(
+    lag = arrow(
+        LAG,
         [
             {
                 "group_id": "g",
@@ -26,9 +27,9 @@ def test_a_member_that_owns_nothing_counts_as_a_member_and_unknown_lag_as_a_lowe
                 "time_lag_ms": None,
             }
             for owner, records in owners_and_lags
-        ]
+        ],
     )
-    members = pa.Table.from_pylist([{"group_id": "g", "member_id": name} for name in ("a", "b", "idle")])
+    members = arrow(MEMBERS, [{"group_id": "g", "member_id": name} for name in ("a", "b", "idle")])
     (found,) = group_lags(lag, members)
     assert (found.num_members, found.num_partitions, found.num_unknown) == (3, 4, 1)
     assert (found.lag_records, found.max_member_lag_records) == (10, 5)

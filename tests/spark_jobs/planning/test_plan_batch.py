@@ -121,12 +121,6 @@ def test_a_group_that_backs_off_or_cannot_be_hinted_is_planned_in_shadow_with_th
                 "group.remote.assignor=evenlag"
             ),
         ),
-        (
-            members(group_type="share"),
-            None,
-            "shadow",
-            "cannot be hinted: the group speaks the share protocol, hints need classic or consumer",
-        ),
         (members(group_type="consumer"), None, "auto", None),
     ]
     for member_rows, history, mode, reason in cases:
@@ -158,11 +152,33 @@ def test_a_group_that_cannot_be_planned_says_why() -> None:
         (consumer, "the group speaks the consumer protocol and does not show its members"),
         (members(topics=None, group_state="PreparingRebalance"), "the group is PreparingRebalance: the subs"),
         (members(error="not authorised"), "the group could not be read: not authorised"),
+        (members(group_type="share"), "it is a share group: only classic and consumer groups are planned"),
+        # Each fact that a plan needs.
+        (
+            members(topics=None, subscription_error="the expression is not RE2"),
+            "the subscription of a member is unknown: the expression is not RE2",
+        ),
+        (
+            members(assignment=None, assignment_error="cannot be decoded"),
+            "the assignment of a member is unknown: cannot be decoded",
+        ),
     ]
     for member_rows, reason in cases:
         decision, plan, _ = decide(SKEWED, member_rows, context())
         assert (plan, decision["decision"], decision["is_breach"]) == (None, "NOT_PLANNED", None)
         assert str(decision["reason"]).startswith(reason)
+    for column, text, reason in (
+        ("commit_problem", "not authorised", "the commit of each partition is unknown: not authorised"),
+        (
+            "owner_problem",
+            "owned by 2 members: m-1, m-2",
+            "the owner of a partition is unknown: t-3: owned by 2 members: m-1, m-2",
+        ),
+    ):
+        rows = SKEWED.to_pylist()
+        rows[3][column] = text
+        decision, plan, _ = decide(table(LAG, rows), members(), context())
+        assert (plan, decision["decision"], decision["reason"]) == (None, "NOT_PLANNED", reason)
     decision, _, _ = decide(lag([1, 1, 1, 1]).slice(0, 0), members(), context())
     assert decision["decision"] == "NOT_PLANNED"
 

@@ -105,9 +105,9 @@ class RawMember:
         mine = ConsumerProtocolAssignment(0, [(topic, list(numbers)) for topic, numbers in owned], b"")
         self.sync_bytes(mine.encode())
 
-    def sync_bytes(self, assignment: bytes) -> None:
-        """Send any bytes as the leader's assignment of this member, and none to others."""
-        assignments = [(self.member_id, assignment)]
+    def sync_bytes(self, assignment: bytes, *others: str) -> None:
+        """Send any bytes as the leader's assignment of this member and of others, and none to the rest."""
+        assignments = [(member_id, assignment) for member_id in (self.member_id, *others)]
         response = self._send(
             lambda: SyncGroupRequest(
                 group_id=self._group_id,

@@ -34,7 +34,17 @@ _CSV: Final = frozenset({"csv.writer", "csv.DictWriter", "to_csv", "write_csv"})
 
 # What returns a text without anything that its kind of output interprets.
 _NUMBERS: Final = frozenset(
-    {"number", "percent", "duration", "moment", "at_least", "at_least_of", "at_least_duration", "exact_of"}
+    {
+        "number",
+        "percent",
+        "duration",
+        "moment",
+        "at_least",
+        "at_least_of",
+        "bounded",
+        "bounded_duration",
+        "exact_of",
+    }
 ) | {"len", "int", "float", "round", "sum", "max", "min", "isoformat", "export_rows", "version"}
 _PLAIN: Final = _NUMBERS | {"printable", "printable_lines", "log_text", "dumps", "print_error"}
 _HTML: Final = _NUMBERS | {

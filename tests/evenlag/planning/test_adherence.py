@@ -1,4 +1,4 @@
-"""Lag, state and adherence of whole groups; expected values are computed manually."""
+"""State and adherence of whole groups; expected values are computed manually."""
 
 from __future__ import annotations
 
@@ -7,88 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
 import pytest
 
-from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS
-from evenlag.planning.group_lag import (
+from evenlag.lake.tables import MEMBERS, PLAN_ASSIGNMENTS
+from evenlag.planning.adherence import (
     Adherence,
-    GroupLag,
     GroupStatus,
     explode_assignments,
     measure_adherence,
-    measure_lag,
     measure_status,
 )
-from tests.support.lakes.snapshots import NOW, TOPIC_IDS, arrow, member
+from tests.support.lakes.snapshots import TOPIC_IDS, arrow, member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-# Lag and drain time of each partition by member: "-" has no owner.
-Partitions = dict[str, list[tuple[int | None, int | None]]]
-MEASURED: dict[str, tuple[Partitions, GroupLag]] = {
-    "known": (
-        {"m-1": [(600, 9_000), (300, 2_000)], "m-2": [(100, 500)]},
-        GroupLag(3, 0, 1000, 900, 1.8, 9_000),
-    ),
-    # A member without partitions counts in the mean.
-    "idle": ({"m-1": [(100, 1), (300, 7)], "m-2": []}, GroupLag(2, 0, 400, 400, 2.0, 7)),
-    "read to the end": ({"m-1": [(0, None)], "m-2": [(0, 0)]}, GroupLag(2, 0, 0, 0, 1.0, 0)),
-    # A partition that never drains: no drain time of the group.
-    "never": ({"m-1": [(5, 1_000)], "m-2": [(5, None)]}, GroupLag(2, 0, 10, 5, 1.0, None)),
-    "partly": (
-        {"m-1": [(400, 1), (None, None)], "m-2": [(30, 1), (10, 1)]},
-        GroupLag(4, 1, 440, 400, None, None),
-    ),
-    "one member dark": (
-        {"m-1": [(None, None), (None, None)], "m-2": [(30, 1), (10, 1)]},
-        GroupLag(4, 2, 40, 40, None, None),
-    ),
-    "zero or dark": ({"m-1": [(None, None)], "m-2": [(0, 0)]}, GroupLag(2, 1, 0, 0, None, None)),
-    "dark": ({"m-1": [(None, None)], "m-2": [(None, None)]}, GroupLag(2, 2, None, None, None, None)),
-    # A partition that nobody owns adds to the total, and to no member.
-    "without an owner": (
-        {"m-1": [(10, 4)], "m-2": [(30, 2)], "-": [(500, 90)]},
-        GroupLag(3, 0, 540, 30, 1.5, 90),
-    ),
-}
-
-
-def lag_of(group: str, partitions: Partitions) -> list[dict[str, Any]]:
-    owned = [(owner, lag, drain) for owner, some in partitions.items() for lag, drain in some]
-    return [
-        {
-            "slot": NOW,
-            "group_id": group,
-            "topic_id": TOPIC_IDS["t"],
-            "topic": "t",
-            "partition": number,
-            "owner_member_id": None if owner == "-" else owner,
-            "status": "UNKNOWN" if lag is None else "OK",
-            "lag_records": lag,
-            "drain_time_ms": drain,
-        }
-        for number, (owner, lag, drain) in enumerate(owned)
-    ]
-
-
-def test_the_lag_of_groups_is_measured_apart() -> None:
-    rows: list[dict[str, Any]] = []
-    for group, (partitions, _) in MEASURED.items():
-        rows += lag_of(group, partitions)
-        aside = {"topic": "u", "topic_id": TOPIC_IDS["u"], "partition": 0, "status": "NOT_SUBSCRIBED"}
-        rows.append(rows[-1] | aside | {"lag_records": 77_777, "drain_time_ms": 999_999})
-    # A group without a partition that a member subscribes to is not measured.
-    rows.append(rows[-1] | {"group_id": "only aside"})
-    people = [member(name, group=group) for group in (*MEASURED, "no rows") for name in ("m-1", "m-2")]
-    people += [member(None, group=group, topics=None) for group in MEASURED]
-    found = measure_lag(arrow(LAG, rows), arrow(MEMBERS, people))
-    assert found == {group: expected for group, (_, expected) in MEASURED.items()}
-
-
-def test_a_group_without_members_has_no_most_loaded_one() -> None:
-    rows = arrow(LAG, lag_of("g", {"-": [(7, None), (5, 2)]}))
-    nobody = arrow(MEMBERS, [member(None, topics=None, group_state="Empty")])
-    assert measure_lag(rows, nobody) == {"g": GroupLag(2, 0, 12, None, None, None)}
-    assert measure_lag(rows.slice(0, 0), nobody) == {}
 
 
 def test_the_state_of_a_group_is_that_of_its_rows() -> None:
@@ -182,13 +112,10 @@ def test_adherence_is_the_share_of_partitions_at_their_hinted_members() -> None:
 
 @pytest.mark.parametrize("num_chunks", [1, 3])
 def test_rows_in_several_chunks_are_measured_as_in_one(num_chunks: int) -> None:
-    group, (partitions, expected) = "known", MEASURED["known"]
-    lag = arrow(LAG, lag_of(group, partitions))
-    people = arrow(MEMBERS, [member("m-1", group=group, held={"t": [0, 1]}), member("m-2", group=group)])
-    plan = arrow(PLAN_ASSIGNMENTS, hinted("p", group, ["m:m-1", "m:m-1", "m:m-2"], [1, 1, 1]))
-    lag, people, plan = (
+    people = arrow(MEMBERS, [member("m-1", held={"t": [0, 1]}), member("m-2")])
+    plan = arrow(PLAN_ASSIGNMENTS, hinted("p", "g", ["m:m-1", "m:m-1", "m:m-2"], [1, 1, 1]))
+    people, plan = (
         pa.concat_tables([rows.slice(at, 1) for at in range(rows.num_rows)]) if num_chunks > 1 else rows
-        for rows in (lag, people, plan)
+        for rows in (people, plan)
     )
-    assert measure_lag(lag, people) == {group: expected}
     assert measure_adherence(plan, people) == {"p": Adherence(2 / 3, None, 3, num_left=0, num_members=2)}
