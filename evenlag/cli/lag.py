@@ -31,6 +31,7 @@ from evenlag.queries.lag import (
     member_rows,
     owner_text,
     unknown_facts_text,
+    unmeasured,
 )
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _show_groups(head: dict[str, Any], groups: list[dict[str, Any]], *, limit: i
             number(row["num_members"]),
             number(row["num_partitions"]),
             *(number(num_unknown) for _ in unknown),
-            bounded(row["lag_records"], row["lag_bound"]),
+            unmeasured(row) or bounded(row["lag_records"], row["lag_bound"]),
             bounded(row["max_member_lag_records"], row["lag_bound"]),
             number(row["lag_skew"], digits=2),
             bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),

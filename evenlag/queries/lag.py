@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MEMBER_COLUMNS: Final = ("group_id", "member_id", "error", "subscription_error", "assignment_error")
 """Columns of ``members`` that :func:`group_rows` needs."""
 _MAX_TOLD: Final = 3
+# What the reasons of `evenlag.kafka.member_protocol` begin with; queries know no brokers.
+_NO_LAG: Final = ("not a consumer group", "not measured")
 _FACTS: Final = ("commit_problem", "subscription_problem", "owner_problem")
 
 
@@ -154,6 +156,20 @@ def unknown_facts(row: Mapping[str, Any]) -> str:
         if row[name] is not None:
             by_reason.setdefault(row[name], []).append(fact)
     return "; ".join(f"{' and '.join(facts)} unknown: {reason}" for reason, facts in by_reason.items())
+
+
+def unmeasured(row: Mapping[str, Any]) -> str | None:
+    """Return why a group has no lag at all: it is not a consumer group, or not measured; None: else.
+
+    Parameters
+    ----------
+    row
+        A row of :func:`group_rows`.
+    """
+    if row["lag_records"] is not None:
+        return None
+    reasons = (row["subscription_problem"] or "", row["commit_problem"] or "")
+    return next((text.partition(":")[0] for text in reasons if text.startswith(_NO_LAG)), None)
 
 
 def unknown_facts_text(rows: Iterable[Mapping[str, Any]]) -> str:

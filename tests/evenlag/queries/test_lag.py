@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.formatting import at_least, at_least_of, bounded, bounded_duration, exact_of
+from evenlag.kafka.committed_offsets import _NOT_MEASURED
+from evenlag.kafka.member_protocol import OTHER_PROTOCOL
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
-from evenlag.queries.lag import group_rows, left_topics_text, member_rows, unknown_facts
+from evenlag.queries.lag import group_rows, left_topics_text, member_rows, unknown_facts, unmeasured
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +139,30 @@ def test_what_a_group_has_left_and_what_is_unknown_of_it_stand_beside_its_lag() 
         "rebalancing": "",
         "expression": "subscription unknown: not RE2: look-ahead",
         "denied": "subscription and owners unknown: not authorised",
+    }
+
+
+def test_what_is_no_consumer_group_and_what_is_not_measured_say_so_in_place_of_a_lag() -> None:
+    import pyarrow as pa
+
+    row = {"group_id": "share", "topic": "t", "partition": 0, "status": "UNKNOWN"}
+    lag = [
+        row | {"commit_problem": _NOT_MEASURED},
+        row | {"group_id": "failed", "commit_problem": "NotCoordinatorError"},
+        row | {"group_id": "known", "lag_records": 3, "status": "OK", "subscription_problem": OTHER_PROTOCOL},
+    ]
+    members = [
+        {"group_id": "workers", "member_id": "w", "subscription_error": f"{OTHER_PROTOCOL}: 'connect'"}
+    ]
+    found = group_rows(
+        pa.Table.from_pylist(lag, schema=arrow_schema(LAG)),
+        pa.Table.from_pylist(members, schema=arrow_schema(MEMBERS)),
+    )
+    assert {row["group_id"]: unmeasured(row) for row in found} == {
+        "share": "not measured",
+        "failed": None,
+        "known": None,
+        "workers": "not a consumer group",
     }
 
 
