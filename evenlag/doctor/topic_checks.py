@@ -11,6 +11,7 @@ from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.lake.tables import PLANS
 from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC
 from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, is_plausible
+from evenlag.publishing.plugin_memory import MIN_DEFAULT_BYTES, plugin_bytes
 from evenlag.publishing.writing.topic_settings import REQUIRED_SETTINGS, alter_command, wrong_settings
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def topic_checks(view: KafkaView, *, probe_writes: bool) -> list[Check]:
         Check("topics", "hint_topic", connected(lambda: _check_hint_topic(view))),
         Check("topics", "stop", connected(lambda: _check_stop(view))),
         Check("topics", "records", connected(lambda: _check_records(view))),
+        Check("topics", "plugin_memory", connected(lambda: _check_plugin_memory(view))),
         Check("topics", "auto_create", connected(lambda: _check_auto_create(view))),
     ]
     if probe_writes:
@@ -227,6 +229,40 @@ def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
         )
     count = len(state.hints) + len(state.loads)
     return found or [ok(f"all {count} hints and loads are valid, and in their group's partition")]
+
+
+def _check_plugin_memory(view: KafkaView) -> list[Finding]:
+    if view.hint_topic.get("error_code"):
+        return [skipped("there is no hint topic to look at")]
+    return judge_plugin_memory(view.hint_topic_state)
+
+
+def judge_plugin_memory(state: TopicState) -> list[Finding]:
+    """Check that the brokers' plug-in holds all records at its smallest default: a broker reports no limit.
+
+    Parameters
+    ----------
+    state
+        State of the topic.
+
+    Returns
+    -------
+    list of Finding
+        One finding.
+    """
+    sizes = plugin_bytes(state)
+    total, limit = sum(sizes.values()), MIN_DEFAULT_BYTES
+    told = f"the records of {len(sizes):,} groups of the consumer protocol take {-(-total // 2**20):,} MiB"
+    if total <= limit:
+        return [ok(f"{told} of heap in each broker with the plug-in")]
+    largest = sorted(sizes, key=lambda group_id: (-sizes[group_id], group_id))[:3]
+    return [
+        warning(
+            f"{told} of heap in each broker with the plug-in, the most {', '.join(map(repr, largest))}: "
+            f"without {8 * -(-total // 2**20):,} MiB of heap or a larger evenlag.max.bytes some do not fit",
+            "compare MaxBytes and NoRoomTotal of the MBean evenlag:type=BrokerAssignor on each broker",
+        )
+    ]
 
 
 def _check_auto_create(view: KafkaView) -> list[Finding]:

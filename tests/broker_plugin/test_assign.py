@@ -215,7 +215,7 @@ def test_memory_is_bounded(harness: Harness) -> None:
     answer = scene.read(*records).ask(harness)
     assert 0 < answer["held"] < 50
     assert answer["bytes"] <= 10_000
-    assert answer["counts"]["UNUSABLE"] + answer["held"] == 50
+    assert answer["counts"]["NO_ROOM"] + answer["held"] == 50
 
 
 def test_member_that_takes_the_hint_topic_only_does_not_count(harness: Harness) -> None:

@@ -155,6 +155,7 @@ public final class Harness {
             case "jmx" -> jmx(question.get("port").asInt());
             case "bench" -> Bench.run(question);
             case "storm" -> storm(question);
+            case "heap" -> heap(question);
             default -> throw new IllegalArgumentException("no such question");
         };
     }
@@ -315,6 +316,33 @@ public final class Harness {
         answer.put("loads", table == null ? 0 : table.numLoads());
         answer.put("bytes", table == null ? 0 : table.bytes());
         return answer;
+    }
+
+    /** Fills a table, and measures how much more of the heap is used with it. */
+    private static Map<String, Object> heap(JsonNode question) {
+        Journal journal = EvenlagAssignor.newJournal();
+        List<byte[][]> records = new ArrayList<>();
+        for (JsonNode record : question.get("records")) {
+            records.add(new byte[][] {bytes(record.get(1)), bytes(record.get(2))});
+        }
+        long before = usedBytes();
+        HintTable table = new HintTable(
+                1, Audience.broker(), SigningKeys.NONE, null, question.get("max_bytes").asLong(), journal);
+        long now = question.get("now_ms").asLong();
+        records.forEach(each -> table.apply(0, each[0], each[1], now));
+        table.finishReading(null);
+        long used = usedBytes() - before;
+        return Map.of(
+                "used", used, "counted", table.bytes(), "held", table.numHeld(), "loads", table.numLoads(),
+                "default", BrokerSettings.of(Map.of("listeners", "PLAINTEXT://localhost:9092")).maxBytes());
+    }
+
+    private static long usedBytes() {
+        for (int i = 0; i < 3; i++) {
+            System.gc();
+        }
+        Runtime runtime = Runtime.getRuntime();
+        return runtime.totalMemory() - runtime.freeMemory();
     }
 
     private static Map<String, Long> counts(Journal journal) {

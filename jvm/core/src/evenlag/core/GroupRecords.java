@@ -4,8 +4,8 @@ import java.util.Set;
 
 /** The records of one group, and their marks: what is older must not return. One thread writes. */
 public final class GroupRecords {
-    /** Approximate size without the records. */
-    private static final int BYTES = 400;
+    /** Size without texts and records: the object, its entry in the table, and the set of its member ids. */
+    private static final int BYTES = 300;
 
     public final String groupId;
     final int partition;
@@ -38,7 +38,10 @@ public final class GroupRecords {
     }
 
     long bytes() {
-        return BYTES + 4L * groupId.length() + hintBytes() + loadsBytes();
+        // The marks of a record that is held are its own.
+        long marks = (planId != null && hint == null ? HeapSize.DIGEST : 0)
+                + (digest != null && loads == null ? HeapSize.DIGEST : 0);
+        return BYTES + HeapSize.text(groupId) + marks + hintBytes() + loadsBytes();
     }
 
     /** Returns the size of the hint, and of one from the future. */
@@ -112,6 +115,16 @@ public final class GroupRecords {
         measuredAtMs = accepted.measuredAtMs();
         maxMeasuredAtMs = Math.max(maxMeasuredAtMs, accepted.measuredAtMs());
         areLoadsWithdrawn = false;
+    }
+
+    /** Drops the hint for lack of room: its marks stay. */
+    void dropHint() {
+        hint = null;
+    }
+
+    /** Drops the loads likewise. */
+    void dropLoads() {
+        loads = null;
     }
 
     void withdrawHint() {

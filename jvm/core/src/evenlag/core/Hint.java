@@ -19,7 +19,7 @@ import org.apache.kafka.common.Uuid;
  * @param memberIds key to member id of the static members; null for a group of the classic protocol
  * @param shares what each member gets, by key; members without partitions are left out
  * @param topics the members that get each topic's partitions
- * @param bytes its approximate size in memory
+ * @param bytes its size in the heap
  */
 public record Hint(
         String planId,

@@ -5,11 +5,15 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
+import java.util.function.Predicate;
+import java.util.function.ToLongFunction;
 import org.apache.kafka.common.utils.Utils;
 
 /**
@@ -39,6 +43,10 @@ public final class HintTable {
     private volatile int numHeld;
     private volatile int numLoads;
     private boolean isReading = true;
+    /** The table of the previous pass, while this one is read. */
+    private HintTable before;
+    /** No hint that is held expires earlier. */
+    private long firstExpiryMs;
 
     /**
      * Makes an empty table.
@@ -47,7 +55,7 @@ public final class HintTable {
      * @param audience who reads it
      * @param keys any of which may sign; with none, signatures are not checked
      * @param clusterId the cluster that records must be for, null if unknown
-     * @param maxBytes the approximate memory limit for all that it holds
+     * @param maxBytes the limit of heap for all that it holds
      */
     public HintTable(
             int numPartitions,
@@ -66,6 +74,16 @@ public final class HintTable {
 
     public long bytes() {
         return bytes;
+    }
+
+    public long maxBytes() {
+        return maxBytes;
+    }
+
+    /** Shares the records that are the same with the table of the previous pass, which is in memory too. */
+    HintTable sharing(HintTable previous) {
+        before = previous;
+        return this;
     }
 
     /** Number of hints. */
@@ -141,12 +159,12 @@ public final class HintTable {
             Hint hint = group.earlyHint;
             if (hint != null && hint.isDue(nowMs)) {
                 group.earlyHint = null;
-                acceptSafely(group, () -> accept(group, hint));
+                acceptSafely(group, () -> accept(group, hint, nowMs));
             }
             Loads loads = group.earlyLoads;
             if (loads != null && loads.isDue(nowMs)) {
                 group.earlyLoads = null;
-                acceptSafely(group, () -> accept(group, loads));
+                acceptSafely(group, () -> accept(group, loads, nowMs));
             }
             settle(group);
         }
@@ -155,15 +173,16 @@ public final class HintTable {
     /**
      * Ends the first pass over the topic: marks of the previous pass remain valid.
      *
-     * @param before the table that this one follows, or null
+     * @param previous the table that this one follows, or null
      */
-    public void finishReading(HintTable before) {
+    public void finishReading(HintTable previous) {
         isReading = false;
-        if (before != null) {
-            before.groups.values().forEach(old -> carryOver(old, true));
+        before = null;
+        if (previous != null) {
+            previous.groups.values().forEach(old -> carryOver(old, true));
         }
         for (GroupRecords group : groups.values()) {
-            GroupRecords old = before == null ? null : before.groups.get(group.groupId);
+            GroupRecords old = previous == null ? null : previous.groups.get(group.groupId);
             Hint hint = group.hint;
             if (hint != null && (old == null || !old.has(hint))) {
                 journal.note(Reason.RECEIVED, group.groupId, hint.planId(), "sequence " + hint.sequence());
@@ -265,7 +284,7 @@ public final class HintTable {
 
     private void take(GroupRecords group, Hint hint, long nowMs) throws HintException {
         if (hint.isDue(nowMs)) {
-            accept(group, hint);
+            accept(group, shared(hint), nowMs);
             return;
         }
         group.earlyHint = null;
@@ -277,7 +296,7 @@ public final class HintTable {
 
     private void take(GroupRecords group, Loads loads, long nowMs) throws HintException {
         if (loads.isDue(nowMs)) {
-            accept(group, loads);
+            accept(group, shared(loads), nowMs);
             return;
         }
         group.earlyLoads = null;
@@ -286,7 +305,24 @@ public final class HintTable {
         journal.note(Reason.UNUSABLE, group.groupId, null, "loads of the future: they wait for their time");
     }
 
-    private void accept(GroupRecords group, Hint hint) throws HintException {
+    private Hint shared(Hint hint) {
+        GroupRecords old = before == null ? null : before.groups.get(hint.groupId());
+        Hint same = old == null ? null : old.hint;
+        boolean isSame = same != null
+                && same.planId().equals(hint.planId())
+                && same.sequence() == hint.sequence()
+                && same.issuedAtMs() == hint.issuedAtMs()
+                && same.expiresAtMs() == hint.expiresAtMs();
+        return isSame ? same : hint;
+    }
+
+    private Loads shared(Loads loads) {
+        GroupRecords old = before == null ? null : before.groups.get(loads.groupId());
+        Loads same = old == null ? null : old.loads;
+        return same != null && same.digest().equals(loads.digest()) ? same : loads;
+    }
+
+    private void accept(GroupRecords group, Hint hint, long nowMs) throws HintException {
         if (!group.takes(hint)) {
             String detail = "sequence " + hint.sequence() + " is not newer";
             journal.note(Reason.REPLAYED, group.groupId, hint.planId(), detail);
@@ -294,13 +330,14 @@ public final class HintTable {
         }
         boolean isOther = !group.has(hint);
         boolean isForUs = audience.isFor(hint.memberIds());
-        boolean hasRoom = hasRoom(group, hint.bytes() - group.hintBytes());
+        boolean hasRoom = isForUs && makeRoom(group, hint.bytes() - group.hintBytes(), true, nowMs);
         // Its marks count even if there is no room for it: what it replaced is not followed either. One write:
         // a coordinator that reads meanwhile gets the former hint or this one.
-        group.accept(hint, isForUs && hasRoom);
+        group.accept(hint, hasRoom);
         if (isForUs && !hasRoom) {
             throw noRoom(hint.bytes());
         }
+        firstExpiryMs = Math.min(firstExpiryMs, hint.expiresAtMs());
         if (isOther && !isReading) {
             Reason reason = isForUs ? Reason.RECEIVED : Reason.CLASSIC;
             String detail = isForUs ? "sequence " + hint.sequence() : "for the classic protocol";
@@ -308,14 +345,14 @@ public final class HintTable {
         }
     }
 
-    private void accept(GroupRecords group, Loads loads) throws HintException {
+    private void accept(GroupRecords group, Loads loads, long nowMs) throws HintException {
         if (!group.takes(loads)) {
             journal.note(Reason.REPLAYED, group.groupId, null, "the loads are not newer");
             return;
         }
         boolean isForUs = audience.isFor(loads.memberIds());
-        boolean hasRoom = hasRoom(group, loads.bytes() - group.loadsBytes());
-        group.accept(loads, isForUs && hasRoom); // one write, as above
+        boolean hasRoom = isForUs && makeRoom(group, loads.bytes() - group.loadsBytes(), false, nowMs);
+        group.accept(loads, hasRoom); // one write, as above
         if (isForUs && !hasRoom) {
             throw noRoom(loads.bytes());
         }
@@ -327,13 +364,59 @@ public final class HintTable {
         }
     }
 
+    /**
+     * Whether a group may take so many bytes more, if need be in place of what matters less: hints that have
+     * expired, then, for a hint, loads; the oldest first.
+     */
+    private boolean makeRoom(GroupRecords group, long more, boolean isHint, long nowMs) {
+        if (hasRoom(group, more) || more > maxBytes) {
+            return hasRoom(group, more);
+        }
+        if (nowMs >= firstExpiryMs) {
+            evict(group, more, each -> each.hint != null && each.hint.isExpired(nowMs),
+                    each -> each.hint.expiresAtMs(), GroupRecords::dropHint);
+            firstExpiryMs = groups.values().stream()
+                    .filter(each -> each.hint != null)
+                    .mapToLong(each -> each.hint.expiresAtMs())
+                    .min()
+                    .orElse(Long.MAX_VALUE);
+        }
+        if (isHint && numLoads > 0) {
+            evict(group, more, each -> each.loads != null, each -> each.loads.measuredAtMs(), each -> {
+                journal.note(Reason.NO_ROOM, each.groupId, null, "its loads make room for hints");
+                each.dropLoads();
+            });
+        }
+        return hasRoom(group, more);
+    }
+
+    /** Evicts records until there is room, and a sixteenth of the limit more: the search is not free. */
+    private void evict(
+            GroupRecords group,
+            long more,
+            Predicate<GroupRecords> isEvictable,
+            ToLongFunction<GroupRecords> ageOf,
+            Consumer<GroupRecords> drop) {
+        List<GroupRecords> oldest = groups.values().stream()
+                .filter(each -> each != group && isEvictable.test(each))
+                .sorted(Comparator.comparingLong(ageOf))
+                .toList();
+        for (GroupRecords each : oldest) {
+            if (hasRoom(group, more + maxBytes / 16)) {
+                return;
+            }
+            drop.accept(each);
+            settle(each);
+        }
+    }
+
     /** Whether a group may take so many bytes more beside all others. */
     private boolean hasRoom(GroupRecords group, long more) {
         return bytes - group.counted + group.bytes() + more <= maxBytes;
     }
 
     private static HintException noRoom(long size) {
-        return new HintException(Reason.UNUSABLE, size + " bytes: there is no room for the record");
+        return new HintException(Reason.NO_ROOM, size + " bytes: there is no room for the record");
     }
 
     /** Brings sizes and the index of members up to date with a group that has changed. */
@@ -371,8 +454,9 @@ public final class HintTable {
         if (hint != null && isFoundByMember) {
             ids.addAll(hint.memberIds().values());
             for (String key : hint.shares().keySet()) {
-                if (key.startsWith("m:")) {
-                    ids.add(key.substring(2)); // a dynamic member's key contains its id
+                String id = idOf(key);
+                if (id != null) {
+                    ids.add(id);
                 }
             }
         }
@@ -394,6 +478,11 @@ public final class HintTable {
         group.ids = ids;
         group.indexedHint = hint;
         group.indexedLoads = loads;
+    }
+
+    /** Returns the id in a dynamic member's key; null of a static member. */
+    static String idOf(String key) {
+        return key.startsWith("m:") ? key.substring(2) : null;
     }
 
     private static GroupRecords[] joined(GroupRecords[] some, GroupRecords[] more) {

@@ -160,9 +160,10 @@ public final class HintWatcher {
             TopicDescription topic = describeTopic(admin);
             String clusterId =
                     admin.describeCluster().clusterId().get(TIMEOUT.toMillis(), TimeUnit.MILLISECONDS);
-            // Two tables are in memory while the topic is read again.
+            // Two tables are in memory while the topic is read again: they share what has not changed.
             HintTable table = new HintTable(
-                    topic.partitions().size(), readers, keys, clusterId, settings.maxBytes() / 2, journal);
+                            topic.partitions().size(), readers, keys, clusterId, settings.maxBytes(), journal)
+                    .sharing(lastTable);
             int waitMs = readers.isBroker() ? BROKER_WAIT_MS : CONSUMER_WAIT_MS;
             try (BatchFetcher fetcher = new BatchFetcher(
                     clientConfig("reader"), topic.topicId(), waitMs, new TableSink(table))) {

@@ -13,9 +13,12 @@ import org.slf4j.LoggerFactory;
 public final class Journal {
     private static final int MAX_REMEMBERED = 1000;
     private static final int MAX_TEXT = 200;
+    private static final long WARN_INTERVAL_NS = 60_000_000_000L;
 
     private final Map<Reason, LongAdder> counts = new EnumMap<>(Reason.class);
     private final Set<Long> logged = Collections.synchronizedSet(new HashSet<>());
+
+    private volatile long lastWarnNs;
 
     private final Logger log;
     private final String fallback;
@@ -50,6 +53,10 @@ public final class Journal {
         if (reason == Reason.NO_HINT || reason == Reason.CLASSIC) {
             return; // the normal case of most groups is not logged
         }
+        if (reason == Reason.NO_ROOM) {
+            warnOfRoom(groupId, detail);
+            return;
+        }
         if (isFirst(reason + "/" + groupId + "/" + planId)) {
             log.info("group {}: hint {} {}: {}", printable(groupId), planId, reason, printable(detail));
         }
@@ -70,6 +77,16 @@ public final class Journal {
         counts.get(Reason.INTERNAL_ERROR).increment();
         if (isFirst(what + "/" + error.getClass().getName())) {
             log.error("{} failed: {}", what, fallback, error);
+        }
+    }
+
+    /** Warns once a minute: there may be thousands of such records. */
+    private void warnOfRoom(String groupId, String detail) {
+        long now = System.nanoTime();
+        if (lastWarnNs == 0 || now - lastWarnNs > WARN_INTERVAL_NS) {
+            lastWarnNs = now;
+            log.warn("evenlag.max.bytes is too small: {} records had no room since the start, the last one of group {}: {}",
+                    count(Reason.NO_ROOM), printable(groupId), printable(detail));
         }
     }
 

@@ -17,7 +17,7 @@ import org.apache.kafka.common.Uuid;
  * @param capacities by member key
  * @param loads by partition; {@link #UNKNOWN} if it was not measured
  * @param memberIds the group's; null for a group of the classic protocol
- * @param bytes its approximate size in memory
+ * @param bytes their size in the heap
  */
 public record Loads(
         String digest,

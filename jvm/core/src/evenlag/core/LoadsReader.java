@@ -13,9 +13,6 @@ import org.apache.kafka.common.Uuid;
 public final class LoadsReader {
     private static final int MAX_CAPACITY = 1000;
     private static final long MAX_SUM = 1L << 52;
-    /** Approximate overhead of a record, and of a map's entry with a text. */
-    private static final int BYTES = 1000;
-    private static final int BYTES_PER_ENTRY = 200;
     private static final int NUM_FIELDS = 10;
 
     private final String groupId;
@@ -27,7 +24,6 @@ public final class LoadsReader {
     private List<String> memberIds;
     private int room = HintCodec.MAX_PARTITIONS;
     private long sum;
-    private long bytes = BYTES;
 
     LoadsReader(String groupId, String clusterId) {
         this.groupId = groupId;
@@ -54,12 +50,11 @@ public final class LoadsReader {
         PayloadReader.checkFor(texts, groupId, clusterId);
         MessageDigest digest = HintCodec.sha256();
         digest.update(value, from, value.length - from);
-        bytes += 4L * groupId.length();
         return new Loads(
                 HintCodec.hex(digest.digest()), groupId, numbers.get("measured_at_ms"),
                 numbers.get("valid_until_ms"), numbers.get("count_slack").intValue(),
                 numbers.get("max_moves").intValue(), defaultCapacity, Map.copyOf(capacities),
-                Map.copyOf(loads), memberIds, bytes);
+                Map.copyOf(loads), memberIds, HeapSize.ofLoads(groupId, capacities, loads, memberIds));
     }
 
     private void readField(CanonicalReader reader, String name) throws IOException, HintException {
@@ -84,7 +79,6 @@ public final class LoadsReader {
             throw HintException.malformed("the payload's capacities do not name members");
         }
         capacities.put(key, (int) reader.number("capacities", 1, MAX_CAPACITY));
-        bytes += BYTES_PER_ENTRY + 2L * key.length();
     }
 
     private void readTopic(CanonicalReader reader, String text) throws IOException, HintException {
@@ -104,7 +98,6 @@ public final class LoadsReader {
             throw HintException.malformed("a topic of the loads has no partitions, and stands in them");
         }
         loads.put(topic, Arrays.copyOf(values[0], size[0]));
-        bytes += BYTES_PER_ENTRY + 4L * size[0];
     }
 
     private int readLoad(CanonicalReader reader) throws IOException, HintException {
@@ -127,7 +120,6 @@ public final class LoadsReader {
             if (id.isEmpty() || !isFirst && Text.compare(read.get(read.size() - 1), id) >= 0) {
                 throw HintException.malformed("the payload's member_ids do not ascend");
             }
-            bytes += BYTES_PER_ENTRY + 2L * id.length();
             read.add(id);
         });
         memberIds = List.copyOf(read);

@@ -46,6 +46,7 @@ public final class Metrics implements DynamicMBean {
         values.put("HintsHeld", () -> table(watcher) == null ? 0 : table(watcher).numHeld());
         values.put("LoadsHeld", () -> table(watcher) == null ? 0 : table(watcher).numLoads());
         values.put("HintBytes", () -> table(watcher) == null ? 0 : table(watcher).bytes());
+        values.put("MaxBytes", () -> table(watcher) == null ? 0 : table(watcher).maxBytes());
         values.put("IsCold", () -> table(watcher) == null ? 1 : 0);
         values.put("CacheAgeSeconds", watcher::ageSeconds);
         values.put("LastPollAgeSeconds", watcher::pollAgeSeconds);

@@ -18,11 +18,6 @@ public final class PayloadReader {
 
     private static final int FINGERPRINT_UNITS = 64;
     private static final int NUM_FIELDS = 7;
-    /** Approximate overhead of a record, of a member, and of a topic of a member. */
-    private static final int BYTES = 1000;
-    private static final int BYTES_PER_MEMBER = 400;
-    private static final int BYTES_PER_TOPIC = 300;
-    private static final int BYTES_PER_RUN = 16;
 
     private final Envelope envelope;
     private final String groupId;
@@ -34,7 +29,6 @@ public final class PayloadReader {
     private final Map<Uuid, Uuid> topicIds = new HashMap<>();
     private Map<String, String> memberIds;
     private int room = HintCodec.MAX_PARTITIONS;
-    private long bytes = BYTES;
 
     PayloadReader(Envelope envelope, String groupId, String clusterId) {
         this.envelope = envelope;
@@ -60,12 +54,12 @@ public final class PayloadReader {
         checkFor(texts, groupId, clusterId);
         MessageDigest digest = HintCodec.sha256();
         digest.update(value, from, value.length - from);
-        bytes += 4L * groupId.length();
         Map<String, Long> head = envelope.numbers();
         return new Hint(
                 HintCodec.hex(digest.digest()), groupId, head.get("sequence"), head.get("issued_at_ms"),
                 head.get("expires_at_ms"), texts.get("fingerprint"), numbers.get("count_slack"),
-                numbers.get("max_moves"), memberIds, shares, topics, bytes);
+                numbers.get("max_moves"), memberIds, shares, topics,
+                HeapSize.ofHint(groupId, memberIds, shares, topics));
     }
 
     static void checkFor(Map<String, String> texts, String groupId, String clusterId) throws HintException {
@@ -113,7 +107,6 @@ public final class PayloadReader {
         if (!key.startsWith("i:") || memberId.isEmpty()) {
             throw HintException.malformed("the payload's member_ids do not name static members");
         }
-        bytes += BYTES_PER_MEMBER + 2L * (key.length() + memberId.length());
         read.put(key, memberId);
     }
 
@@ -123,14 +116,12 @@ public final class PayloadReader {
         int count = reader.object("assignment", text -> {
             Spans spans = Spans.read(reader.text("assignment", HintCodec.MAX_VALUE_BYTES), room);
             room -= spans.size();
-            bytes += BYTES_PER_TOPIC + (long) BYTES_PER_RUN * spans.numRuns();
             Uuid id = CanonicalReader.topicId(text);
             partitions.put(topicIds.computeIfAbsent(id, same -> same), spans); // one object for each topic
         });
         if (count == 0) {
             throw HintException.malformed("a member of the assignment gets nothing, and stands in it");
         }
-        bytes += BYTES_PER_MEMBER + 4L * key.length();
         Hint.Share share = new Hint.Share(shares.size(), before - room, Map.copyOf(partitions));
         shares.put(key, share);
         for (Uuid topic : partitions.keySet()) {

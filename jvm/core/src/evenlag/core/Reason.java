@@ -16,6 +16,8 @@ public enum Reason {
     FOREIGN(true),
     REPLAYED(true),
     UNUSABLE(true),
+    /** It does not fit into {@code evenlag.max.bytes}. */
+    NO_ROOM(true),
     /** Of the future; the broker's plug-in counts it as UNUSABLE. */
     FUTURE(true),
     /** A compressed batch: it is not decompressed, because that could take any amount of memory. */

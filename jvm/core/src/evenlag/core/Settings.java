@@ -16,7 +16,8 @@ import java.util.Map;
  * @param keyFiles files of signing keys; none: unsigned hints, unless {@code evenlag.required.signing} is
  *     true: then the settings are invalid
  * @param areMasterKeys whether they hold master keys, else those of one group
- * @param maxBytes {@code evenlag.max.bytes}: the approximate memory limit for hints
+ * @param maxBytes {@code evenlag.max.bytes}: the limit of heap for hints and loads; default: an eighth of the
+ *     largest heap, at least 64 MiB
  * @param checkIntervalMs {@code evenlag.check.interval.ms}: how often it checks that the topic is still
  *     the same
  * @param forgetAfterMs {@code evenlag.forget.after.ms}: how long hints stay valid without a connection
@@ -63,9 +64,13 @@ public record Settings(
                 Map.copyOf(client),
                 List.copyOf(keyFiles),
                 areMasterKeys,
-                number(configs, PREFIX + "max.bytes", 64L * 1024 * 1024),
+                number(configs, PREFIX + "max.bytes", defaultMaxBytes()),
                 number(configs, PREFIX + "check.interval.ms", areMasterKeys ? 5_000 : 15_000),
                 number(configs, PREFIX + "forget.after.ms", 30_000));
+    }
+
+    private static long defaultMaxBytes() {
+        return Math.max(64L * 1024 * 1024, Runtime.getRuntime().maxMemory() / 8);
     }
 
     /**

@@ -1,0 +1,89 @@
+"""How much heap the brokers' plug-in needs for the records of groups: ``HeapSize.java``, in Python.
+
+A test compares the two. The plug-in's limit is ``evenlag.max.bytes``, which a broker does not report.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from assignor_core.hint import HintPayload
+    from assignor_core.loads import LoadsPayload
+    from evenlag.publishing.hint_topic import TopicState
+
+MIN_DEFAULT_BYTES: Final = 64 * 1024 * 1024
+"""The default limit of a broker with a heap of up to 512 MiB; above it is an eighth of the heap."""
+_SMALL: Final = 24
+_UUID: Final = 32
+_INDEX_ENTRY: Final = 104
+_GROUP: Final = 300
+_LATIN: Final = 0xFF
+
+
+def plugin_bytes(state: TopicState) -> dict[str, int]:
+    """Return the heap that the plug-in needs for each group of the consumer protocol on the topic.
+
+    Classic groups' records, which name no member ids, take none.
+    """
+    found: dict[str, int] = {}
+    for group_id in state.hints.keys() | state.loads.keys():
+        hint, loads = state.hints.get(group_id), state.loads.get(group_id)
+        size = 0
+        if hint is not None and hint.payload.member_ids is not None:
+            size += _hint_bytes(hint.payload)
+        if loads is not None and loads.payload.member_ids is not None:
+            size += _loads_bytes(loads.payload)
+        if size:
+            found[group_id] = size + _GROUP + _text(group_id)
+    return found
+
+
+def _hint_bytes(payload: HintPayload) -> int:
+    runs: dict[str, int] = {}
+    size = 88 + 2 * _text("0" * 64) + _text(payload.group_id) + 2 * _SMALL
+    for key, topics in payload.assignment.items():
+        size += 48 + _text(key) + _SMALL + _map(len(topics))
+        for topic, numbers in topics.items():
+            count = _num_runs(numbers)
+            runs[topic] = runs.get(topic, 0) + count
+            size += _SMALL + 2 * _array(4 * count)
+        if key.startswith("m:"):
+            size += _INDEX_ENTRY + _text(key)
+    size += _map(len(runs)) + sum(_UUID + 32 + 2 * _array(4 * count) for count in runs.values())
+    ids = payload.member_ids or {}
+    return size + _map(len(ids)) + sum(_text(key) + _text(name) + _INDEX_ENTRY for key, name in ids.items())
+
+
+def _loads_bytes(payload: LoadsPayload) -> int:
+    # The encoding leaves out the members of default capacity.
+    keys = [key for key, value in payload.capacities.items() if value != payload.default_capacity]
+    size = 80 + _text("0" * 64) + _text(payload.group_id) + _map(len(keys)) + _map(len(payload.loads))
+    size += sum(_text(key) + _SMALL for key in keys)
+    size += sum(_UUID + _array(4 * len(values)) for values in payload.loads.values())
+    ids: Iterable[str] = payload.member_ids or ()
+    names = list(ids)
+    return size + _SMALL + _array(4 * len(names)) + sum(_text(name) + _INDEX_ENTRY for name in names)
+
+
+def _num_runs(numbers: Sequence[int]) -> int:
+    ordered = sorted(numbers)
+    return 1 + sum(later != earlier + 1 for earlier, later in pairwise(ordered))
+
+
+def _text(text: str) -> int:
+    # Java's characters are UTF-16 units.
+    units = len(text.encode("utf-16-le")) // 2
+    is_wide = any(ord(character) > _LATIN for character in text)
+    return _SMALL + _array((2 if is_wide else 1) * units)
+
+
+def _map(number: int) -> int:
+    return _SMALL if number < 2 else _SMALL + _array(16 * number)  # noqa: PLR2004  # Map1 of Java
+
+
+def _array(size: int) -> int:
+    return (16 + size + 7) // 8 * 8
