@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+CAUGHT_UP_MS: Final = 60_000
+"""A partition behind by no more has caught up: consumers that keep up are behind by their commit interval."""
 STORED_ONLY: Final = ("cluster", "day", "snapshot_id", "slot")
 """Columns of ``lag`` that identify a stored snapshot; the formula does not return them."""
 # In the order in which they apply.
@@ -287,6 +289,7 @@ def _rates_and_times(
     falls_by = consume.values - arrival.values
     is_falling = is_exact & arrival.known & consume.known & (falls_by > 0)
     drain = np.divide(1000.0 * lag.values, falls_by, out=np.zeros(len(falls_by)), where=is_falling)
+    is_caught_up = is_none | (is_exact & has_lag & time.known & (time.values <= CAUGHT_UP_MS))
     zero = constant(0, len(is_none))
     is_still = is_valid(columns["owner_member_id"]) & consume.known & (consume.values == 0) & is_counted
     return {
@@ -295,7 +298,9 @@ def _rates_and_times(
         "time_lag_ms": zero.where(is_none, time.only(has_lag)).only(is_counted).integers,
         "time_lag_at_least_ms": at_least.only(has_lag).integers,
         # Rates that are nearly equal give a time that is no BIGINT: such a lag never drains.
-        "drain_time_ms": zero.where(is_none, Numbers(rounded(drain), is_falling)).only(is_counted).integers,
+        "drain_time_ms": zero.where(is_caught_up, Numbers(rounded(drain), is_falling))
+        .only(is_counted)
+        .integers,
         "stalled": pa.array(is_still & (lag.values > 0), pa.bool_(), mask=~lag.known & is_still),
     }
 

@@ -60,6 +60,10 @@ class GroupLag:
         Partitions with commits that no member subscribes to, and their known lag.
     commit_problem, subscription_problem, owner_problem
         Why the group's commits, subscription or owners are unknown; None: they are known.
+    unevenness
+        Share of the lag that could be with others and is with the most loaded member: 0 where the lag is as
+        even as whole partitions may allow, 1 where that member has all of it; None without lag, or as
+        `lag_skew`.
     """
 
     num_partitions: int = 0
@@ -77,6 +81,7 @@ class GroupLag:
     commit_problem: str | None = None
     subscription_problem: str | None = None
     owner_problem: str | None = None
+    unevenness: float | None = None
 
 
 def measure_lag(lag: pa.Table, members: pa.Table) -> dict[str, GroupLag]:
@@ -107,6 +112,13 @@ def measure_lag(lag: pa.Table, members: pa.Table) -> dict[str, GroupLag]:
     }
 
 
+def counted_rows(lag: pa.Table) -> pa.Table:
+    """Return rows of ``lag`` without those of partitions that the group has left, which are in no total."""
+    import pyarrow.compute as pc
+
+    return lag.filter(pc.fill_null(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED), True))
+
+
 def is_inexact(lag: pa.Table) -> Any:
     """Return which rows of ``lag`` have an unknown lag, or a lower bound of it: Booleans."""
     import pyarrow.compute as pc
@@ -130,7 +142,7 @@ def _sums(rows: pa.Table) -> list[dict[str, Any]]:
         rows = rows.append_column(name, pc.cast(values, "int64"))
     at_least = pc.coalesce(rows["time_lag_ms"], rows["time_lag_at_least_ms"])
     sums = [*((name, "sum") for name in ("lag_records", *flagged)), ([], "count_all")]
-    largest = [(name, "max") for name in ("time_lag_ms", "at_least", "drain_time_ms")]
+    largest = [(name, "max") for name in ("lag_records", "time_lag_ms", "at_least", "drain_time_ms")]
     texts = [(name, "min") for name in _PROBLEMS]
     grouped = rows.append_column("at_least", at_least).group_by("group_id")
     found: list[dict[str, Any]] = grouped.aggregate([*sums, *largest, *texts]).to_pylist()
@@ -154,6 +166,7 @@ def _group_lag(
         total_lag_records=total,
         max_member_lag_records=max(lags, default=None) if is_owned else None,
         lag_skew=_skew(lags) if is_owned and bound is None else None,
+        unevenness=_unevenness(lags, row["lag_records_max"] or 0) if is_owned and bound is None else None,
         drain_time_ms=(row["drain_time_ms_max"] or 0) if row["never_sum"] == 0 else None,
         lag_bound=bound,
         time_lag_ms=row["time_lag_ms_max"] if row["timeless_sum"] == 0 else None,
@@ -187,6 +200,18 @@ def _skew(lags: list[int]) -> float | None:
         return None
     largest = max(lags)
     return largest * len(lags) / sum(lags) if largest > 0 else 1.0
+
+
+def _unevenness(lags: list[int], largest_partition: int) -> float | None:
+    """Excess of the largest lag over the least that is possible, as a share of the largest excess.
+
+    Two members reach a skew of 2 at most, ten of 10: a limit of the skew means another thing for each group.
+    """
+    total = sum(lags)
+    if not total:
+        return None
+    least = max(total / len(lags), largest_partition)
+    return max(0.0, max(lags) - least) / (total - least) if total > least else 0.0
 
 
 def _equal(values: Any, wanted: Any) -> Any:

@@ -9,6 +9,7 @@ from evenlag.enums import PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, OUTCOMES, PLANS
 from evenlag.publishing.approval_requests import open_requests
+from evenlag.queries.lag import SUM_COLUMNS, sum_lag
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -86,13 +87,12 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
 
 def _lag(reader: LakeReader, wanted: list[Filter], num_groups: int | None) -> dict[str, Any]:
     """Sum the known lag, and count partitions with unknown lag; a snapshot without groups has a lag of 0."""
-    import pyarrow.compute as pc
-
-    lag = reader.read(LAG, columns=["lag_records"], filters=wanted)["lag_records"]
-    if not len(lag) and num_groups != 0:
+    lag = reader.read(LAG, columns=SUM_COLUMNS, filters=wanted)
+    if not lag.num_rows and num_groups != 0:
         return {}
-    total = pc.sum(lag).as_py() if len(lag) else 0
-    return {"lag.records": total, "lag.unknown_partitions": lag.null_count}
+    found = sum_lag(lag)
+    total = found["lag_records"] if lag.num_rows else 0
+    return {"lag.records": total, "lag.unknown_partitions": found["num_unknown_partitions"]}
 
 
 def _plans(reader: LakeReader, wanted: list[Filter]) -> dict[str, int]:

@@ -76,7 +76,11 @@ class _Metrics:
             # Those of unknown lag first: a group that cannot be read may be the one with the largest lag.
             rows = sorted(
                 by_cluster.get(state.name, ()),
-                key=lambda row: (not row.num_unknown, -(row.lag_records or 0), row.group_id),
+                key=lambda row: (
+                    row.is_readable and not row.num_unknown,
+                    -(row.lag_records or 0),
+                    row.group_id,
+                ),
             )
             shown += rows[: self._max_groups]
             left_out.add_metric([state.name], max(len(rows) - self._max_groups, 0))
@@ -108,7 +112,7 @@ def _drain_s(row: GroupRow) -> float | None:
 _GROUP_METRICS: Final = (
     (
         "evenlag_group_lag_records",
-        "Records that the group has not processed; a lower bound if partitions are unknown.",
+        "Records not processed; a lower bound with unknown partitions, an upper one of some share groups.",
         lambda row: row.lag_records,
     ),
     (
@@ -122,18 +126,43 @@ _GROUP_METRICS: Final = (
         lambda row: row.lag_skew,
     ),
     (
+        "evenlag_group_unevenness_ratio",
+        "Share of the lag that could be with others and is with the most loaded member.",
+        lambda row: row.unevenness,
+    ),
+    (
         "evenlag_group_time_lag_seconds",
-        "Age of the oldest record that the group has not processed.",
+        "Age of the oldest record that the group has not processed; none if it is not known of a partition.",
         lambda row: _seconds(row.time_lag_ms),
     ),
     (
+        "evenlag_group_time_lag_lower_bound_seconds",
+        "The group is behind by at least that: the age of the oldest record, as far as it is known.",
+        lambda row: _seconds(row.time_lag_at_least_ms if row.time_lag_ms is None else row.time_lag_ms),
+    ),
+    (
+        "evenlag_group_time_unknown_partitions",
+        "Partitions with lag, or of unknown lag, of which the age of the oldest record is not known.",
+        lambda row: row.num_unknown_time_lags,
+    ),
+    (
         "evenlag_group_drain_seconds",
-        "Time until the slowest partition has drained, at the rates of now; +Inf if it does not shrink.",
+        "Time until the slowest partition has drained; 0 within a minute, +Inf if it does not shrink.",
         _drain_s,
     ),
     ("evenlag_group_members", "Members of the group.", lambda row: row.num_members),
     ("evenlag_group_partitions", "Partitions of the group.", lambda row: row.num_partitions),
     ("evenlag_group_unknown_partitions", "Partitions whose lag is not known.", lambda row: row.num_unknown),
+    (
+        "evenlag_group_not_subscribed_partitions",
+        "Partitions with a commit that no member subscribes to: they are in none of the other metrics.",
+        lambda row: row.num_not_subscribed,
+    ),
+    (
+        "evenlag_group_readable",
+        "1 if the group's members and commits could be read, 0 if not.",
+        lambda row: int(row.is_readable),
+    ),
     (
         "evenlag_group_stalled_partitions",
         "Partitions with lag and without commits.",

@@ -125,9 +125,9 @@ class GroupRow:
         State of the group, as the coordinator reports it.
     num_members, num_partitions, num_unknown
         Members, partitions, and partitions with unknown lag: if there are any, sums are lower bounds.
-    lag_records, max_member_lag_records, lag_skew, lag_bound
-        Lag of the group, of its most loaded member, and the largest over the mean lag of a member. LOWER or
-        UPPER: both lags are such bounds.
+    lag_records, max_member_lag_records, lag_skew, unevenness, lag_bound
+        Lag of the group, of its most loaded member, the largest over the mean lag of a member, and the share
+        of what could be with others that this member has. LOWER or UPPER: both lags are such bounds.
     time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags
         Age of the oldest unconsumed record; where it is not known, a lower bound; and partitions that it is
         not known of.
@@ -135,6 +135,8 @@ class GroupRow:
         Partitions that the group has left, and their lag: neither is in its totals.
     unknown_facts
         Which of commits, subscription and owners are unknown, and why; empty: none.
+    is_readable
+        Whether the group's members and commits could be read.
     drain, drain_time_ms
         Whether the lag shrinks, and how long the slowest partition takes.
     num_stalled
@@ -162,6 +164,7 @@ class GroupRow:
     lag_records: int | None = None
     max_member_lag_records: int | None = None
     lag_skew: float | None = None
+    unevenness: float | None = None
     lag_bound: str | None = None
     time_lag_ms: int | None = None
     time_lag_at_least_ms: int | None = None
@@ -169,6 +172,7 @@ class GroupRow:
     num_not_subscribed: int = 0
     not_subscribed_lag_records: int = 0
     unknown_facts: str = ""
+    is_readable: bool = True
     drain: Drain = Drain.UNKNOWN
     drain_time_ms: int | None = None
     num_stalled: int = 0

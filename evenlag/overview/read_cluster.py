@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import LagStatus, Mode
-from evenlag.lag.group_lag import LAG_COLUMNS, is_inexact
+from evenlag.enums import Mode
+from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows, is_inexact
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, SNAPSHOTS
 from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, hot_in
 from evenlag.overview.model import ClusterState, Drain, GroupRow
@@ -212,7 +212,7 @@ def _read_sums(
         return {}
     keys = ["snapshot_id", "group_id"]
     columns = [*keys, "status", "lag_records", "lag_bound"]
-    rows = _counted(reader.read(LAG, columns=columns, filters=_of_snapshots(cluster, snapshots)))
+    rows = counted_rows(reader.read(LAG, columns=columns, filters=_of_snapshots(cluster, snapshots)))
     known = pc.if_else(is_inexact(rows), None, rows["lag_records"])
     rows = rows.set_column(rows.column_names.index("lag_records"), "lag_records", known)
     sums = rows.group_by(keys).aggregate(
@@ -247,10 +247,13 @@ def _rows(
     decided: tuple[bool, Mapping[str, Mapping[str, Any]]],
     plans: Mapping[str, PlanState],
 ) -> list[GroupRow]:
+    import pyarrow.compute as pc
+
     is_decided, decisions = decided
     states = dict(zip(members["group_id"].to_pylist(), members["group_state"].to_pylist(), strict=True))
     found = {row["group_id"]: row for row in group_rows(lag, members)}
-    lag = _counted(lag)
+    lag = counted_rows(lag)
+    failed = set(members.filter(pc.is_valid(members["error"]))["group_id"].to_pylist())
     drains, stalled, hot = _drains(lag), _stalled(lag), _hot(lag, members)
     rows = []
     # A group without partitions has no rows of lag.
@@ -272,6 +275,7 @@ def _rows(
                 lag_records=row.get("lag_records"),
                 max_member_lag_records=row.get("max_member_lag_records"),
                 lag_skew=row.get("lag_skew"),
+                unevenness=row.get("unevenness"),
                 lag_bound=row.get("lag_bound"),
                 time_lag_ms=row.get("time_lag_ms"),
                 time_lag_at_least_ms=row.get("time_lag_at_least_ms"),
@@ -279,6 +283,7 @@ def _rows(
                 num_not_subscribed=row.get("num_not_subscribed_partitions", 0),
                 not_subscribed_lag_records=row.get("not_subscribed_lag_records", 0),
                 unknown_facts=unknown_facts(row) if row else "",
+                is_readable=group_id not in failed and row.get("commit_problem") is None,
                 drain=drain,
                 drain_time_ms=drain_time_ms,
                 num_stalled=stalled.get(group_id, 0),
@@ -295,13 +300,6 @@ def _rows(
             )
         )
     return rows
-
-
-def _counted(lag: pa.Table) -> pa.Table:
-    """Without the partitions that groups have left."""
-    import pyarrow.compute as pc
-
-    return lag.filter(pc.fill_null(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED), True))
 
 
 def _drains(lag: pa.Table) -> dict[str, tuple[Drain, int | None]]:

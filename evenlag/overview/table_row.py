@@ -134,7 +134,9 @@ def _sparkline(points: Sequence[int | None]) -> Html:
 def _drain(row: GroupRow) -> str:
     if row.drain is Drain.NEVER:
         return "not shrinking"
-    return duration(row.drain_time_ms) if row.drain is Drain.SHRINKS else NOTHING
+    if row.drain is Drain.UNKNOWN:
+        return NOTHING
+    return "caught up" if row.drain_time_ms == 0 else duration(row.drain_time_ms)
 
 
 def _mode(row: GroupRow) -> Html:

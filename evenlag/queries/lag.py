@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import LagBound, LagStatus
-from evenlag.lag.group_lag import GroupLag, is_inexact, measure_lag
+from evenlag.enums import LagBound
+from evenlag.lag.group_lag import GroupLag, counted_rows, is_inexact, measure_lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MEMBER_COLUMNS: Final = ("group_id", "member_id", "error", "subscription_error", "assignment_error")
 """Columns of ``members`` that :func:`group_rows` needs."""
+SUM_COLUMNS: Final = ("status", "lag_records", "lag_bound")
+"""Columns of ``lag`` that :func:`sum_lag` needs."""
 _MAX_TOLD: Final = 3
 # What the reasons of `evenlag.kafka.member_protocol` begin with; queries know no brokers.
 _NO_LAG: Final = ("not a consumer group", "not measured")
@@ -43,9 +45,10 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     list of dict
         All groups of either table, by lag, largest first, groups without any known lag last: ``group_id,
         num_members, num_partitions, num_unknown_partitions, lag_records, lag_bound, max_member_lag_records,
-        lag_skew, time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags, num_not_subscribed_partitions,
-        not_subscribed_lag_records, commit_problem, subscription_problem, owner_problem, statuses`` (number of
-        partitions by lag status). See :class:`~evenlag.lag.group_lag.GroupLag`.
+        lag_skew, unevenness, time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags,
+        num_not_subscribed_partitions, not_subscribed_lag_records, commit_problem, subscription_problem,
+        owner_problem, statuses`` (number of partitions by lag status).
+        See :class:`~evenlag.lag.group_lag.GroupLag`.
     """
     import pyarrow.compute as pc
 
@@ -81,6 +84,7 @@ def _group_row(group_id: str, lag: GroupLag, described: Mapping[str, Any]) -> di
         "lag_bound": lag.lag_bound,
         "max_member_lag_records": lag.max_member_lag_records,
         "lag_skew": lag.lag_skew if lag.max_member_lag_records else None,
+        "unevenness": lag.unevenness,
         "time_lag_ms": lag.time_lag_ms,
         "time_lag_at_least_ms": lag.time_lag_at_least_ms,
         "num_unknown_time_lags": lag.num_unknown_times,
@@ -110,7 +114,7 @@ def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     """
     import pyarrow.compute as pc
 
-    counted = lag.filter(pc.fill_null(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED), True))
+    counted = counted_rows(lag)
     counted = counted.append_column("inexact", pc.cast(is_inexact(counted), "int64"))
     names = [("inexact", "sum"), ("lag_bound", "max"), ("owner_problem", "count"), ([], "count_all")]
     sums = counted.group_by("owner_member_id").aggregate([("lag_records", "sum"), *names])
@@ -222,8 +226,6 @@ def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
         ``lag_records`` and ``num_unknown_partitions``; None when they cannot be read. The sum is None when no
         partition's lag is known.
     """
-    import pyarrow.compute as pc
-
     from evenlag.errors import LakeError
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.snapshot_ids import slot_day
@@ -233,10 +235,31 @@ def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
     if snapshot_id is None:
         return {"lag_records": None, "num_unknown_partitions": None}
     filters: list[Filter] = [("cluster", "=", cycle["cluster"]), ("day", "=", slot_day(snapshot_id))]
-    filters += [("snapshot_id", "=", snapshot_id), ("status", "!=", LagStatus.NOT_SUBSCRIBED.value)]
+    filters.append(("snapshot_id", "=", snapshot_id))
     try:
-        lag = LakeReader(cycle["lake"]).read(LAG, columns=["lag_records", "lag_bound"], filters=filters)
+        lag = LakeReader(cycle["lake"]).read(
+            LAG, columns=["status", "lag_records", "lag_bound"], filters=filters
+        )
     except LakeError:
         return {"lag_records": None, "num_unknown_partitions": None}
-    num_unknown = pc.sum(is_inexact(lag)).as_py() or 0
-    return {"lag_records": pc.sum(lag["lag_records"]).as_py(), "num_unknown_partitions": num_unknown}
+    return sum_lag(lag)
+
+
+def sum_lag(lag: pa.Table) -> dict[str, Any]:
+    """Sum the lag of all groups of a snapshot.
+
+    Parameters
+    ----------
+    lag
+        Rows of ``lag``, with :data:`SUM_COLUMNS`.
+
+    Returns
+    -------
+    dict
+        ``lag_records`` and ``num_unknown_partitions``, as :func:`total_lag` returns them.
+    """
+    import pyarrow.compute as pc
+
+    counted = counted_rows(lag)
+    num_unknown = pc.sum(is_inexact(counted)).as_py() or 0
+    return {"lag_records": pc.sum(counted["lag_records"]).as_py(), "num_unknown_partitions": num_unknown}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evenlag.enums import LagStatus
+from evenlag.lag.group_lag import counted_rows
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.queries.comparisons import MEASURED_SHOWN
 from evenlag.queries.lag import group_rows
@@ -31,7 +31,7 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
         By lag, largest first; last the groups of which only partitions without a subscriber are left.
     """
     unknown: dict[str, dict[str, int]] = {}
-    for row in _unknown_by_status(counted(lag), "group_id"):
+    for row in _unknown_by_status(counted_rows(lag), "group_id"):
         unknown.setdefault(row["group_id"], {})[row["status"]] = row["count_all"]
     return [
         GroupLag(
@@ -52,13 +52,6 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
     ]
 
 
-def counted(lag: pa.Table) -> pa.Table:
-    """Return the rows that count: partitions of topics without a subscriber are beside every total."""
-    import pyarrow.compute as pc
-
-    return lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED))
-
-
 def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
     """Aggregate the lag of a group by snapshot.
 
@@ -76,7 +69,7 @@ def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
     """
     keys = ["snapshot_id"]
     shown = lag["snapshot_id"].unique().to_pylist()
-    lag = counted(lag)
+    lag = counted_rows(lag)
     rows = lag.group_by(keys).aggregate([("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")])
     by_snapshot = {row["snapshot_id"]: row for row in rows.to_pylist()}
     # Without a partition that counts, there is no lag.

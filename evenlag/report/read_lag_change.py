@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from evenlag.enums import LagStatus, PlanEvent
+from evenlag.enums import PlanEvent
+from evenlag.lag.group_lag import counted_rows
 from evenlag.report.model import LagChange, MemberLag
-from evenlag.report.read_lag import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ def read_change(
 
     by_slot = lag.sort_by("slot")["snapshot_id"].to_pylist()
     readable, newest = set(by_slot), by_slot[-1]
-    lag = counted(lag)
+    lag = counted_rows(lag)
 
     def of_snapshot(snapshot_id: str) -> tuple[pa.Table, list[str]]:
         return lag.filter(pc.equal(lag["snapshot_id"], snapshot_id)), _alive(scope, snapshot_id)
@@ -208,11 +208,10 @@ def _drain_times(scope: Scope, snapshot_ids: Sequence[str]) -> dict[str | None, 
     from evenlag.lake.tables import LAG
 
     wanted = [*scope.filters(), ("snapshot_id", "in", list(snapshot_ids))]
-    rows = scope.reader.read(LAG, columns=_DRAIN_COLUMNS, filters=wanted).to_pylist()
+    rows = counted_rows(scope.reader.read(LAG, columns=_DRAIN_COLUMNS, filters=wanted)).to_pylist()
     by_snapshot: dict[str | None, list[float | None]] = {}
     for row in rows:
-        if row["status"] != LagStatus.NOT_SUBSCRIBED:
-            by_snapshot.setdefault(row["snapshot_id"], []).append(_drain_time(row))
+        by_snapshot.setdefault(row["snapshot_id"], []).append(_drain_time(row))
     return {name: _longest(times) for name, times in by_snapshot.items()}
 
 

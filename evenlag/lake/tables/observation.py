@@ -170,7 +170,8 @@ LAG: Final = Table(
         Column(
             "drain_time_ms",
             "BIGINT",
-            "time until the lag is zero at the current rates; null: lag does not shrink",
+            "time until the lag is zero at the current rates; 0: it is, or the partition is at most a minute "
+            "behind; null: lag does not shrink",
         ),
         Column("stalled", "BOOLEAN", "lag without a commit over the rate window"),
         Column(

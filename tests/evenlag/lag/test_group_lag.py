@@ -94,7 +94,35 @@ def test_the_lag_of_groups_is_measured_apart() -> None:
     expected = {
         group: replace(with_times(lag, partitions), **left) for group, (partitions, lag) in MEASURED.items()
     }
+    found = {group: replace(lag, unevenness=None) for group, lag in found.items()}
     assert found == expected | {"only aside": GroupLag(**left)}
+
+
+def test_unevenness_is_what_could_be_with_other_members() -> None:
+    cases: dict[str, tuple[dict[str, list[int]], float | None]] = {
+        # Two members and three reach 1, though their skews are 2 and 3.
+        "all on one of two": ({"m-1": [50, 50], "m-2": [0]}, 1.0),
+        "all on one of three": ({"m-1": [30, 30, 30], "m-2": [0], "m-3": [0]}, 1.0),
+        "even": ({"m-1": [40], "m-2": [40]}, 0.0),
+        # 75 of 100 where 50 is possible: (75 - 50) / (100 - 50).
+        "half": ({"m-1": [50, 25], "m-2": [25]}, 0.5),
+        # A partition of 90 of 100 cannot be divided: nothing could be with others.
+        "one hot partition": ({"m-1": [90], "m-2": [10]}, 0.0),
+        # Beside a partition of 60 its owner has another 20: (80 - 60) / (100 - 60).
+        "a hot partition and more": ({"m-1": [60, 20], "m-2": [20]}, 0.5),
+        "one member": ({"m-1": [7, 8]}, 0.0),
+        "no lag": ({"m-1": [0], "m-2": [0]}, None),
+    }
+    rows = [
+        row
+        for name, (lags, _) in cases.items()
+        for row in lag_of(name, {owner: [(lag, None) for lag in owned] for owner, owned in lags.items()})
+    ]
+    people = [member(owner, group=name) for name, (lags, _) in cases.items() for owner in lags]
+    found = measure_lag(arrow(LAG, rows), arrow(MEMBERS, people))
+    assert {name: lag.unevenness for name, lag in found.items()} == {
+        name: None if wanted is None else pytest.approx(wanted) for name, (_, wanted) in cases.items()
+    }
 
 
 def test_a_group_without_members_has_no_most_loaded_one() -> None:

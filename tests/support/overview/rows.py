@@ -30,6 +30,7 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
             lag_records=61_000,
             max_member_lag_records=58_743,
             lag_skew=3.85,
+            unevenness=0.95,
             time_lag_ms=90_000,
             drain=Drain.SHRINKS,
             drain_time_ms=600_000,
