@@ -142,9 +142,10 @@ def _sums(rows: pa.Table) -> list[dict[str, Any]]:
         rows = rows.append_column(name, pc.cast(values, "int64"))
     at_least = pc.coalesce(rows["time_lag_ms"], rows["time_lag_at_least_ms"])
     sums = [*((name, "sum") for name in ("lag_records", *flagged)), ([], "count_all")]
-    largest = [(name, "max") for name in ("lag_records", "time_lag_ms", "at_least", "drain_time_ms")]
+    largest = [(name, "max") for name in ("owned", "time_lag_ms", "at_least", "drain_time_ms")]
     texts = [(name, "min") for name in _PROBLEMS]
-    grouped = rows.append_column("at_least", at_least).group_by("group_id")
+    owned = pc.if_else(pc.is_valid(rows["owner_member_id"]), rows["lag_records"], None)
+    grouped = rows.append_column("at_least", at_least).append_column("owned", owned).group_by("group_id")
     found: list[dict[str, Any]] = grouped.aggregate([*sums, *largest, *texts]).to_pylist()
     return found
 
@@ -166,7 +167,7 @@ def _group_lag(
         total_lag_records=total,
         max_member_lag_records=max(lags, default=None) if is_owned else None,
         lag_skew=_skew(lags) if is_owned and bound is None else None,
-        unevenness=_unevenness(lags, row["lag_records_max"] or 0) if is_owned and bound is None else None,
+        unevenness=_unevenness(lags, row["owned_max"] or 0) if is_owned and bound is None else None,
         drain_time_ms=(row["drain_time_ms_max"] or 0) if row["never_sum"] == 0 else None,
         lag_bound=bound,
         time_lag_ms=row["time_lag_ms_max"] if row["timeless_sum"] == 0 else None,

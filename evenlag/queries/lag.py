@@ -261,5 +261,6 @@ def sum_lag(lag: pa.Table) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     counted = counted_rows(lag)
-    num_unknown = pc.sum(is_inexact(counted)).as_py() or 0
-    return {"lag_records": pc.sum(counted["lag_records"]).as_py(), "num_unknown_partitions": num_unknown}
+    # Groups that have left all their partitions have no lag.
+    total = pc.sum(counted["lag_records"]).as_py() if counted.num_rows or not lag.num_rows else 0
+    return {"lag_records": total, "num_unknown_partitions": pc.sum(is_inexact(counted)).as_py() or 0}

@@ -160,7 +160,10 @@ def _state(rows: Sequence[Row]) -> GroupState:
         if row["member_id"] is not None
     }
     is_classic = (head["group_type"] or "classic") == "classic"
-    is_hidden = is_classic and any(member["subscription"] is None for member in members.values())
+    is_hidden = any(
+        member["assignment"] is None or (is_classic and member["subscription"] is None)
+        for member in members.values()
+    )
     shows = bool(members) or head["group_state"] in _EMPTY
     is_known = head["error"] is None and not is_hidden and head["group_state"] not in _REBALANCING and shows
     return GroupState(head, of_all("read_at"), members, is_known)

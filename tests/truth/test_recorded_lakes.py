@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Get = Callable[[str], RecordedLake]
 
-HINTS, BROKERS, NAMES = "hints", "brokers", "names"
+HINTS, BROKERS, NAMES, FOREIGN = "hints", "brokers", "names", "foreign"
 _MAX_BYTES = 2_000_000
 
 
@@ -36,12 +36,12 @@ def endings(lake: RecordedLake) -> Counter[str]:
     return Counter(row["event"] for row in rows(lake, "plan_events"))
 
 
-def test_three_lakes_are_recorded_and_small() -> None:
-    assert names() == (BROKERS, HINTS, NAMES)
+def test_four_lakes_are_recorded_and_small() -> None:
+    assert names() == (BROKERS, FOREIGN, HINTS, NAMES)
     assert all(path.stat().st_size < _MAX_BYTES for path in FOLDER.iterdir())
 
 
-@pytest.mark.parametrize("name", [HINTS, BROKERS, NAMES])
+@pytest.mark.parametrize("name", [HINTS, BROKERS, NAMES, FOREIGN])
 def test_no_path_and_no_name_of_the_machine_is_in_a_lake(name: str, recorded_lake: Get) -> None:
     root = recorded_lake(name).root.parent
     told = [
@@ -158,3 +158,60 @@ def test_odd_names_are_there(recorded_lake: Get) -> None:
     hinted = {row["group_id"] for row in rows(lake, "outcomes", outcome="APPLIED")}
     assert {record_names.SCRIPT, record_names.LARGEST} <= hinted
     assert re.search(r"\s", "".join(groups))
+
+
+# The lag of each partition by hand, from the records and commits of `tests.truth.recording.foreign`.
+FOREIGN_LAG: dict[str, dict[tuple[str, int], tuple[str, int | None]]] = {
+    # 40, 40, 40 and 10 records on `shared`; commits of 10 and 40; its owners cannot be read.
+    "malformed": {
+        ("shared", 0): ("OK", 30),
+        ("shared", 1): ("OK", 0),
+        ("shared", 2): ("NO_COMMIT", 40),
+        ("shared", 3): ("NO_COMMIT", 10),
+    },
+    # Commits of 10, 15, 40 and 10; and of 0 on a topic of 90 records that it has left.
+    "short-subscription": {
+        ("shared", 0): ("OK", 30),
+        ("shared", 1): ("OK", 25),
+        ("shared", 2): ("OK", 0),
+        ("shared", 3): ("OK", 0),
+        ("left", 0): ("NOT_SUBSCRIBED", 90),
+    },
+    # 30, 0 and 30 records; commits of 10, 0 and 5.
+    "by-expression": {
+        ("rx-orders", 0): ("OK", 20),
+        ("rx-orders", 1): ("OK", 0),
+        ("rx-orders", 2): ("OK", 25),
+    },
+    "no-members": {("shared", 0): ("NO_MEMBERS", 40), ("left", 0): ("NO_MEMBERS", 70)},
+    # The log starts and ends at 100, the commit is 30.
+    "after-retention": {("emptied", 0): ("NO_MEMBERS", 0)},
+    # A commit of 100 on a log of 10: from its start by the policy, else not known.
+    "beyond-the-end": {("shared", 3): ("NO_MEMBERS", 10)},
+    "without-policy-beyond": {("shared", 3): ("NO_MEMBERS", None)},
+    # Commits of 7, 8 and 9, while it rebalances.
+    "rebalancing": {("shared", 0): ("OK", 33), ("shared", 1): ("OK", 32), ("shared", 2): ("OK", 31)},
+}
+
+
+def test_groups_of_other_clients_are_counted_as_by_hand(recorded_lake: Get) -> None:
+    lake = recorded_lake(FOREIGN)
+    markers = sorted(rows(lake, "snapshots"), key=lambda row: row["slot"])
+    found: dict[str, dict[tuple[str, int], tuple[str, int | None]]] = {}
+    for row in rows(lake, "lag", snapshot_id=markers[-1]["snapshot_id"]):
+        of_group = found.setdefault(row["group_id"], {})
+        of_group[row["topic"], row["partition"]] = (row["status"], row["lag_records"])
+    bursts = found.pop("burst")
+    assert found == FOREIGN_LAG
+    assert len(bursts) == 6
+    # The only group of which something could not be read, in each snapshot.
+    problems = {(each["kind"], each["name"]) for marker in markers for each in marker["problems"]}
+    assert problems == {("group", "malformed")}
+    behind = [
+        sum(
+            row["lag_records"] for row in rows(lake, "lag", snapshot_id=each["snapshot_id"], group_id="burst")
+        )
+        for each in markers
+    ]
+    assert sum(lag > 2_000 for lag in behind) >= 3
+    assert sum(lag == 0 for lag in behind) >= 6

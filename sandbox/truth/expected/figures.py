@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.truth.expected.lag import at_least
 from sandbox.truth.forms import number
-from sandbox.truth.lake_rows import by, known_sum
+from sandbox.truth.lake_rows import by, counted, known_sum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,8 @@ def figures(rows: LakeRows, now: datetime) -> dict[str, float]:
     pairs = {(event["plan_id"], event["event"]) for event in rows.events if event["plan_id"] in own_plans}
     events = Counter(event for _, event in pairs)
     outcomes = Counter(row["outcome"] for row in rows.where("outcomes", snapshot_id=snapshot_id))
-    lag = rows.lag_of(snapshot_id)
+    # What groups have left is in no total.
+    lag = counted(rows.lag_of(snapshot_id))
     total = known_sum(lag) if lag else 0
     found = {
         "approvals.open": open_requests(rows, now),

@@ -83,6 +83,9 @@ def _group_row(
         "group_id": group_id,
         **totals(member_rows(rows, snapshot_id, group_id, counted)),
         "lag_bound": _bound(parts),
+        "unevenness": _unevenness(
+            parts, {row["member_id"] for row in people if row["member_id"] is not None}
+        ),
         **times(parts),
         "num_not_subscribed_partitions": len(left),
         "not_subscribed_lag_records": known_sum(left) or 0,
@@ -107,6 +110,22 @@ def _bound(parts: Sequence[Row]) -> str | None:
     """An unknown part makes a sum a lower bound; lags that are at most so large make it an upper bound."""
     bounds = {"LOWER" if row["lag_records"] is None else row.get("lag_bound") for row in parts}
     return next((bound for bound in ("LOWER", "UPPER") if bound in bounds), None)
+
+
+def _unevenness(parts: Sequence[Row], live: set[str]) -> float | None:
+    """What the most loaded member has above the least possible, as a share of the most that it could have."""
+    if any(row["lag_records"] is None or row.get("lag_bound") or row.get("owner_problem") for row in parts):
+        return None
+    lags = dict.fromkeys(live, 0)
+    owned = [row for row in parts if row["owner_member_id"] in live]
+    for row in owned:
+        lags[row["owner_member_id"]] += row["lag_records"]
+    total = sum(lags.values())
+    if not total:
+        return None
+    # Nobody can have less than the mean, nor less than the partition with the largest lag.
+    least = max(total / len(lags), *(row["lag_records"] for row in owned))
+    return (max(lags.values()) - least) / (total - least) if total > least else 0.0
 
 
 def _problems(parts: Sequence[Row], people: Sequence[Row]) -> Row:
