@@ -22,7 +22,7 @@ from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.table_health import newest_faults
 from evenlag.policy.gates import ROUTINE_GATES
 from evenlag.publishing.eligibility import PUBLISHING_MODES
-from evenlag.quality.results import failures_by_table, read_results
+from evenlag.quality.results import failures_by_table, read_results, stopping_failures
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
@@ -224,10 +224,11 @@ def _find_faults(
             f"expected ({unread or 0:,} of {snapshot['num_partitions'] or 0:,} are missing)"
         )
         faults.append(Fault(INCOMPLETE_SNAPSHOT, cluster, message))
-    invalid = failures_by_table(read_results(reader, snapshot))
+    results = read_results(reader, snapshot)
+    invalid = failures_by_table(results)
     if invalid is not None:
         told.add(INVALID_DATA)
-        stops = settings.quality.on_failure is OnFailure.STOP
+        stops = settings.quality.on_failure is OnFailure.STOP and stopping_failures(results)
         told_stop = "; no group is planned from it (quality.on_failure: stop)" if stops else ""
         faults += [Fault(INVALID_DATA, name, f"{message}{told_stop}") for name, message in invalid.items()]
     faults += _not_followed(reader, loaded, snapshot)

@@ -61,6 +61,9 @@ class Check:
         The limit: a value, or a setting of the cluster.
     null_passes
         Whether an unknown measure passes: the first snapshot has no earlier one to compare with.
+    stops
+        Whether a failure may stop planning (``on_failure: stop``). Not if only the groups concerned are left
+        out: what one group does stops no other.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Check:
     comparison: Comparison = Comparison.EQUAL
     limit: float | QualitySetting = 0
     null_passes: bool = False
+    stops: bool = True
 
     @property
     def limit_column(self) -> str:
@@ -214,6 +218,7 @@ CHECKS: Final = (
         fails_when="two members of a group own the same partition",
         observed="num_partitions_with_two_owners",
         message="{observed} partitions have two owners in one group: `evenlag audit anomalies` names them",
+        stops=False,
     ),
     Check(
         "lag_recorded",

@@ -51,14 +51,15 @@ clusters:
 - `warn`: the failure is recorded, logged, shown by `evenlag doctor` (`lake.quality`) and raises the alert
   `INVALID_DATA` for its table; `snapshot_complete` has the alert `INCOMPLETE_SNAPSHOT`. Groups are planned,
   and each plan has to pass its gates.
-- `stop`: as `warn`, and `decide` plans no group of the cluster from this snapshot. The step succeeds, with
-  `stopped` and the reasons in its summary (the log, the table `runs`, `evenlag run`): plans that were
+- `stop`: as `warn`, and `decide` plans no group of the cluster from this snapshot. A failure of
+  `one_owner` does not: only a group whose members own a partition together gets no plan. The step succeeds,
+  with `stopped` and the reasons in its summary (the log, the table `runs`, `evenlag run`): plans that were
   approved earlier are still published or expire, and the next snapshot is judged again. A decision that is
   on record is kept. If the checks themselves cannot run, the step ends with an error, and nothing is planned;
   under `warn` that is an error in the log of `observe`.
 
-A failed check is about the snapshot, not about one group. Use `stop` for a cluster whose snapshots normally
-pass; `quality_results` shows whether they do.
+The other checks are about the snapshot, not about one group. Use `stop` for a cluster whose snapshots
+normally pass; `quality_results` shows whether they do.
 
 A high watermark that falls within a topic id means that records are gone (an unclean leader election), or
 that another cluster answered. A topic that is deleted and created again has another topic id and begins

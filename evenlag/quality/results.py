@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import QUALITY_RESULTS
+from evenlag.quality.checks import CHECK_BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +40,12 @@ def read_results(reader: LakeReader, snapshot: Mapping[str, Any]) -> list[dict[s
     filters: list[Filter] = [(name, "=", snapshot[name]) for name in ("cluster", "day", "snapshot_id")]
     found: list[dict[str, Any]] = reader.read(QUALITY_RESULTS, filters=filters).to_pylist()
     return found
+
+
+def stopping_failures(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the failures for which no group is planned where the policy says ``on_failure: stop``."""
+    local = {name for name, check in CHECK_BY_NAME.items() if not check.stops}
+    return [result for result in results if not result["passed"] and result["check_name"] not in local]
 
 
 def failures_by_table(results: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:

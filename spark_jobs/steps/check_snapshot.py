@@ -27,6 +27,7 @@ from evenlag.quality.measures import (
     measure_groups,
     measure_snapshot,
 )
+from evenlag.quality.results import stopping_failures
 from spark_jobs.steps.expectations import run_suite, value_text
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def stop_reason(
     """
     if settings.on_failure is not OnFailure.STOP:
         return None
-    failed = _failed(check_snapshot(rows, settings, run_id, checked_at))
+    failed = stopping_failures(check_snapshot(rows, settings, run_id, checked_at))
     if not failed or read_decision(rows.reader, rows.filters) is not None:
         return None
     return "; ".join(f"{result['check_name']}: {result['message']}" for result in failed)
