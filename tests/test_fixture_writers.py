@@ -41,7 +41,7 @@ WRITER_TESTS = {
 # It writes years of the tables of writer ``direct`` at once, and Spark's tables by a log of its own.
 OLD_LAKES = ROOT / "tests/support/lakes/old_lake.py"
 # It is another program than evenlag, and writes what it likes.
-ATTACKER = ROOT / "tests/support/sealing/attacker.py"
+ATTACKERS = {ROOT / f"tests/support/sealing/{name}.py" for name in ("attacker", "forgeries")}
 # What deltalake writes a table with, and the methods of its DeltaTable that change one. To read is allowed.
 FUNCTIONS = {"write_deltalake", "convert_to_deltalake"}
 METHODS = {"create", "update", "delete", "merge", "restore", "repair", "optimize", "vacuum", "alter"}
@@ -72,7 +72,7 @@ def test_nothing_but_the_helper_writes_tables_of_the_lake(folder: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{write}"
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if path not in {HELPER, OLD_LAKES, ATTACKER, *WRITER_TESTS}
+        if path not in {HELPER, OLD_LAKES, *ATTACKERS, *WRITER_TESTS}
         for write in direct_writes(path.read_text(encoding="utf-8"))
     ]
     assert found == []

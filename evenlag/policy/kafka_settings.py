@@ -127,7 +127,7 @@ def check_kafka_settings(settings: Mapping[str, Any]) -> None:
         elif is_reference:
             raise ValueError(
                 f"{name} is no secret, so it is no reference: write its value, or set it with the variable "
-                f"EVENLAG_CLUSTER__<NAME>__KAFKA__{name.upper()}"
+                f"EVENLAG_CLUSTER__NAME__KAFKA__{name.upper()}"
             )
         else:
             _check_value(name, value)

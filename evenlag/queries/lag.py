@@ -50,6 +50,7 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
         owner_problem, statuses`` (number of partitions by lag status).
         See :class:`~evenlag.lag.group_lag.GroupLag`.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     statuses: dict[str, dict[str, int]] = defaultdict(dict)
@@ -58,13 +59,17 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     facts = members.append_column(
         "subscription_problem", pc.coalesce(members["error"], members["subscription_error"])
     ).append_column("owner_problem", pc.coalesce(members["error"], members["assignment_error"]))
-    told = facts.group_by("group_id").aggregate(
-        [("member_id", "count_distinct"), *((name, "min") for name in _FACTS[1:])]
-    )
+    told = facts.group_by("group_id").aggregate([(name, "min") for name in _FACTS[1:]])
     described = {row["group_id"]: row for row in told.to_pylist()}
-    measured = measure_lag(lag, members)
+    # An owner is a member, also where the rows of members are gone.
+    owners = lag.select(["group_id", "owner_member_id"]).rename_columns(["group_id", "member_id"])
+    everyone = pa.concat_tables([members.select(["group_id", "member_id"]), owners])
+    counts = everyone.group_by("group_id").aggregate([("member_id", "count_distinct")]).to_pylist()
+    num_members = {row["group_id"]: row["member_id_count_distinct"] for row in counts}
+    measured = measure_lag(lag, everyone)
     rows = [
-        _group_row(group_id, measured.get(group_id, GroupLag()), described.get(group_id, {}))
+        {"group_id": group_id, "num_members": num_members[group_id]}
+        | _group_row(measured.get(group_id, GroupLag()), described.get(group_id, {}))
         | {"statuses": dict(sorted(statuses[group_id].items()))}
         for group_id in measured.keys() | described.keys()
     ]
@@ -73,11 +78,9 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     )
 
 
-def _group_row(group_id: str, lag: GroupLag, described: Mapping[str, Any]) -> dict[str, Any]:
+def _group_row(lag: GroupLag, described: Mapping[str, Any]) -> dict[str, Any]:
     problems = {name: getattr(lag, name) or described.get(f"{name}_min") for name in _FACTS}
     return {
-        "group_id": group_id,
-        "num_members": described.get("member_id_count_distinct", 0),
         "num_partitions": lag.num_partitions,
         "num_unknown_partitions": lag.num_unknown_partitions,
         "lag_records": lag.total_lag_records,

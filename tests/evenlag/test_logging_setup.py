@@ -54,7 +54,12 @@ with log_fields(run_id="r1", cluster="orders", step="decide"):
 def run_job(form: str) -> list[str]:
     answer = subprocess.run(
         [sys.executable, "-c", _JOB],
-        env={"JOB_SECRET": SECRET, "EVENLAG_LOG_FORMAT": form, "PYTHONPATH": str(REPOSITORY)},
+        env={
+            "JOB_SECRET": SECRET,
+            "EVENLAG_SECRETS": "JOB_SECRET",
+            "EVENLAG_LOG_FORMAT": form,
+            "PYTHONPATH": str(REPOSITORY),
+        },
         capture_output=True,
         text=True,
         check=False,

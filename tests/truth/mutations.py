@@ -191,9 +191,9 @@ MUTATIONS: Final = (
     Mutation(
         "the lag of the cluster is that of its furthest partition",
         SUM,
-        _FIGURES,
-        "pc.sum(lag).as_py()",
-        "pc.max(lag).as_py()",
+        "evenlag/queries/lag.py",
+        'pc.sum(counted["lag_records"]).as_py()',
+        'pc.max(counted["lag_records"]).as_py()',
     ),
     Mutation(
         "a table's last day is its first",

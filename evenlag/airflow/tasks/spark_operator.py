@@ -167,7 +167,7 @@ class SparkJobOperator(SparkSubmitOperator):
         try:
             verify_jars(self.jars.split(",") if self.jars else ())
         except JarError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(printable(str(error))) from error
         policy = load_policy(self.config).policy
         self._is_submitting = True
         try:

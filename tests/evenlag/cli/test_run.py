@@ -102,7 +102,9 @@ def test_the_password_of_a_cluster_without_policy_file_reaches_no_file_and_no_co
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EVENLAG_KAFKA_SASL_PLAIN_PASSWORD", "s3cret")
+    login = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "PLAIN", "SASL_PLAIN_USERNAME": "evenlag"}
+    for name, value in {**login, "SASL_PLAIN_PASSWORD": "s3cret"}.items():
+        monkeypatch.setenv(f"EVENLAG_KAFKA_{name}", value)
     runner = Runner({"observe": {}, "decide": {}})
     answer = call(runner, "run", "-b", "kafka:9092", "--lake", tmp_path / "lake", "--json")
     assert answer.exit_code == 0, answer.output
