@@ -160,7 +160,7 @@ def test_odd_names_are_there(recorded_lake: Get) -> None:
     assert re.search(r"\s", "".join(groups))
 
 
-# The lag of each partition by hand, from the records and commits of `tests.truth.recording.foreign`.
+# The lag of each partition, calculated manually from the records and commits of `tests.truth.recording.foreign`.
 FOREIGN_LAG: dict[str, dict[tuple[str, int], tuple[str, int | None]]] = {
     # 40, 40, 40 and 10 records on `shared`; commits of 10 and 40; its owners cannot be read.
     "malformed": {
@@ -194,7 +194,7 @@ FOREIGN_LAG: dict[str, dict[tuple[str, int], tuple[str, int | None]]] = {
 }
 
 
-def test_groups_of_other_clients_are_counted_as_by_hand(recorded_lake: Get) -> None:
+def test_groups_of_other_clients_are_counted_as_calculated_manually(recorded_lake: Get) -> None:
     lake = recorded_lake(FOREIGN)
     markers = sorted(rows(lake, "snapshots"), key=lambda row: row["slot"])
     found: dict[str, dict[tuple[str, int], tuple[str, int | None]]] = {}

@@ -12,7 +12,7 @@ from evenlag.lake.tables import LAG
 from evenlag.overview.read_cluster import NUM_POINTS, LagHistory, read_cluster
 from sandbox.truth.expected.figures import hot_partitions, open_requests
 from sandbox.truth.expected.lag import group_rows
-from sandbox.truth.lake_rows import LakeRows
+from sandbox.truth.lake_rows import LakeRows, counted
 from tests.truth.recorded_lakes import RecordedLake, extract, names
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def test_every_group_of_the_snapshot_has_a_row_with_its_state(lake: RecordedLake
 
 def lag_of(rows: LakeRows, snapshot_id: str, group_id: str) -> int | None:
     """A group's lag in a snapshot; None where some of it is not known."""
-    values = [row["lag_records"] for row in rows.lag_of(snapshot_id) if row["group_id"] == group_id]
+    lag = counted(rows.lag_of(snapshot_id))
+    values = [row["lag_records"] for row in lag if row["group_id"] == group_id]
     return sum(values) if values and None not in values else None
 
 
@@ -78,7 +79,8 @@ def test_the_trend_is_the_lag_of_the_last_snapshots(lake: RecordedLake) -> None:
 def test_a_group_drains_as_slowly_as_its_slowest_partition(lake: RecordedLake) -> None:
     for rows, _, groups in overviews(lake):
         for group_id, row in groups.items():
-            lag = [each for each in rows.lag_of(rows.newest["snapshot_id"]) if each["group_id"] == group_id]
+            newest = counted(rows.lag_of(rows.newest["snapshot_id"]))
+            lag = [each for each in newest if each["group_id"] == group_id]
             assert row.num_stalled == sum(bool(each["stalled"]) for each in lag)
             behind = [each for each in lag if each["lag_records"] != 0]
             if any(
