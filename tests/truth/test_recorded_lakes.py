@@ -160,7 +160,7 @@ def test_odd_names_are_there(recorded_lake: Get) -> None:
     assert re.search(r"\s", "".join(groups))
 
 
-# The lag of each partition, calculated manually from the records and commits of `tests.truth.recording.foreign`.
+# The lag of each partition, calculated manually from records and commits of `tests.truth.recording.foreign`.
 FOREIGN_LAG: dict[str, dict[tuple[str, int], tuple[str, int | None]]] = {
     # 40, 40, 40 and 10 records on `shared`; commits of 10 and 40; its owners cannot be read.
     "malformed": {
