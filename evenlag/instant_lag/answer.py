@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import HINTABLE_TYPES, LagStatus
+from evenlag.enums import HINTABLE_TYPES
 from evenlag.kafka.arrow_rows import find_unreadable_members
 from evenlag.kafka.member_protocol import OTHER_PROTOCOL
+from evenlag.lag.group_lag import counted_rows
 from evenlag.queries.lag import group_rows, member_rows
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def _most_loaded(lag: pa.Table) -> Mapping[str, str]:
     """The member with the largest known lag of each group; of several the one with the smallest id."""
     import pyarrow.compute as pc
 
-    is_counted = pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED)
-    owned = lag.filter(pc.and_(is_counted, pc.is_valid(lag["owner_member_id"])))
+    counted = counted_rows(lag)
+    owned = counted.filter(pc.is_valid(counted["owner_member_id"]))
     sums = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
     order = [("lag_records_sum", "ascending"), ("owner_member_id", "descending")]
     known = sums.filter(pc.is_valid(sums["lag_records_sum"])).sort_by(order)
@@ -136,8 +137,5 @@ def _most_loaded(lag: pa.Table) -> Mapping[str, str]:
 
 def _rates(lag: pa.Table) -> dict[str, dict[str, float | None]]:
     """Sum of the known rates by group, without topics that it has left; None where none is known."""
-    import pyarrow.compute as pc
-
-    lag = lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED))
-    sums = lag.group_by("group_id").aggregate([(name, "sum") for name in _RATES])
+    sums = counted_rows(lag).group_by("group_id").aggregate([(name, "sum") for name in _RATES])
     return {row["group_id"]: {name: row[f"{name}_sum"] for name in _RATES} for row in sums.to_pylist()}

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from assignor_core.hint import HintPayload
     from assignor_core.loads import LoadsPayload
@@ -64,9 +64,8 @@ def _loads_bytes(payload: LoadsPayload) -> int:
     size = 80 + _text("0" * 64) + _text(payload.group_id) + _map(len(keys)) + _map(len(payload.loads))
     size += sum(_text(key) + _SMALL for key in keys)
     size += sum(_UUID + _array(4 * len(values)) for values in payload.loads.values())
-    ids: Iterable[str] = payload.member_ids or ()
-    names = list(ids)
-    return size + _SMALL + _array(4 * len(names)) + sum(_text(name) + _INDEX_ENTRY for name in names)
+    ids = payload.member_ids or ()
+    return size + _SMALL + _array(4 * len(ids)) + sum(_text(name) + _INDEX_ENTRY for name in ids)
 
 
 def _num_runs(numbers: Sequence[int]) -> int:
