@@ -21,20 +21,8 @@ DEFAULT_LAKE: Final = Path("evenlag-lake")
 def acting_person(actor: str | None) -> str:
     """Return the name of the user who decides.
 
-    Parameters
-    ----------
-    actor
-        The name given on the command line; None or blank when none is given.
-
-    Returns
-    -------
-    str
-        That name without surrounding blanks; otherwise the user name of this process.
-
-    Raises
-    ------
-    UsageError
-        When no name is given and the process's user has none, as in a container with an arbitrary uid.
+    Returns that name without surrounding blanks; otherwise the user name of this process.
+    actor: The name given on the command line; None or blank when none is given.
     """
     import getpass
 
@@ -49,20 +37,8 @@ def acting_person(actor: str | None) -> str:
 def find_policy(config: str | os.PathLike[str] | None) -> LoadedPolicy | None:
     """Load the policy that applies.
 
-    Parameters
-    ----------
-    config
-        The file; default: ``EVENLAG_CONFIG``, then ``evenlag.yaml`` in the current folder.
-
-    Returns
-    -------
-    LoadedPolicy or None
-        The policy; None when no file is named and the default does not exist.
-
-    Raises
-    ------
-    PolicyError
-        When the named file does not exist or is not valid.
+    Returns the policy; None when no file is named and the default does not exist.
+    config: The file; default: ``EVENLAG_CONFIG``, then ``evenlag.yaml`` in the current folder.
     """
     from evenlag.policy.loader import DEFAULT_POLICY_PATH, POLICY_VARIABLE, load_policy
 
@@ -74,25 +50,11 @@ def find_policy(config: str | os.PathLike[str] | None) -> LoadedPolicy | None:
 def lake_root(lake: str | None, config: str | os.PathLike[str] | None, cluster: str | None = None) -> str:
     """Find the root of the lake that applies.
 
-    Parameters
-    ----------
-    lake
-        The root given on the command line, if any.
-    config
-        The policy file, as for :func:`find_policy`; read only when no root is given.
-    cluster
-        A cluster that the policy must contain, if a policy is read.
-
-    Returns
-    -------
-    str
-        The given root; otherwise the policy's; without a policy ``EVENLAG_LAKE``, then ``evenlag-lake`` in
-        the current folder.
-
-    Raises
-    ------
-    PolicyError
-        When the policy is not valid or does not contain the cluster.
+    Returns the given root; otherwise the policy's; without a policy ``EVENLAG_LAKE``, then ``evenlag-lake``
+    in the current folder.
+    lake: The root given on the command line, if any.
+    config: The policy file, as for :func:`find_policy`; read only when no root is given.
+    cluster: A cluster that the policy must contain, if a policy is read.
     """
     from evenlag.policy.environment import LAKE_VARIABLE
 
@@ -107,27 +69,7 @@ def lake_root(lake: str | None, config: str | os.PathLike[str] | None, cluster: 
 
 
 def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeReader:
-    """Open a reader of the lake that applies.
-
-    Parameters
-    ----------
-    lake, config
-        As for :func:`lake_root`.
-
-    Returns
-    -------
-    LakeReader
-        A reader of a lake that has at least one snapshot.
-
-    Raises
-    ------
-    UsageError
-        When the lake is a file.
-    NothingThereError
-        When the lake has no snapshot yet, or does not exist.
-    PolicyError
-        When the policy is not valid.
-    """
+    """Open a reader of the lake that applies."""
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import SNAPSHOTS
 
@@ -146,24 +88,7 @@ def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeRe
 def find_cluster(reader: LakeReader, cluster: str | None) -> str:
     """Find the cluster of a lake that a command is about.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake.
-    cluster
-        The name given on the command line, if any.
-
-    Returns
-    -------
-    str
-        Name of a cluster with at least one snapshot.
-
-    Raises
-    ------
-    UsageError
-        When the lake has several clusters and none is named.
-    NothingThereError
-        When the lake has no such cluster, or none at all.
+    cluster: The name given on the command line, if any.
     """
     from evenlag.lake.tables import SNAPSHOTS
 
@@ -176,25 +101,7 @@ def find_cluster(reader: LakeReader, cluster: str | None) -> str:
 
 
 def only_cluster(names: Iterable[str]) -> str:
-    """Return the name of the only cluster.
-
-    Parameters
-    ----------
-    names
-        Names of clusters.
-
-    Returns
-    -------
-    str
-        The name.
-
-    Raises
-    ------
-    UsageError
-        When there are several names.
-    NothingThereError
-        When there is none.
-    """
+    """Return the name of the only cluster."""
     found = sorted(names)
     if not found:
         raise NothingThereError("there is no cluster yet: run a cycle first (evenlag run)")

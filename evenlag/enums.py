@@ -272,20 +272,8 @@ _DURATION: Final = re.compile(
 def reset_age_ms(policy: str | None) -> int | None:
     """Return how far back consumers without a commit start, if their reset policy says so (KIP-1106).
 
-    Parameters
-    ----------
-    policy
-        ``by_duration:PnDTnHnMnS``, another reset policy, or None.
-
-    Returns
-    -------
-    int or None
-        Milliseconds, rounded down; None for another reset policy.
-
-    Raises
-    ------
-    ValueError
-        When the duration is not one that Kafka accepts, or longer than 99,999 days.
+    Returns milliseconds, rounded down; None for another reset policy.
+    policy: ``by_duration:PnDTnHnMnS``, another reset policy, or None.
 
     Examples
     --------
@@ -303,23 +291,7 @@ def reset_age_ms(policy: str | None) -> int | None:
 
 
 def check_reset_policy(policy: str) -> str:
-    """Check a reset policy.
-
-    Parameters
-    ----------
-    policy
-        A value of `ResetPolicy`, or ``by_duration:PnDTnHnMnS``.
-
-    Returns
-    -------
-    str
-        The same policy; a `ResetPolicy` where it is one.
-
-    Raises
-    ------
-    ValueError
-        When it is none.
-    """
+    """Check a reset policy."""
     if reset_age_ms(policy) is not None:
         return policy
     if policy in set(ResetPolicy):

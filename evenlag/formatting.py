@@ -20,17 +20,8 @@ NOTHING: Final = "-"
 def number(value: float | None, *, digits: int = 0) -> str:
     """Format a number with thousands separators.
 
-    Parameters
-    ----------
-    value
-        The number; None when it is not known.
-    digits
-        Digits after the decimal point.
-
-    Returns
-    -------
-    str
-        The text; a dash for a number that is not known or not finite.
+    Returns the text; a dash for a number that is not known or not finite.
+    value: The number; None when it is not known.
 
     Examples
     --------
@@ -43,15 +34,8 @@ def number(value: float | None, *, digits: int = 0) -> str:
 def percent(value: float | None) -> str:
     """Format a share as a percentage.
 
-    Parameters
-    ----------
-    value
-        The share, from 0 to 1; None when it is not known.
-
-    Returns
-    -------
-    str
-        The text; a dash for a share that is not known or not finite.
+    Returns the text; a dash for a share that is not known or not finite.
+    value: The share, from 0 to 1; None when it is not known.
 
     Examples
     --------
@@ -64,15 +48,8 @@ def percent(value: float | None) -> str:
 def duration(milliseconds: float | None) -> str:
     """Format a duration in its two largest units.
 
-    Parameters
-    ----------
-    milliseconds
-        The duration in ms; None when it is not known.
-
-    Returns
-    -------
-    str
-        The text, rounded down; a dash for a duration that is not known or not finite.
+    Returns the text, rounded down; a dash for a duration that is not known or not finite.
+    milliseconds: The duration in ms; None when it is not known.
 
     Examples
     --------
@@ -95,15 +72,8 @@ def duration(milliseconds: float | None) -> str:
 def moment(value: datetime | None) -> str:
     """Format a moment in UTC, to the second.
 
-    Parameters
-    ----------
-    value
-        The moment, with its time zone; None when it is not known.
-
-    Returns
-    -------
-    str
-        For example ``2026-03-01 13:05:00Z``; a dash for None.
+    Returns for example ``2026-03-01 13:05:00Z``; a dash for None.
+    value: The moment, with its time zone; None when it is not known.
     """
     return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
@@ -111,16 +81,8 @@ def moment(value: datetime | None) -> str:
 def decided_by(event: Mapping[str, Any]) -> str:
     """Format who decided on a plan, and over which channel.
 
-    Parameters
-    ----------
-    event
-        A row of ``plan_events``, or its columns ``actor, actor_name, channel, account``; all but the first
-        may be missing, as in rows of earlier versions.
-
-    Returns
-    -------
-    str
-        The actor; of a user also the name and the channel.
+    event: A row of ``plan_events``, or its columns ``actor, actor_name, channel, account``; all but the
+        first may be missing, as in rows of earlier versions.
 
     Examples
     --------
@@ -148,17 +110,8 @@ def decided_by(event: Mapping[str, Any]) -> str:
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Suggest the most similar name, as the end of a message.
 
-    Parameters
-    ----------
-    name
-        The name that does not exist.
-    names
-        The names that exist.
-
-    Returns
-    -------
-    str
-        The end of the message; empty when no name is similar.
+    Returns the end of the message; empty when no name is similar.
+    name: The name that does not exist.
 
     Examples
     --------
@@ -172,17 +125,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 def at_least(value: float | None, num_unknown: int | None) -> str:
     """Format a sum for a column: ``≥`` marks a lower bound, a dash an unknown sum.
 
-    Parameters
-    ----------
-    value
-        The sum of the known parts; None when no part is known.
-    num_unknown
-        Number of unknown parts; None when it is not recorded.
-
-    Returns
-    -------
-    str
-        The text.
+    value: The sum of the known parts; None when no part is known.
+    num_unknown: Number of unknown parts; None when it is not recorded.
 
     Examples
     --------
@@ -194,11 +138,6 @@ def at_least(value: float | None, num_unknown: int | None) -> str:
 
 def bounded(value: float | None, bound: str | None) -> str:
     """Return a lag as text, marked where it is a bound; a dash where none is known.
-
-    Parameters
-    ----------
-    value, bound
-        The lag; and LOWER, UPPER or None.
 
     Examples
     --------
@@ -212,10 +151,7 @@ def bounded(value: float | None, bound: str | None) -> str:
 def bounded_duration(milliseconds: float | None, at_least_ms: float | None) -> str:
     """Return a duration as text, or else the lower bound of one.
 
-    Parameters
-    ----------
-    milliseconds, at_least_ms
-        Both in ms; None when they are not known.
+    milliseconds, at_least_ms: Both in ms; None when they are not known.
 
     Examples
     --------
@@ -228,17 +164,9 @@ def bounded_duration(milliseconds: float | None, at_least_ms: float | None) -> s
 def at_least_of(value: float | None, num_unknown: int | None, num_partitions: int | None) -> str:
     """Format a sum over partitions in words, with the number of unknown partitions.
 
-    Parameters
-    ----------
-    value
-        The sum over the known partitions; None when none is known.
-    num_unknown, num_partitions
-        Number of unknown partitions, and of all partitions; None when they are not recorded.
-
-    Returns
-    -------
-    str
-        The text.
+    value: The sum over the known partitions; None when none is known.
+    num_unknown, num_partitions: Number of unknown partitions, and of all partitions; None when they are not
+        recorded.
 
     Examples
     --------
@@ -256,19 +184,8 @@ def exact_of(
 ) -> str:
     """Format a metric that has no lower bound (a skew, a mean): a dash while any partition is unknown.
 
-    Parameters
-    ----------
-    value
-        The metric.
-    num_unknown, num_partitions
-        Number of unknown partitions, and of all partitions; None when they are not recorded.
-    digits
-        Digits after the decimal point.
-
-    Returns
-    -------
-    str
-        The text.
+    num_unknown, num_partitions: Number of unknown partitions, and of all partitions; None when they are not
+        recorded.
 
     Examples
     --------

@@ -18,11 +18,6 @@ def collector_paused() -> Iterator[None]:
 
     The collector would look through what is imported again and again, and once more when the process ends: a
     quarter of the processor time of imports.
-
-    Yields
-    ------
-    None
-        The collector is off during the block.
     """
     is_on = gc.isenabled()
     gc.disable()
@@ -37,18 +32,9 @@ def collector_paused() -> Iterator[None]:
 def import_in_thread(*names: str, then: Callable[[], object] | None = None) -> threading.Thread:
     """Start to import modules in another thread. Who needs one of them imports it, and waits if necessary.
 
-    Parameters
-    ----------
-    *names
-        Names of modules, in the order in which they are needed. One that is missing ends the thread: whoever
-        needs it reports it.
-    then
-        Called in the thread after the imports.
-
-    Returns
-    -------
-    threading.Thread
-        The thread; it does not keep the process alive.
+    Returns the thread; it does not keep the process alive.
+    *names: Names of modules, in the order in which they are needed. One that is missing ends the thread:
+        whoever needs it reports it.
     """
 
     def run() -> None:

@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 class JobStarted:
     """The job's process runs and has read its arguments.
 
-    Attributes
-    ----------
-    job
-        Name of the job's module, e.g. ``spark_jobs.cycle``.
-    spark_log
-        File that receives the JVM's output; None when the JVM writes to the job's own output.
+    job: Name of the job's module, e.g. ``spark_jobs.cycle``.
+    spark_log: File that receives the JVM's output; None when the JVM writes to the job's own output.
     """
 
     event: ClassVar[str] = "started"
@@ -37,12 +33,8 @@ class JobStarted:
 class JobProgress:
     """A step started (``done`` is 0), continued, or finished (``done`` equals ``total``).
 
-    Attributes
-    ----------
-    step
-        Name of the step, as it is shown.
-    done, total
-        Units of work done so far, and in total.
+    step: Name of the step, as it is shown.
+    done, total: Units of work done so far, and in total.
     """
 
     event: ClassVar[str] = "progress"
@@ -55,10 +47,7 @@ class JobProgress:
 class JobResult:
     """The job's result.
 
-    Attributes
-    ----------
-    result
-        The job's summary; its keys depend on the job.
+    result: The job's summary; its keys depend on the job.
     """
 
     event: ClassVar[str] = "result"
@@ -69,12 +58,8 @@ class JobResult:
 class JobFailed:
     """The job failed. After a result, it means that part of the work was done.
 
-    Attributes
-    ----------
-    message
-        One line, or one line per mistake in the policy.
-    exit_code
-        Exit code of the job's process.
+    message: One line, or one line per mistake in the policy.
+    exit_code: Exit code of the job's process.
     """
 
     event: ClassVar[str] = "error"
@@ -86,11 +71,8 @@ class JobFailed:
 class CycleEnded:
     """One cycle of a job that runs cycles until it is stopped has ended, well or not.
 
-    Attributes
-    ----------
-    cycle
-        ``cluster, lake, slot, run_id, started_at, duration_s, next_slot``, the summary of each step that has
-        ended, and after a failure ``error`` and ``exit_code``.
+    cycle: ``cluster, lake, slot, run_id, started_at, duration_s, next_slot``, the summary of each step that
+        has ended, and after a failure ``error`` and ``exit_code``.
     """
 
     event: ClassVar[str] = "cycle"
@@ -99,13 +81,7 @@ class CycleEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobNotice:
-    """Something that the user should know, although the job continues.
-
-    Attributes
-    ----------
-    message
-        One line.
-    """
+    """Something that the user should know, although the job continues."""
 
     event: ClassVar[str] = "notice"
     message: str
@@ -120,15 +96,7 @@ _KINDS: dict[str, type[JobEvent]] = {
 def encode_event(event: JobEvent) -> str:
     r"""Encode an event as one line of JSON.
 
-    Parameters
-    ----------
-    event
-        The event; values without a JSON type (moments, days) are written as text.
-
-    Returns
-    -------
-    str
-        The line, with its newline.
+    event: The event; values without a JSON type (moments, days) are written as text.
 
     Examples
     --------
@@ -141,15 +109,7 @@ def encode_event(event: JobEvent) -> str:
 def decode_event(line: str) -> JobEvent | None:
     """Decode one line.
 
-    Parameters
-    ----------
-    line
-        The line, with or without its newline.
-
-    Returns
-    -------
-    JobEvent or None
-        The event; None for a line that is not an event of a known kind.
+    Returns the event; None for a line that is not an event of a known kind.
 
     Examples
     --------

@@ -15,14 +15,8 @@ from urllib.parse import urlparse
 class LakeScheme:
     """The storage behind a URI scheme.
 
-    Attributes
-    ----------
-    storage
-        Name of the storage.
-    log_store
-        Class of evenlag's log store that Spark has to use; None if Delta's own keeps drivers apart.
-    guarantee
-        By what a commit creates its file only once.
+    log_store: Class of evenlag's log store that Spark has to use; None if Delta's own keeps drivers apart.
+    guarantee: By what a commit creates its file only once.
     """
 
     storage: str
@@ -54,16 +48,6 @@ SCHEMES: Final = {
 def scheme_of(root: str) -> str:
     """Return the scheme of a lake's root.
 
-    Parameters
-    ----------
-    root
-        A path or a URI.
-
-    Returns
-    -------
-    str
-        The scheme; ``file`` for a path.
-
     Examples
     --------
     >>> scheme_of("/srv/lake"), scheme_of("S3A://bucket/lake")
@@ -74,16 +58,6 @@ def scheme_of(root: str) -> str:
 
 def scheme_problem(root: str) -> str | None:
     """Return why a lake cannot be at an address; None if it can.
-
-    Parameters
-    ----------
-    root
-        Root of the lake.
-
-    Returns
-    -------
-    str or None
-        The problem and its remedy, on one line.
 
     Examples
     --------
@@ -103,23 +77,7 @@ def scheme_problem(root: str) -> str | None:
 
 
 def lake_root(value: str) -> str:
-    """Check that a lake can be at an address.
-
-    Parameters
-    ----------
-    value
-        Root of the lake.
-
-    Returns
-    -------
-    str
-        The same text.
-
-    Raises
-    ------
-    ValueError
-        If it cannot.
-    """
+    """Check that a lake can be at an address."""
     problem = scheme_problem(value)
     if problem is not None:
         raise ValueError(problem)

@@ -47,15 +47,7 @@ def named_logger(name: str) -> logging.Logger:
     Names from Kafka in a message or an exception cannot begin a line of their own, and contain no characters
     that a terminal interprets.
 
-    Parameters
-    ----------
-    name
-        The module's ``__name__``.
-
-    Returns
-    -------
-    logging.Logger
-        The logger of that name; its records have no arguments, because these are part of the message.
+    Returns the logger of that name; its records have no arguments, because these are part of the message.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_escape)
@@ -66,20 +58,7 @@ def named_logger(name: str) -> logging.Logger:
 def log_fields(**fields: str | None) -> Iterator[None]:
     """Add context fields to all log records in this scope. Nested scopes add to the outer ones.
 
-    Parameters
-    ----------
-    **fields
-        Values of :data:`FIELDS`; None is ignored.
-
-    Yields
-    ------
-    None
-        Control, with the fields set.
-
-    Raises
-    ------
-    TypeError
-        For a field that is not in :data:`FIELDS`.
+    **fields: Values of :data:`FIELDS`; None is ignored.
     """
     unknown = set(fields) - set(FIELDS)
     if unknown:
@@ -96,10 +75,7 @@ def log_fields(**fields: str | None) -> Iterator[None]:
 def present_fields() -> dict[str, str]:
     """Return the context fields of this scope, to pass them to another process.
 
-    Returns
-    -------
-    dict
-        Value by field, in the order of :data:`FIELDS`; without fields that are not set.
+    Returns value by field, in the order of :data:`FIELDS`; without fields that are not set.
     """
     fields = _fields.get()
     return {name: fields[name] for name in FIELDS if name in fields}
@@ -115,15 +91,8 @@ def set_up_logging(*, is_command: bool = False) -> None:
 
     Logs uncaught exceptions, too. Does nothing if the root logger already has handlers.
 
-    Parameters
-    ----------
-    is_command
-        Whether the process is an interactive command: in text format it logs warnings and errors only.
-
-    Raises
-    ------
-    PolicyError
-        When the variable has an unknown value.
+    is_command: Whether the process is an interactive command: in text format it logs warnings and errors
+        only.
     """
     form = _form()
     _log_to_stderr(form, logging.WARNING if is_command and form == TEXT else logging.INFO)
@@ -133,12 +102,8 @@ def set_up_logging(*, is_command: bool = False) -> None:
 class WorkerLog:
     """Logging configuration of the Spark driver for its Python workers; part of a task's closure.
 
-    Attributes
-    ----------
-    form
-        ``text`` or ``json``.
-    fields
-        Context fields of the driver when it created the task.
+    form: ``text`` or ``json``.
+    fields: Context fields of the driver when it created the task.
     """
 
     form: str
@@ -146,33 +111,14 @@ class WorkerLog:
 
     @classmethod
     def of_driver(cls) -> Self:
-        """Capture the format and the context fields of the driver.
-
-        Returns
-        -------
-        WorkerLog
-            Picklable configuration.
-
-        Raises
-        ------
-        PolicyError
-            When ``EVENLAG_LOG_FORMAT`` has an unknown value.
-        """
+        """Capture the format and the context fields of the driver."""
         return cls(_form(), present_fields())
 
     @contextmanager
     def about(self, **fields: str | None) -> Iterator[None]:
         """Set up logging in a worker, to the executor's standard error.
 
-        Parameters
-        ----------
-        **fields
-            Context fields in addition to the driver's, of :data:`FIELDS`; None is ignored.
-
-        Yields
-        ------
-        None
-            Control, with the fields set.
+        **fields: Context fields in addition to the driver's, of :data:`FIELDS`; None is ignored.
         """
         # A worker runs many tasks: only the first one installs the handler.
         _log_to_stderr(self.form, logging.INFO)

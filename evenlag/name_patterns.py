@@ -11,43 +11,14 @@ from typing import Any
 
 
 def matches_pattern(pattern: str, name: str) -> bool:
-    """Check whether a name matches a pattern.
-
-    Parameters
-    ----------
-    pattern
-        An exact name, a glob (case-sensitive), or a regular expression between slashes.
-    name
-        Name to match as a whole.
-
-    Returns
-    -------
-    bool
-        Whether it matches.
-    """
+    """Check whether a name matches a pattern."""
     if is_expression(pattern):
         return compile_expression(pattern[1:-1]).fullmatch(name) is not None
     return fnmatch.fnmatchcase(name, pattern)
 
 
 def check_pattern(pattern: str) -> str:
-    """Check that a pattern is valid.
-
-    Parameters
-    ----------
-    pattern
-        See :func:`matches_pattern`.
-
-    Returns
-    -------
-    str
-        The pattern.
-
-    Raises
-    ------
-    ValueError
-        When it is not a regular expression of RE2.
-    """
+    """Check that a pattern is valid."""
     if is_expression(pattern):
         try:
             compile_expression(pattern[1:-1])
@@ -63,21 +34,6 @@ def compile_expression(expression: str) -> Any:
     """Compile for RE2, which takes a time linear in the name: names are chosen by any client.
 
     An expression such as ``(a+)+b`` took 13 s of Python's engine on a name of 31 characters.
-
-    Parameters
-    ----------
-    expression
-        The expression.
-
-    Returns
-    -------
-    object
-        RE2's compiled expression.
-
-    Raises
-    ------
-    ValueError
-        When RE2 refuses it.
     """
     import re2
 

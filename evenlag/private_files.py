@@ -33,16 +33,9 @@ _BEFORE: Final[list[int]] = []
 def lake_umask(root: Path) -> int:
     """Return the umask with which files of a local lake are created.
 
-    Parameters
-    ----------
-    root
-        The lake's folder; it need not exist.
-
-    Returns
-    -------
-    int
-        :data:`OWNER_ONLY`, or for a folder with the set-group-id bit what its group lacks. Others never get
-        access.
+    Returns :data:`OWNER_ONLY`, or for a folder with the set-group-id bit what its group lacks. Others never
+    get access.
+    root: The lake's folder; it need not exist.
     """
     try:
         mode = root.stat().st_mode
@@ -57,16 +50,6 @@ def applied_umask(mask: int) -> Iterator[None]:
 
     The umask belongs to the process. Blocks of several threads may overlap: the strictest one applies to all,
     and the process gets its own umask back after the last one.
-
-    Parameters
-    ----------
-    mask
-        The umask.
-
-    Yields
-    ------
-    None
-        It applies during the block.
     """
     with _LOCK:
         _APPLIED.append(mask)

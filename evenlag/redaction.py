@@ -23,14 +23,7 @@ _pattern: re.Pattern[str] | None = None
 
 
 def remember_secret(value: str) -> None:
-    """Register the value of a secret, to be masked in logs.
-
-    Parameters
-    ----------
-    value
-        The value. It is also masked in the forms of ``repr`` and JSON. Shorter ones than four characters are
-        ignored.
-    """
+    """Register the value of a secret, to be masked in logs."""
     global _pattern  # noqa: PLW0603  # the process has one set of secrets, as it has one root logger
     if len(value) < _MIN_LENGTH or value in _secrets:
         return
@@ -44,10 +37,7 @@ def remember_secret(value: str) -> None:
 def tell_secrets(tell: Callable[[str], object]) -> None:
     """Forward all secrets, registered so far and later, to another masker such as Airflow's.
 
-    Parameters
-    ----------
-    tell
-        Called with each value. A repeated call with the same function forwards the known values again.
+    tell: Called with each value. A repeated call with the same function forwards the known values again.
     """
     if tell not in _told:
         _told.append(tell)
@@ -56,16 +46,5 @@ def tell_secrets(tell: Callable[[str], object]) -> None:
 
 
 def redact(text: str) -> str:
-    """Mask all registered secrets in a text.
-
-    Parameters
-    ----------
-    text
-        Any text.
-
-    Returns
-    -------
-    str
-        The text with ``***`` in place of each secret.
-    """
+    """Mask all registered secrets in a text."""
     return text if _pattern is None else _pattern.sub(BLOT, text)

@@ -33,15 +33,7 @@ _NEW_LINE: Final = re.compile(f"\n(?!{_INDENT})")
 def printable(text: str) -> str:
     r"""Replace control characters, invisible ones, and marks of text direction by their Python escapes.
 
-    Parameters
-    ----------
-    text
-        Any text.
-
-    Returns
-    -------
-    str
-        One line without characters that a terminal interprets.
+    Returns one line without characters that a terminal interprets.
 
     Examples
     --------
@@ -54,15 +46,7 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     r"""Escape as :func:`printable` does, but keep line feeds and tabulators.
 
-    Parameters
-    ----------
-    text
-        Any text.
-
-    Returns
-    -------
-    str
-        Lines without characters that a terminal interprets.
+    Returns lines without characters that a terminal interprets.
 
     Examples
     --------
@@ -75,16 +59,9 @@ def printable_lines(text: str) -> str:
 def log_text(text: str) -> str:
     r"""Make a message safe for a log of lines.
 
-    Parameters
-    ----------
-    text
-        The message, of one line or several.
-
-    Returns
-    -------
-    str
-        The message without control characters other than line feeds and tabulators. Lines after the first are
-        indented: none can be taken for a record of its own. A message that was made safe stays as it is.
+    Returns the message without control characters other than line feeds and tabulators. Lines after the
+    first are indented: none can be taken for a record of its own. A message that was made safe stays as it
+    is.
 
     Examples
     --------
@@ -97,16 +74,6 @@ def log_text(text: str) -> str:
 def page_text(text: str) -> str:
     r"""Make a text safe for a page: its markup is shown, and nothing invisible is in it.
 
-    Parameters
-    ----------
-    text
-        Any text; line feeds and tabulators stay.
-
-    Returns
-    -------
-    str
-        HTML, also for attributes in quotes.
-
     Examples
     --------
     >>> page_text("<b>" + chr(0x202E))
@@ -118,16 +85,8 @@ def page_text(text: str) -> str:
 def markdown_text(text: str) -> str:
     r"""Make a text safe for a Markdown page, also in a table: no markup, no link, nothing invisible.
 
-    Parameters
-    ----------
-    text
-        Any text.
-
-    Returns
-    -------
-    str
-        Markdown of one line, that shows the text. Where a renderer would make a link of a part of it, it is a
-        code span, with ``|`` as its escape, because no character can be escaped there.
+    Returns markdown of one line, that shows the text. Where a renderer would make a link of a part of it,
+    it is a code span, with ``|`` as its escape, because no character can be escaped there.
 
     Examples
     --------
@@ -146,16 +105,8 @@ def markdown_text(text: str) -> str:
 def cell_text(text: str) -> str:
     """Make a text safe for a cell of a spreadsheet.
 
-    Parameters
-    ----------
-    text
-        Any text.
-
-    Returns
-    -------
-    str
-        One line without control characters, and with an apostrophe in front of what begins as a formula does,
-        also after a semicolon.
+    Returns one line without control characters, and with an apostrophe in front of what begins as a formula
+    does, also after a semicolon.
 
     Examples
     --------

@@ -26,12 +26,8 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 class NextSlot(NamedTuple):
     """The next slot.
 
-    Attributes
-    ----------
-    slot_ms
-        The slot in ms since the epoch.
-    wait_ms
-        Time until it is due; 0 when it is due already.
+    slot_ms: The slot in ms since the epoch.
+    wait_ms: Time until it is due; 0 when it is due already.
     """
 
     slot_ms: int
@@ -49,14 +45,8 @@ class SlotClock:
     millisecond later than a multiple of the interval: waiting could take years, and a slot that already has a
     snapshot would not be read again.
 
-    Parameters
-    ----------
-    every
-        The interval, from one second.
-    now
-        Returns the current time, with its time zone.
-    sleep
-        Waits for some seconds.
+    now: Returns the current time, with its time zone.
+    sleep: Waits for some seconds.
     """
 
     def __init__(
@@ -74,13 +64,7 @@ class SlotClock:
         self._num_failures = 0
 
     def wait(self) -> datetime:
-        """Wait until a slot is due.
-
-        Returns
-        -------
-        datetime.datetime
-            The slot. No slot is returned twice.
-        """
+        """Wait until a slot is due."""
         while (found := self.find_next()).wait_ms > 0:
             self._sleep(min(found.wait_ms, _MAX_SLEEP_MS) / 1000)
         if self._first_ms is None:
@@ -91,10 +75,7 @@ class SlotClock:
     def succeeded(self) -> datetime:
         """Record that the cycle of the last slot succeeded.
 
-        Returns
-        -------
-        datetime.datetime
-            The next slot, if the clock is not set until then.
+        Returns the next slot, if the clock is not set until then.
         """
         self._num_failures = 0
         return _EPOCH + self.find_next().slot_ms * _MS
@@ -102,22 +83,13 @@ class SlotClock:
     def failed(self) -> datetime:
         """Record that the cycle of the last slot failed.
 
-        Returns
-        -------
-        datetime.datetime
-            The slot of the next attempt, if the clock is not set until then.
+        Returns the slot of the next attempt, if the clock is not set until then.
         """
         self._num_failures += 1
         return _EPOCH + self.find_next().slot_ms * _MS
 
     def find_next(self) -> NextSlot:
-        """Find the next slot at the current time.
-
-        Returns
-        -------
-        NextSlot
-            The slot and the time until it is due.
-        """
+        """Find the next slot at the current time."""
         now_ms = (self._now() - _EPOCH) // _MS
         if self._first_ms is None:
             return NextSlot(now_ms, 0)

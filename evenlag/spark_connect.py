@@ -35,14 +35,9 @@ class ConnectionFaultError(ValueError):
 class ConnectServer:
     """A Spark Connect server.
 
-    Attributes
-    ----------
-    url
-        ``sc://host:port/;…``, with the token.
-    name
-        The same without parameters, for logs.
-    secrets
-        The token as it is and as it is quoted in the URL; empty without one.
+    url: ``sc://host:port/;…``, with the token.
+    name: The same without parameters, for logs.
+    secrets: The token as it is and as it is quoted in the URL; empty without one.
     """
 
     url: str
@@ -70,26 +65,7 @@ def connect_server(
 ) -> ConnectServer:
     """Return the server of a connection.
 
-    Parameters
-    ----------
-    host, port
-        Its fields of these names; the host may have the scheme ``sc://``.
-    user
-        User id: the login.
-    token
-        The password.
-    use_ssl
-        Value of ``use_ssl`` in its extra: a boolean or its text.
-
-    Returns
-    -------
-    ConnectServer
-        The server.
-
-    Raises
-    ------
-    ConnectionFaultError
-        If it names no server, or if a part of it would be ignored.
+    host, port: Its fields of these names; the host may have the scheme ``sc://``.
 
     Examples
     --------
@@ -109,15 +85,7 @@ def connect_server(
 def find_remote() -> str | None:
     """Return the URL in ``EVENLAG_SPARK_REMOTE``.
 
-    Returns
-    -------
-    str or None
-        The URL, which may contain a token; None when the variable is empty or not set.
-
-    Raises
-    ------
-    UsageError
-        When it is not the URL of a Spark Connect server.
+    Returns the URL, which may contain a token; None when the variable is empty or not set.
     """
     url = os.environ.get(REMOTE_VARIABLE)
     if not url:
@@ -132,20 +100,7 @@ def find_remote() -> str | None:
 def check_remote(url: str) -> dict[str, str]:
     """Check the URL of a Spark Connect server.
 
-    Parameters
-    ----------
-    url
-        ``sc://host[:port][/;key=value;…]``, as Spark's own clients take it.
-
-    Returns
-    -------
-    dict
-        The parameters after the host, e.g. ``use_ssl`` or ``token``.
-
-    Raises
-    ------
-    ValueError
-        When the URL does not have this form. The message never contains the URL: it may contain a token.
+    url: ``sc://host[:port][/;key=value;…]``, as Spark's own clients take it.
 
     Examples
     --------

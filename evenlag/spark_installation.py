@@ -25,10 +25,7 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 def jars_folder() -> Path:
     """Return the folder of the downloaded jars.
 
-    Returns
-    -------
-    Path
-        ``$EVENLAG_JARS``, else ``.cache/jars`` of the checkout, else the folder in the user's cache.
+    Returns ``$EVENLAG_JARS``, else ``.cache/jars`` of the checkout, else the folder in the user's cache.
     """
     if folder := os.environ.get(JARS_VARIABLE):
         return Path(folder)
@@ -40,11 +37,8 @@ def jars_folder() -> Path:
 def delta_jars() -> list[str]:
     """List the local jars of Delta, with that of evenlag's log stores.
 
-    Returns
-    -------
-    list of str
-        Sorted paths under ``spark`` of :func:`jars_folder`; empty if there are none (then the class path of
-        the Spark cluster must contain Delta).
+    Returns sorted paths under ``spark`` of :func:`jars_folder`; empty if there are none (then the class
+    path of the Spark cluster must contain Delta).
     """
     return sorted(str(jar) for jar in (jars_folder() / "spark").glob("*.jar"))
 
@@ -53,11 +47,6 @@ def ensure_delta_jars() -> None:
     """Fetch Delta's jars and build the log stores if they are missing, once for each user.
 
     The jars are verified by their SHA-256. Progress and errors go to standard error.
-
-    Raises
-    ------
-    JobError
-        If they cannot be fetched or built; the reason is on standard error.
     """
     if delta_jars() and has_log_store():
         return
@@ -84,11 +73,8 @@ def class_archive() -> Path | None:
     The archive has the classes of a cycle as the JVM needs them in memory
     (``python -m spark_jobs.class_archive``). Java verifies it too: one that does not match is ignored.
 
-    Returns
-    -------
-    Path or None
-        A file in :func:`jars_folder`. None when there is no Java, no PySpark or no Delta here, or
-        ``EVENLAG_SPARK_ARCHIVE`` is ``off``.
+    Returns a file in :func:`jars_folder`. None when there is no Java, no PySpark or no Delta here, or
+    ``EVENLAG_SPARK_ARCHIVE`` is ``off``.
     """
     java, spark, delta = _java(), find_spec("pyspark"), [Path(jar).resolve() for jar in delta_jars()]
     if os.environ.get(ARCHIVE_VARIABLE) == "off" or java is None or not (spark and spark.origin and delta):

@@ -42,19 +42,7 @@ def _hashes_by_file_name() -> dict[str, str]:
 
 
 def verify_jars(jars: Iterable[str | Path]) -> None:
-    """Verify jars before they are put on a class path.
-
-    Parameters
-    ----------
-    jars
-        Their paths.
-
-    Raises
-    ------
-    JarError
-        If one cannot be read, its content is not the recorded one, or it is not recorded and another user may
-        write it.
-    """
+    """Verify jars before they are put on a class path."""
     folder = private_folder()
     known = _read_hashes(folder)
     fresh: dict[str, list[Any]] = {}

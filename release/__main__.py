@@ -28,15 +28,8 @@ DATABASE_VARIABLE: Final = "EVENLAG_OSV"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one step of a release.
 
-    Parameters
-    ----------
-    argv
-        Arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        0, or 1 when a check fails or a release cannot be built.
+    Returns 0, or 1 when a check fails or a release cannot be built.
+    argv: Arguments; those of this process when None.
     """
     parser = argparse.ArgumentParser(prog="release", description="Build and check a release of evenlag.")
     steps = parser.add_subparsers(dest="step", required=True)

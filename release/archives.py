@@ -18,24 +18,7 @@ _PLAIN: Final = 0o644
 
 
 def write_archive(path: Path, root: Path, names: Iterable[str], *, epoch: int) -> None:
-    """Write a ``.tar.gz`` with files of a tree, sorted, owned by nobody in particular.
-
-    Parameters
-    ----------
-    path
-        The archive.
-    root
-        The tree.
-    names
-        Files and folders below it.
-    epoch
-        Time of every entry.
-
-    Raises
-    ------
-    ReleaseError
-        If a name does not exist.
-    """
+    """Write a ``.tar.gz`` with files of a tree, sorted, owned by nobody in particular."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted({file for given in names for file in _files(root, given)}):

@@ -37,25 +37,7 @@ def build_release(out: Path, *, clone: Path = ROOT, unchecked: str | None = None
 
     Wheel and source distribution are built twice, in different folders, and must have the same bytes.
 
-    Parameters
-    ----------
-    out
-        An empty or new folder.
-    clone
-        The git clone to release.
-    unchecked
-        Why vulnerabilities were not looked up, for the release notes; None if they were.
-
-    Returns
-    -------
-    list of Path
-        The files, sorted.
-
-    Raises
-    ------
-    ReleaseError
-        If the clone has changes that are not committed, the changelog has no notes for the version, a build
-        fails, or two builds differ.
+    unchecked: Why vulnerabilities were not looked up, for the release notes; None if they were.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ReleaseError(f"{out} is not empty: name a new folder, or remove it")

@@ -42,16 +42,7 @@ _JAR_FOLDERS: Final = ("spark", "kafka")
 def write_bills(project: Project, folder: Path, *, commit: str, epoch: int) -> None:
     """Write a bill of materials for each thing that is released, to ``sbom/``.
 
-    Parameters
-    ----------
-    project
-        The exported source.
-    folder
-        Folder with the files of the release.
-    commit
-        The commit, which an image records as its revision.
-    epoch
-        Time of the source.
+    commit: The commit, which an image records as its revision.
     """
     (folder / FOLDER).mkdir()
     version, licence = project.version, project.licence
@@ -87,38 +78,18 @@ def _wheel(project: Project, path: Path) -> Component:
 
 
 def locked(project: Project) -> tuple[Pin, ...]:
-    """Return all pins of the lock, those for development too.
-
-    Parameters
-    ----------
-    project
-        The source.
-    """
+    """Return all pins of the lock, those for development too."""
     return read_lock(project.text(_LOCK))
 
 
 def released_packages(project: Project) -> list[Component]:
-    """Return what evenlag and its extras need, without those for its development.
-
-    Parameters
-    ----------
-    project
-        The source.
-    """
+    """Return what evenlag and its extras need, without those for its development."""
     pins = locked(project)
     return _packages(closure(pins, project.released_requirements()), pins)
 
 
 def components_of_image(project: Project, image: str) -> list[Component]:
-    """Return what an image contains that is not ours.
-
-    Parameters
-    ----------
-    project
-        The source.
-    image
-        ``airflow`` or ``spark``.
-    """
+    """Return what an image contains that is not ours."""
     pins = locked(project)
     parts = {
         pin.purl: pin
@@ -133,18 +104,7 @@ def components_of_image(project: Project, image: str) -> list[Component]:
 
 
 def all_components(project: Project) -> list[Component]:
-    """Return what wheel, images and sandbox bring along, each once, with what is shaded into downloaded jars.
-
-    Parameters
-    ----------
-    project
-        The source.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return what wheel, images and sandbox bring along, each once, with what downloaded jars contain."""
     cache, text = ensure_jars(), project.text(_JARS)
     listed = [one for image in _IMAGE_LOCKS for one in components_of_image(project, image)]
     listed += released_packages(project)

@@ -28,24 +28,14 @@ _SELF: Final = "evenlag (pyproject.toml)"
 class Component:
     """One thing of a release that somebody else made, or one file of ours.
 
-    Attributes
-    ----------
-    kind
-        ``library``, ``container``, ``application`` or ``file``, as CycloneDX calls them.
-    purl
-        Its package URL, which identifies it.
-    sha256
-        Digests of its files, any of which may be installed; sorted.
-    licence
-        SPDX expression; None if only the component's own files say it.
-    requires
-        Package URLs of what it needs.
-    condition
-        The environment marker under which it is installed.
-    parts
-        What is inside its files.
-    note
-        What a reader has to know about it.
+    kind: ``library``, ``container``, ``application`` or ``file``, as CycloneDX calls them.
+    purl: Its package URL, which identifies it.
+    sha256: Digests of its files, any of which may be installed; sorted.
+    licence: SPDX expression; None if only the component's own files say it.
+    requires: Package URLs of what it needs.
+    condition: The environment marker under which it is installed.
+    parts: What is inside its files.
+    note: What a reader has to know about it.
     """
 
     kind: str
@@ -64,11 +54,8 @@ class Component:
 class Pin:
     """A line of a lock.
 
-    Attributes
-    ----------
-    parents
-        Who asks for it, by normalized name; ``evenlag`` for a direct requirement. Empty in a lock without
-        annotations.
+    parents: Who asks for it, by normalized name; ``evenlag`` for a direct requirement. Empty in a lock
+        without annotations.
     """
 
     name: str
@@ -86,20 +73,8 @@ class Pin:
 def read_lock(text: str) -> tuple[Pin, ...]:
     """Read a lock that uv wrote.
 
-    Parameters
-    ----------
-    text
-        Its content.
-
-    Returns
-    -------
-    tuple of Pin
-        In the order of the lock. A package may have two versions, under conditions that exclude each other.
-
-    Raises
-    ------
-    ReleaseError
-        If a package has no hash.
+    Returns in the order of the lock. A package may have two versions, under conditions that exclude each
+    other.
     """
     found = []
     for block in re.split(r"\n(?=[^\s#])", text):
@@ -131,15 +106,7 @@ def _parents(lines: Iterable[str]) -> Iterator[str]:
 
 
 def closure(pins: Iterable[Pin], roots: Iterable[str]) -> tuple[Pin, ...]:
-    """Return the pins that some packages need, with these themselves.
-
-    Parameters
-    ----------
-    pins
-        All pins, with their parents.
-    roots
-        Normalized names to begin with.
-    """
+    """Return the pins that some packages need, with these themselves."""
     pins, needed, more = tuple(pins), set[str](), set(roots)
     while more:
         needed |= more
@@ -152,14 +119,7 @@ def package_components(
 ) -> list[Component]:
     """Return the packages of a lock.
 
-    Parameters
-    ----------
-    pins
-        The packages.
-    graph
-        The lock with annotations, which knows who asks for what.
-    licences
-        SPDX expressions by normalized name.
+    licences: SPDX expressions by normalized name.
     """
     pins = tuple(pins)
     listed = {pin.purl for pin in pins}
@@ -187,16 +147,7 @@ def jar_components(
 ) -> list[Component]:
     """Return the jars of a list with their SHA-256, as :mod:`sandbox.jars` has it.
 
-    Parameters
-    ----------
-    hash_list
-        Content of the list.
-    folder
-        Only the jars of this folder.
-    licences
-        SPDX expressions by ``group:artifact``.
-    cache
-        The folder with the jars, to list what is shaded into them.
+    licences: SPDX expressions by ``group:artifact``.
     """
     found = []
     for line in hash_list.splitlines():
@@ -227,16 +178,6 @@ def jars_inside(folder: Path) -> tuple[Component, ...]:
 
     A jar is identified by the Maven data inside it; one without by its file name, and by ``jar_groups.toml``,
     which has the group of its artifact.
-
-    Parameters
-    ----------
-    folder
-        Folder of the jars.
-
-    Raises
-    ------
-    ReleaseError
-        Names the jars that are not identified.
     """
     jars = {path: jar_inside(path) for path in sorted(folder.glob("*.jar"))}
     if unknown := [path.name for path, jar in jars.items() if jar is None]:
@@ -295,13 +236,7 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def image_components(dockerfile: str) -> list[Component]:
-    """Return what a Dockerfile takes from elsewhere: its base image, and Debian's packages in the last stage.
-
-    Parameters
-    ----------
-    dockerfile
-        Its text.
-    """
+    """Return what a Dockerfile takes from others: base image, and Debian's packages of the last stage."""
     base = re.search(
         r"^ARG PYTHON_IMAGE=([\w./-]+):([\w.-]+)(?:@sha256:(\w{64}))?$", dockerfile, re.MULTILINE
     )
@@ -331,14 +266,6 @@ def image_components(dockerfile: str) -> list[Component]:
 
 
 def file_component(path: Path, *, version: str, licence: str) -> Component:
-    """Return a file of the release itself.
-
-    Parameters
-    ----------
-    path
-        The file.
-    version, licence
-        Of evenlag.
-    """
+    """Return a file of the release itself."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Component("file", path.name, version, f"pkg:generic/{path.name}@{version}", (digest,), licence)

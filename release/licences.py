@@ -52,16 +52,10 @@ _TEXTS: Final = {
 class Rules:
     """The rules of ``licences.toml``.
 
-    Attributes
-    ----------
-    allowed
-        SPDX identifiers.
-    exceptions
-        By package: the expression that it may have, and why.
-    recorded
-        Expressions by package, in place of its metadata.
-    jars
-        Expressions by ``group:artifact``.
+    allowed: SPDX identifiers.
+    exceptions: By package: the expression that it may have, and why.
+    recorded: Expressions by package, in place of its metadata.
+    jars: Expressions by ``group:artifact``.
     """
 
     allowed: frozenset[str]
@@ -72,12 +66,7 @@ class Rules:
     def problem(self, name: str, licence: str | None) -> str | None:
         """Return why a component may not be shipped; None if it may.
 
-        Parameters
-        ----------
-        name
-            A package, or ``group:artifact`` of a jar.
-        licence
-            Its SPDX expression; None if it is not known.
+        licence: Its SPDX expression; None if it is not known.
         """
         if licence is None:
             return f"{name}: no licence in its metadata; look it up, and record it in release/licences.toml"
@@ -101,32 +90,13 @@ class Rules:
 
 @cache
 def read_rules(path: Path = _FILE) -> Rules:
-    """Read the rules.
-
-    Parameters
-    ----------
-    path
-        The file.
-    """
+    """Read the rules."""
     tree: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     return Rules(frozenset(tree["allowed"]), tree["exceptions"], tree["recorded"], tree["jars"])
 
 
 def package_licences(names: Iterable[str], rules: Rules | None = None) -> dict[str, str]:
-    """Return the licences of packages, without those whose licence is not known.
-
-    Parameters
-    ----------
-    names
-        Normalized names.
-    rules
-        The rules; those of the file if None.
-
-    Returns
-    -------
-    dict of str to str
-        SPDX expressions by name.
-    """
+    """Return the licences of packages, without those whose licence is not known."""
     rules = rules or read_rules()
     found = {name: rules.recorded.get(name) or _of_metadata(name) for name in names}
     return {name: licence for name, licence in found.items() if licence is not None}
@@ -153,12 +123,8 @@ def _of_metadata(name: str) -> str | None:
 def check_licences(licences: Mapping[str, str | None], rules: Rules | None = None) -> list[str]:
     """Return what is not allowed, one line each.
 
-    Parameters
-    ----------
-    licences
-        Expressions by component; None where it is not known.
-    rules
-        The rules; those of the file if None.
+    licences: Expressions by component; None where it is not known.
+    rules: The rules; those of the file if None.
     """
     rules = rules or read_rules()
     problems = (rules.problem(name, licence) for name, licence in sorted(licences.items()))

@@ -20,13 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True)
 class Project:
-    """A source tree of evenlag.
-
-    Attributes
-    ----------
-    root
-        Its folder.
-    """
+    """A source tree of evenlag."""
 
     root: Path = ROOT
 
@@ -61,26 +55,14 @@ class Project:
         )
 
     def text(self, path: str) -> str:
-        """Return a file of the tree.
-
-        Raises
-        ------
-        ReleaseError
-            If there is no such file.
-        """
+        """Return a file of the tree."""
         try:
             return (self.root / path).read_text(encoding="utf-8")
         except OSError as error:
             raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
 
     def release_notes(self) -> str:
-        """Return the changelog's section of the version, without its heading.
-
-        Raises
-        ------
-        ReleaseError
-            If the changelog has no section of the version, or it is empty.
-        """
+        """Return the changelog's section of the version, without its heading."""
         sections = re.split(r"^## ", self.text("CHANGELOG.md"), flags=re.MULTILINE)[1:]
         for section in sections:
             heading, _, body = section.partition("\n")

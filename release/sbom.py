@@ -23,19 +23,8 @@ _NAMESPACE: Final = uuid.UUID("0d6a3c5e-6a0c-4f6e-9c2e-5b7c6c3d1e77")
 def make_sbom(subject: Component, components: Iterable[Component], *, epoch: int) -> str:
     """Return the bill of materials of one thing that is released.
 
-    Parameters
-    ----------
-    subject
-        What it is about.
-    components
-        What it contains or needs.
-    epoch
-        Time of the source, in seconds since 1970.
-
-    Returns
-    -------
-    str
-        JSON, sorted by package URL.
+    Returns JSON, sorted by package URL.
+    epoch: Time of the source, in seconds since 1970.
     """
     listed = {one.purl: one for one in sorted(components, key=lambda one: one.purl)}
     needed = {purl for one in listed.values() for purl in one.requires}

@@ -18,22 +18,8 @@ def export_commit(clone: Path, target: Path) -> tuple[str, int]:
 
     Files that are not committed, or are ignored, must not be part of a release.
 
-    Parameters
-    ----------
-    clone
-        Root of a git clone.
-    target
-        A folder that exists and is empty.
-
-    Returns
-    -------
-    tuple
-        The commit's id, and its time in seconds since 1970.
-
-    Raises
-    ------
-    ReleaseError
-        If it is no clone, or has changes that are not committed.
+    Returns the commit's id, and its time in seconds since 1970.
+    target: A folder that exists and is empty.
     """
     changed = _git(clone, "status", "--porcelain").splitlines()
     if changed:

@@ -44,14 +44,9 @@ _LETTERS: Final = {"a": "alpha", "b": "beta", "m": "milestone"}
 class Finding:
     """A component with a known vulnerability.
 
-    Attributes
-    ----------
-    advisory
-        The id in the database.
-    aliases
-        Other ids of it, e.g. the CVE.
-    fixed
-        The versions that fix it.
+    advisory: The id in the database.
+    aliases: Other ids of it, e.g. the CVE.
+    fixed: The versions that fix it.
     """
 
     component: str
@@ -71,24 +66,7 @@ class Finding:
 def find_vulnerabilities(components: Iterable[Component], database: Path, today: date) -> list[Finding]:
     """Return the known vulnerabilities of packages and jars.
 
-    Parameters
-    ----------
-    components
-        The components; their parts are looked up too. Other kinds than packages and jars are skipped.
-    database
-        A folder with the ecosystems' archives or folders.
-    today
-        The day: a database without an advisory of the last 30 days is refused.
-
-    Returns
-    -------
-    list of Finding
-        Sorted by component and advisory.
-
-    Raises
-    ------
-    ReleaseError
-        If the database lacks an ecosystem that the components need, is empty or old, or cannot be read.
+    today: The day: a database without an advisory of the last 30 days is refused.
     """
     wanted: dict[str, dict[str, set[str]]] = {}
     for ecosystem, name, version in coordinates(components):
@@ -202,13 +180,6 @@ def _is_in_range(version: str, events: Iterable[Mapping[str, str]], ecosystem: s
 def order(version: str, ecosystem: str) -> Any:
     """Return what versions of an ecosystem are compared by.
 
-    Parameters
-    ----------
-    version
-        A version.
-    ecosystem
-        ``PyPI`` or ``Maven``.
-
     Examples
     --------
     >>> order("1.10", "PyPI") > order("1.9", "PyPI")
@@ -269,14 +240,9 @@ def _rank(separator: str, value: int | str) -> tuple[int, int, str]:
 class Acceptance:
     """Findings that a release may have.
 
-    Attributes
-    ----------
-    component, version
-        What they are about; another version is looked at again.
-    advisories
-        Their ids or aliases.
-    until
-        The last day.
+    component, version: What they are about; another version is looked at again.
+    advisories: Their ids or aliases.
+    until: The last day.
     """
 
     component: str
@@ -293,13 +259,7 @@ class Acceptance:
 
 
 def read_acceptances(path: Path = _FILE) -> list[Acceptance]:
-    """Read the accepted findings.
-
-    Raises
-    ------
-    ReleaseError
-        If an entry lacks something, or has no reason.
-    """
+    """Read the accepted findings."""
     found = []
     for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("accepted", ()):
         try:
@@ -317,19 +277,7 @@ def read_acceptances(path: Path = _FILE) -> list[Acceptance]:
 def unaccepted(
     findings: Iterable[Finding], acceptances: Iterable[Acceptance], shipped: set[tuple[str, str]], today: date
 ) -> list[str]:
-    """Return the findings that nobody has accepted, one line each, and acceptances that have ended.
-
-    Parameters
-    ----------
-    findings
-        The findings.
-    acceptances
-        What is accepted.
-    shipped
-        Name and version of all that is looked up.
-    today
-        The day.
-    """
+    """Return the findings that nobody has accepted, one line each, and acceptances that have ended."""
     acceptances, lines = tuple(acceptances), []
     for finding in findings:
         known = [one for one in acceptances if one.covers(finding)]

@@ -16,13 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> None:
-    """Ask the kernel for SIGKILL at the parent's death, then replace this process with the command.
-
-    Raises
-    ------
-    SystemExit
-        If the parent is dead already.
-    """
+    """Ask the kernel for SIGKILL at the parent's death, then replace this process with the command."""
     parent = int(argv[0])
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

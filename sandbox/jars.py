@@ -82,62 +82,30 @@ def cache_dir() -> Path:
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars for ``spark.jars``, Delta's and evenlag's log stores; get all that are missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched or built.
-    """
+    """Return the jars for ``spark.jars``, Delta's and evenlag's log stores; get all that are missing."""
     delta = delta_jars()
     return _verified([ensure_log_store(cache_dir() / "spark", delta), *delta])
 
 
 def delta_jars() -> list[Path]:
-    """Return Delta's jars; fetch all jars first if one is missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return Delta's jars; fetch all jars first if one is missing."""
     return _set_of_jars("jars", "spark/")
 
 
 def s3_jars() -> list[Path]:
-    """Return the jars by which Spark reads and writes ``s3a:``; fetch what is missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return the jars by which Spark reads and writes ``s3a:``, fetched if missing."""
     return _set_of_jars("s3")
 
 
 def s3_server_classpath() -> str:
-    """Return the class path of an S3 server for tests; fetch what is missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return the class path of an S3 server for tests; fetch what is missing."""
     return _class_path("s3_server")
 
 
 def broker_classpath(version: str | None = None) -> str:
     """Return the broker's class path for ``java -cp``; fetch all jars first if one is missing.
 
-    Parameters
-    ----------
-    version
-        One of `OTHER_KAFKAS`; None for the sandbox's own.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
+    version: One of `OTHER_KAFKAS`; None for the sandbox's own.
     """
     if version is None:
         return os.pathsep.join(map(str, _set_of_jars("jars", "kafka/")))
@@ -145,46 +113,22 @@ def broker_classpath(version: str | None = None) -> str:
 
 
 def oldest_client_classpath() -> str:
-    """Return the class path of the oldest Kafka client that the Java client supports; fetch what is missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return the class path of the oldest Kafka client that the Java client supports; fetch what is missing."""
     return _class_path("client_3_7")
 
 
 def spring_classpath() -> str:
-    """Return the class path of an application of Spring Boot with its Kafka client; fetch what is missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return the class path of an application of Spring Boot with its Kafka client; fetch what is missing."""
     return _class_path("spring")
 
 
 def tools_classpath() -> str:
-    """Return the class path of Kafka's own tools, with the broker's jars; fetch what is missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return the class path of Kafka's own tools, with the broker's jars; fetch what is missing."""
     return _beside_broker("tools")
 
 
 def connect_classpath() -> str:
-    """Return the class path of a worker of Kafka Connect, with the broker's jars; fetch what is missing.
-
-    Raises
-    ------
-    JarsError
-        If jars are missing and cannot be fetched.
-    """
+    """Return the class path of a worker of Kafka Connect, with the broker's jars; fetch what is missing."""
     return _beside_broker("connect")
 
 
@@ -215,16 +159,6 @@ def ensure_jars(which: str = "jars") -> Path:
 
     Concurrent calls are safe: one process fetches, the others wait. A process that is killed leaves no
     partial jar, and the next one continues from its completed downloads.
-
-    Parameters
-    ----------
-    which
-        ``jars``, or the name of another set.
-
-    Raises
-    ------
-    JarsError
-        If Java, Ivy (pyspark) or the network is missing, or a jar has unexpected content.
     """
     cache = cache_dir()
     expected = recorded_hashes(which)

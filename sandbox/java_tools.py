@@ -24,24 +24,12 @@ class JarsError(RuntimeError):
 
 
 def java_command() -> str:
-    """Return the ``java`` command: from ``JAVA_HOME`` if set, else from the PATH.
-
-    Raises
-    ------
-    JarsError
-        If there is none.
-    """
+    """Return the ``java`` command: from ``JAVA_HOME`` if set, else from the PATH."""
     return _find("java", f"install a Java runtime, version {_RELEASE} or newer")
 
 
 def find_tool(name: str) -> str:
-    """Return a tool of the JDK: from ``JAVA_HOME`` if set, else from the PATH.
-
-    Raises
-    ------
-    JarsError
-        If there is none.
-    """
+    """Return a tool of the JDK: from ``JAVA_HOME`` if set, else from the PATH."""
     return _find(name, f"install a JDK, version {_RELEASE} or newer")
 
 
@@ -65,22 +53,7 @@ def version() -> str:
 
 
 def compile_java(sources: list[Path], classes: Path, class_path: str) -> None:
-    """Compile Java sources; warnings are errors.
-
-    Parameters
-    ----------
-    sources
-        Java files.
-    classes
-        Folder for the class files.
-    class_path
-        Class path for javac.
-
-    Raises
-    ------
-    JarsError
-        If there is no javac, or compilation fails; javac has printed the errors.
-    """
+    """Compile Java sources; warnings are errors."""
     command = [find_tool("javac"), "--release", _RELEASE, "-encoding", "UTF-8", "-Xlint:all", "-Werror"]
     # javac runs for a second or two: optimizing its own code would cost more than it saves.
     command += ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
@@ -92,15 +65,7 @@ def compile_java(sources: list[Path], classes: Path, class_path: str) -> None:
 
 
 def write_jar(jar: Path, classes: Path) -> None:
-    """Write a jar of class files and the licence; readers find the complete old or new jar.
-
-    Parameters
-    ----------
-    jar
-        The jar.
-    classes
-        Folder with the class files.
-    """
+    """Write a jar of class files and the licence; readers find the complete old or new jar."""
     title = "Implementation-Title: evenlag\r\nImplementation-Version"
     manifest = f"Manifest-Version: 1.0\r\n{title}: {version()}\r\n\r\n"
     files = {path.relative_to(classes).as_posix(): path.read_bytes() for path in classes.rglob("*.class")}

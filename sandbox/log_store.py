@@ -22,20 +22,7 @@ _SOURCES = _ROOT / "log_store" / "src"
 
 
 def build_log_store(jar: Path, delta_jars: list[Path]) -> None:
-    """Compile the log stores.
-
-    Parameters
-    ----------
-    jar
-        The jar to write.
-    delta_jars
-        Delta's jars.
-
-    Raises
-    ------
-    JarsError
-        If there is no javac or no pyspark, or compilation fails.
-    """
+    """Compile the log stores."""
     class_path = os.pathsep.join([*map(str, delta_jars), str(_pyspark_jars() / "*")])
     with tempfile.TemporaryDirectory() as temporary:
         classes = Path(temporary)
@@ -49,20 +36,7 @@ def log_store_name() -> str:
 
 
 def ensure_log_store(folder: Path, delta_jars: list[Path]) -> Path:
-    """Return the jar of the log stores in a folder; build it if there is none of these sources.
-
-    Parameters
-    ----------
-    folder
-        Folder of Delta's jars, where sessions look for theirs.
-    delta_jars
-        Delta's jars.
-
-    Raises
-    ------
-    JarsError
-        As for :func:`build_log_store`.
-    """
+    """Return the jar of the log stores in a folder; build it if there is none of these sources."""
     text = b"".join(path.read_bytes() for path in _sources())
     jar = folder / f"{LOG_STORE_JAR}-{version()}-{hashlib.sha256(text).hexdigest()[:12]}.jar"
     if not jar.is_file():

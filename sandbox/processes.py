@@ -28,22 +28,6 @@ def start_process(
     """Start a command in its own process group; it dies when this process dies.
 
     Ctrl-C in the terminal does not reach it: the caller stops it.
-
-    Parameters
-    ----------
-    command
-        Program and arguments.
-    log
-        File for its output.
-    env
-        Its environment; None: that of this process.
-    pass_fds
-        File descriptors that it inherits.
-
-    Returns
-    -------
-    subprocess.Popen
-        The running process.
     """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", _GUARD, str(os.getpid()), *command],
@@ -59,17 +43,7 @@ def start_process(
 def stop_process(process: subprocess.Popen[bytes], *, timeout_s: float = 20.0) -> int:
     """Terminate a process, and kill its process group if it does not exit in time.
 
-    Parameters
-    ----------
-    process
-        Result of :func:`start_process`.
-    timeout_s
-        How long to wait before it is killed, in seconds.
-
-    Returns
-    -------
-    int
-        Its exit status.
+    timeout_s: How long to wait before it is killed, in seconds.
     """
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):

@@ -61,15 +61,8 @@ _BACKLOG_RECORDS: Final = 900
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the archive, unless it exists.
 
-    Parameters
-    ----------
-    argv
-        Arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        0 when the archive exists; else the exit code of the error.
+    Returns 0 when the archive exists; else the exit code of the error.
+    argv: Arguments; those of this process when None.
     """
     argparse.ArgumentParser(prog="spark_jobs.class_archive", description=__doc__).parse_args(argv)
     set_up_logging()
@@ -114,15 +107,7 @@ def _make() -> int:
 
 
 def rehearse(spark: SparkSession, root: Path) -> None:
-    """Run cycles on a made-up snapshot: what the steps write, without Kafka and without a hint.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    root
-        Root of a lake of its own.
-    """
+    """Run cycles on a made-up snapshot: what the steps write, without Kafka and without a hint."""
     loaded = parse_policy(_POLICY.format(lake=root), environ={})
     now = floor_to_ms(datetime.now(UTC))
     for number in range(_NUM_CYCLES):

@@ -79,15 +79,8 @@ _POLL_S: Final = 1.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server, or check one, from the command line.
 
-    Parameters
-    ----------
-    argv
-        Arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        0 after SIGTERM, Ctrl-C or a successful check; else the exit code of the error.
+    Returns 0 after SIGTERM, Ctrl-C or a successful check; else the exit code of the error.
+    argv: Arguments; those of this process when None.
     """
     arguments = _parser().parse_args(argv)
     set_up_logging()

@@ -54,12 +54,8 @@ _MAX_LOG_BYTES: Final = 16 * 1024 * 1024
 class WatchedPolicy:
     """The policy file, read again when it has changed.
 
-    Parameters
-    ----------
-    config
-        The file; None as for :func:`evenlag.policy.loader.find_policy_path`.
-    cluster
-        The cluster that the policy must contain.
+    config: The file; None as for :func:`evenlag.policy.loader.find_policy_path`.
+    cluster: The cluster that the policy must contain.
     """
 
     def __init__(self, config: str | None, cluster: str) -> None:
@@ -74,25 +70,13 @@ class WatchedPolicy:
 
     @property
     def loaded(self) -> LoadedPolicy:
-        """The policy.
-
-        Raises
-        ------
-        PolicyError
-            When the file is not valid.
-        """
+        """The policy."""
         if isinstance(self._found, PolicyError):
             raise self._found
         return self._found
 
     def refresh(self) -> bool:
-        """Read the file again if it has changed.
-
-        Returns
-        -------
-        bool
-            Whether it has changed.
-        """
+        """Read the file again if it has changed."""
         if self._sign() == self._signature:
             return False
         self._read()
@@ -120,18 +104,10 @@ class WatchedPolicy:
 class Watch:
     """Runs the cycles.
 
-    Attributes
-    ----------
-    cluster
-        The cluster's name in the policy.
-    policy
-        The policy.
-    clock
-        Chooses the slots.
-    publishes
-        Whether cycles publish.
-    send
-        Receives the events.
+    cluster: The cluster's name in the policy.
+    clock: Chooses the slots.
+    publishes: Whether cycles publish.
+    send: Receives the events.
     """
 
     cluster: str
@@ -142,20 +118,7 @@ class Watch:
     _num_unexpected: int = field(default=0, init=False)
 
     def run(self, session: WarmSession) -> NoReturn:
-        """Run cycles until an error or an interrupt ends them.
-
-        Parameters
-        ----------
-        session
-            The session; it is left open.
-
-        Raises
-        ------
-        JobError
-            When a cycle failed and no later one can succeed without a change.
-        KeyboardInterrupt
-            When the process is interrupted.
-        """
+        """Run cycles until an error or an interrupt ends them."""
         while True:
             self._progress("waiting for the next cycle", 0, 1)
             slot = self.clock.wait()

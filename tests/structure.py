@@ -39,18 +39,11 @@ _NUM_SHOWN: Final = 5
 class Structure(NamedTuple):
     """The figures of a tree.
 
-    Attributes
-    ----------
-    rooms
-        The modules and sub-packages directly in ``spark_jobs``.
-    arrows
-        (importing room, imported room), each pair once.
-    cycles
-        Modules that import each other in a circle, the first also as the last.
-    modules
-        How many modules are side by side in a folder, without its ``__init__``, by the folder's path.
-    lines
-        How many lines a module has, by its path.
+    rooms: The modules and sub-packages directly in ``spark_jobs``.
+    arrows: (importing room, imported room), each pair once.
+    cycles: Modules that import each other in a circle, the first also as the last.
+    modules: How many modules are side by side in a folder, without its ``__init__``, by the folder's path.
+    lines: How many lines a module has, by its path.
     """
 
     rooms: frozenset[str]
@@ -94,11 +87,6 @@ def rooms_and_arrows(graph: ImportGraph, package: str) -> tuple[frozenset[str], 
 
 def find_cycles(imports: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
     """Return cycles that together hold every module that is in one.
-
-    Parameters
-    ----------
-    imports
-        The modules that a module imports.
 
     Examples
     --------

@@ -43,15 +43,8 @@ __all__ = [
 def answer_within(limit: timedelta) -> dict[str, timedelta]:
     """Return the argument of an operator for manual decisions that limits the time for an answer.
 
-    Parameters
-    ----------
-    limit
-        The time limit.
-
-    Returns
-    -------
-    dict
-        ``response_timeout``; with the standard provider before 1.13 ``execution_timeout``, which it uses.
+    Returns ``response_timeout``; with the standard provider before 1.13 ``execution_timeout``, which it
+    uses.
     """
     from airflow.providers.standard.operators.hitl import HITLOperator
 
@@ -62,30 +55,13 @@ def answer_within(limit: timedelta) -> dict[str, timedelta]:
 def defers_questions() -> bool:
     """Return whether a task that waits for a person's answer is deferred, as before Airflow 3.3.
 
-    Returns
-    -------
-    bool
-        True: the triggerer takes the answer. False: such a task has a state of its own, and needs none.
+    True: the triggerer takes the answer. False: such a task has a state of its own, and needs none.
     """
     return "awaiting_input" not in {state.value for state in TaskInstanceState}
 
 
 def fixed_value(value: str, *, note: str) -> Param:
-    """Return a parameter that the form of a request sends as it is, and that other senders may change.
-
-    Parameters
-    ----------
-    value
-        The form's value.
-    note
-        What a person reads beside the field, where the form shows it.
-
-    Returns
-    -------
-    Param
-        With one possible value, so that the form hides the field. A triggerer holds every sender's value to
-        the schema, so the form shows a field for any text where :func:`defers_questions`.
-    """
+    """Return a parameter that the form of a request sends as it is, and that other senders may change."""
     if defers_questions():
         return Param(value, type="string", description=note)
     return Param(value, type="string", const=value, description=note)
@@ -94,31 +70,13 @@ def fixed_value(value: str, *, note: str) -> Param:
 def run_types(*names: str) -> dict[str, Any]:
     """Return the argument of a DAG that allows runs of these types only.
 
-    Parameters
-    ----------
-    *names
-        Types of runs.
-
-    Returns
-    -------
-    dict
-        Empty before Airflow 3.2, where a DAG has no such setting.
+    Empty before Airflow 3.2, where a DAG has no such setting.
     """
     return {"allowed_run_types": list(names)} if "allowed_run_types" in signature(DAG).parameters else {}
 
 
 def send_gauge(name: str, value: float, tags: Mapping[str, str]) -> None:
-    """Send a gauge to Airflow's metrics backend, if one is configured.
-
-    Parameters
-    ----------
-    name
-        Name of the metric.
-    value
-        Its value.
-    tags
-        Its tags; parts of the name for StatsD.
-    """
+    """Send a gauge to Airflow's metrics backend, if one is configured."""
     backend: Any
     try:
         from airflow.sdk.observability import stats as backend

@@ -13,10 +13,7 @@ PACKAGE: Final = "evenlag_dags"
 def dag_texts() -> dict[str, str]:
     """Return the DAG files as they are installed.
 
-    Returns
-    -------
-    dict
-        Text by path relative to the package, sorted by path.
+    Returns text by path relative to the package, sorted by path.
     """
     root = bundle_root() / "dags"
     return {

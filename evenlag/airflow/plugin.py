@@ -24,13 +24,7 @@ class ReportApplication:
     """ASGI application that imports the FastAPI application on the first request."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Forward a request.
-
-        Parameters
-        ----------
-        scope, receive, send
-            The three arguments of an ASGI application.
-        """
+        """Forward a request."""
         from evenlag.airflow.server import app
 
         await app(scope, receive, send)

@@ -38,22 +38,7 @@ def _permission(request: Request, user: Any) -> Callable[[str], bool]:
 def overview(request: Request, user: Annotated[Any, Depends(get_user)]) -> HTMLResponse:
     """Serve the overview of all groups. Airflow rejects requests without a login.
 
-    Parameters
-    ----------
-    request
-        The HTTP request.
-    user
-        The user that Airflow authenticated.
-
-    Returns
-    -------
-    HTMLResponse
-        The page, with the clusters whose DAG the user may read.
-
-    Raises
-    ------
-    HTTPException
-        When authorization fails for a reason other than a missing permission (status 403).
+    Returns the page, with the clusters whose DAG the user may read.
     """
     told = _VIEW.answer(
         _permission(request, user), request.query_params, request.headers.get("if-none-match")
@@ -69,26 +54,6 @@ def report(
     group: str | None = None,
     hours: Annotated[float, Query(gt=0, le=MAX_HOURS)] = 24.0,
 ) -> HTMLResponse:
-    """Serve a report. Airflow rejects requests without a login.
-
-    Parameters
-    ----------
-    request
-        The HTTP request.
-    user
-        The user that Airflow authenticated.
-    cluster, group, hours
-        See :func:`evenlag.overview.report_view.answer`.
-
-    Returns
-    -------
-    HTMLResponse
-        The page.
-
-    Raises
-    ------
-    HTTPException
-        When authorization fails for a reason other than a missing permission (status 403).
-    """
+    """Serve a report. Airflow rejects requests without a login."""
     status, page = answer(_permission(request, user), cluster, group, hours)
     return HTMLResponse(page, status, headers=HEADERS)

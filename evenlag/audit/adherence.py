@@ -25,17 +25,10 @@ LEFT_WHILE_IT_STOOD: Final = "the group held something else while it stood"
 def hint_finder(hints: Iterable[Hint]) -> FindHint:
     """Create the function that finds the hint that a group applied between two intervals.
 
-    Parameters
-    ----------
-    hints
-        Hints of one or more groups (:func:`evenlag.audit.published_hints.read_hints`), oldest first.
-
-    Returns
-    -------
-    callable
-        Takes two known intervals of ``memberships`` of one group, the older one first. Returns the id of the
-        newest plan whose hint the second interval matches in full and the first one does not; None when
-        there is none.
+    Takes two known intervals of ``memberships`` of one group, the older one first. Returns the id of the
+    newest plan whose hint the second interval matches in full and the first one does not; None when there
+    is none.
+    hints: Hints of one or more groups (:func:`evenlag.audit.published_hints.read_hints`), oldest first.
     """
     by_group: dict[str, list[Hint]] = defaultdict(list)
     for hint in hints:
@@ -68,15 +61,7 @@ def _share(hint: Hint, interval: Interval) -> float:
 def member_key(member: Mapping[str, Any]) -> str:
     """Return the key by which hints identify a member.
 
-    Parameters
-    ----------
-    member
-        An entry of ``members`` of the table ``memberships``.
-
-    Returns
-    -------
-    str
-        ``i:<group.instance.id>`` for a static member, else ``m:<member.id>``.
+    Returns ``i:<group.instance.id>`` for a static member, else ``m:<member.id>``.
     """
     instance = member["group_instance_id"]
     return f"i:{instance}" if instance is not None else f"m:{member['member_id']}"
@@ -87,25 +72,12 @@ def judge_hints(
 ) -> list[dict[str, Any]]:
     """Determine for each hint whether its group applied it, and from when to when.
 
-    Parameters
-    ----------
-    period
-        The audited period.
-    hints
-        Hints of the period (:func:`evenlag.audit.published_hints.read_hints`).
-    rebalances
-        Rebalances of the period (:func:`evenlag.audit.rebalances.find_rebalances`). Their causes explain
-        why a group stopped following a hint.
-
-    Returns
-    -------
-    list of dict
-        One row per hint, in the order of `hints`: the attributes of the hint, ``verdict``
-        (:class:`~evenlag.audit.enums.HintVerdict`), ``share_before`` and ``share_best`` (share of the hint's
-        partitions at their hinted members, 0 to 1, at publishing and at best), ``num_snapshots`` (that show
-        the group while the hint was current), and the first interval in which the whole hint was applied:
-        ``not_yet_at`` and ``followed_from`` (it began between the two), ``followed_until`` and
-        ``no_longer_at`` (it ended between the two), the snapshot ids of these, and ``left_because``.
+    Returns one row per hint, in the order of `hints`: the attributes of the hint, ``verdict``
+    (:class:`~evenlag.audit.enums.HintVerdict`), ``share_before`` and ``share_best`` (share of the hint's
+    partitions at their hinted members, 0 to 1, at publishing and at best), ``num_snapshots`` (that show the
+    group while the hint was current), and the first interval in which the whole hint was applied:
+    ``not_yet_at`` and ``followed_from`` (it began between the two), ``followed_until`` and ``no_longer_at``
+    (it ended between the two), the snapshot ids of these, and ``left_because``.
     """
     causes = {(each["group_id"], each["snapshot_id"]): each["causes"] for each in rebalances}
     return [_judge(period, hint, causes) for hint in hints]

@@ -31,25 +31,10 @@ _BOUNDS: Final = (
 def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, Any]]:
     """Find the anomalies of a period.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses ``lag`` and ``decisions``.
-    period
-        The audited period.
-
-    Returns
-    -------
-    list of dict
-        By kind (in the order of :class:`~evenlag.audit.enums.AnomalyKind`), group, topic, partition and time:
-        ``kind, group_id, topic, topic_id, partition, member_id, detail, lag_records`` (the maximum), the
-        interval (``first_snapshot_id, first_seen_at, last_snapshot_id, last_seen_at, num_snapshots``) and its
-        bounds (``previous_seen_at, next_seen_at``). A column that does not apply to a kind is None.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
+    Returns by kind (in the order of :class:`~evenlag.audit.enums.AnomalyKind`), group, topic, partition and
+    time: ``kind, group_id, topic, topic_id, partition, member_id, detail, lag_records`` (the maximum), the
+    interval (``first_snapshot_id, first_seen_at, last_snapshot_id, last_seen_at, num_snapshots``) and its
+    bounds (``previous_seen_at, next_seen_at``). A column that does not apply to a kind is None.
     """
     lag = read_lag_intervals(reader, period)
     found = [

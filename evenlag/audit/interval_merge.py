@@ -40,21 +40,10 @@ _OF_THE_DAY: Final = frozenset(
 def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> pa.Table:
     """Merge intervals that continue from the last snapshot of a day to the first one of the next day.
 
-    Parameters
-    ----------
-    intervals
-        Rows of ``memberships`` or ``ownership`` of one cluster, of whole consecutive days.
-    snapshots
-        Rows of ``audited_snapshots`` of these days and of the adjacent ones, by start time.
-    key
-        Columns that identify the group or partition and member.
-
-    Returns
-    -------
-    pyarrow.Table
-        The columns of `intervals` without ``day`` and ``input_hash``, and ``first_index``, ``last_index``:
-        positions of its first and last snapshot in `snapshots`. By `key`, then time. ``previous_*`` and
-        ``next_*`` are null only where there is no such snapshot.
+    Returns the columns of `intervals` without ``day`` and ``input_hash``, and ``first_index``,
+    ``last_index``: positions of its first and last snapshot in `snapshots`. By `key`, then time.
+    ``previous_*`` and ``next_*`` are null only where there is no such snapshot.
+    snapshots: Rows of ``audited_snapshots`` of these days and of the adjacent ones, by start time.
     """
     import numpy as np
     import pyarrow as pa
@@ -131,17 +120,8 @@ def _has_names(members: list[dict[str, Any]]) -> Iterator[bool]:
 def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
     """Compare rows of a column with the row after each of them.
 
-    Parameters
-    ----------
-    column
-        Values of any type.
-    rows
-        Row numbers, shape (n,); each less than ``len(column) - 1``.
-
-    Returns
-    -------
-    numpy.ndarray
-        bool, shape (n,): whether both values are equal. Two nulls are equal.
+    Returns bool, shape (n,): whether both values are equal. Two nulls are equal.
+    rows: Row numbers, shape (n,); each less than ``len(column) - 1``.
     """
     import numpy as np
     import pyarrow as pa

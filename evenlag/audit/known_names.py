@@ -14,27 +14,7 @@ if TYPE_CHECKING:
 def check_partitions(
     group: str, rows: Sequence[dict[str, Any]], topic: str | None, partition: int | None
 ) -> list[dict[str, Any]]:
-    """Filter the partitions of a group by topic and number.
-
-    Parameters
-    ----------
-    group
-        Group id, for messages.
-    rows
-        Rows with ``topic`` and ``partition``.
-    topic, partition
-        Requested topic and partition number; None for all.
-
-    Returns
-    -------
-    list of dict
-        The matching rows, in their order.
-
-    Raises
-    ------
-    NothingThereError
-        When the group has no such topic, or the topic has no such partition.
-    """
+    """Filter the partitions of a group by topic and number."""
     topics = {row["topic"] for row in rows}
     if topic is not None and topic not in topics:
         raise NothingThereError(

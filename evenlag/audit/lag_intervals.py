@@ -24,24 +24,9 @@ _UNHELD_STATUSES: Final = (LagStatus.NO_MEMBERS, LagStatus.NOT_SUBSCRIBED)
 def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, list[dict[str, Any]]]:
     """Read the partitions that stalled, and the partitions with lag that no live member subscribes to.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses ``lag``.
-    period
-        The audited period.
-
-    Returns
-    -------
-    dict
-        ``stalled`` and ``unheld``: one row per partition (and owner, where it stalled) and interval, with
-        ``lag_records`` (the maximum), ``num_snapshots``, the first and last snapshot of the interval and its
-        bounds.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
+    Returns ``stalled`` and ``unheld``: one row per partition (and owner, where it stalled) and interval,
+    with ``lag_records`` (the maximum), ``num_snapshots``, the first and last snapshot of the interval and
+    its bounds.
     """
     from evenlag.lake.tables import LAG
 
@@ -62,19 +47,9 @@ def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, l
 def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Find the last owner of partitions that have lag but no owner.
 
-    Parameters
-    ----------
-    period
-        The audited period.
-    unheld
-        Rows under ``unheld`` of :func:`read_lag_intervals`.
-
-    Yields
-    ------
-    dict
-        Each of these rows with ``member_id``, the last owner before the interval, and ``is_alive``: whether
-        the group has it, or its static member under another id, at the end of the interval. Rows without an
-        earlier owner in the period are left out: their owner is not known.
+    Yields each of these rows with ``member_id``, the last owner before the interval, and ``is_alive``:
+    whether the group has it, or its static member under another id, at the end of the interval. Rows
+    without an earlier owner in the period are left out: their owner is not known.
     """
     import pyarrow.compute as pc
 

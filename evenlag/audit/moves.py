@@ -24,16 +24,8 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
     without members ends the history: the partition was freed, and placed again later. A partition with two
     owners at once is ignored: the move is from its last single owner to its next single owner.
 
-    Parameters
-    ----------
-    ownership
-        Rows of ``ownership``, merged over midnight (:func:`evenlag.audit.interval_merge.join_days`).
-
-    Returns
-    -------
-    list of dict
-        ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (old owner), ``to_member_id,
-        first_seen_at, first_snapshot_id`` (new owner); by partition, then time.
+    Returns ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (old owner),
+    ``to_member_id, first_seen_at, first_snapshot_id`` (new owner); by partition, then time.
     """
     import numpy as np
     import pyarrow as pa
@@ -60,19 +52,7 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
 
 
 def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    """Find the partitions that were placed (no owner before) and freed (no owner after).
-
-    Parameters
-    ----------
-    ownership
-        Rows of ``ownership``, merged over midnight.
-
-    Returns
-    -------
-    dict
-        ``num_placed`` and ``num_freed``: rows of ``PARTITION_KEY`` and ``first_snapshot_id``, the first
-        snapshot that shows the change.
-    """
+    """Find the partitions that were placed (no owner before) and freed (no owner after)."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

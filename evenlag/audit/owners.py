@@ -49,14 +49,8 @@ class Around:
     A snapshot takes time: it reads each group at some time between its start and its end. One that was
     running at the moment may have read the group before or after it.
 
-    Attributes
-    ----------
-    before
-        The last snapshot that had ended; None if there is none.
-    during
-        Snapshots that were running.
-    after
-        The first snapshot that began later; None if there is none.
+    before: The last snapshot that had ended; None if there is none.
+    after: The first snapshot that began later; None if there is none.
     """
 
     before: int | None
@@ -64,18 +58,7 @@ class Around:
     during: tuple[int, ...] = ()
 
     def edges(self) -> tuple[int, int]:
-        """Return the first and the last position.
-
-        Returns
-        -------
-        tuple of int
-            First and last position in the period's ``snapshots``.
-
-        Raises
-        ------
-        NothingThereError
-            When there is no snapshot.
-        """
+        """Return the first and the last position."""
         places = [place for place in (self.before, *self.during, self.after) if place is not None]
         if not places:
             raise NothingThereError("there is no snapshot at all")
@@ -83,20 +66,7 @@ class Around:
 
 
 def snapshots_around(period: AuditedPeriod, at: datetime) -> Around:
-    """Find the snapshots around a moment.
-
-    Parameters
-    ----------
-    period
-        The audited period.
-    at
-        The moment, UTC.
-
-    Returns
-    -------
-    Around
-        Positions in ``period.snapshots``.
-    """
+    """Find the snapshots around a moment."""
     import numpy as np
 
     at_us = round(at.timestamp() * 1_000_000)
@@ -116,24 +86,9 @@ def snapshots_around(period: AuditedPeriod, at: datetime) -> Around:
 def group_around(period: AuditedPeriod, at: datetime) -> dict[str, Any]:
     """Describe the snapshots around a moment and the state of the group in the first of them.
 
-    Parameters
-    ----------
-    period
-        The audited period of one group.
-    at
-        The moment, UTC.
-
-    Returns
-    -------
-    dict
-        ``before`` and ``after`` (``snapshot_id, slot, started_at, finished_at``; None if there is none),
-        ``during`` (a list of those that were running) and ``group_state`` (None if the first snapshot does
-        not list the group).
-
-    Raises
-    ------
-    NothingThereError
-        When there is no snapshot.
+    Returns ``before`` and ``after`` (``snapshot_id, slot, started_at, finished_at``; None if there is
+    none), ``during`` (a list of those that were running) and ``group_state`` (None if the first snapshot
+    does not list the group).
     """
     around = snapshots_around(period, at)
     names = ["snapshot_id", "slot", "started_at", "finished_at"]
@@ -151,25 +106,10 @@ def group_around(period: AuditedPeriod, at: datetime) -> dict[str, Any]:
 def owners_at(period: AuditedPeriod, at: datetime) -> list[dict[str, Any]]:
     """Find the owner of each partition at a moment, and how well it is known.
 
-    Parameters
-    ----------
-    period
-        The audited period of one group.
-    at
-        The moment, UTC.
-
-    Returns
-    -------
-    list of dict
-        By topic and partition, one row per possible owner: ``topic, topic_id, partition, certainty``
-        (:class:`~evenlag.audit.enums.Certainty`), ``side`` (the snapshots that show this owner: ``before``,
-        ``during``, ``after`` or ``both``), the owner (``state, reason, member_id, ...``) and the bounds of
-        its interval. A partition has several rows when ``certainty`` is CHANGING or when it has two owners.
-
-    Raises
-    ------
-    NothingThereError
-        When there is no snapshot.
+    Returns by topic and partition, one row per possible owner: ``topic, topic_id, partition, certainty``
+    (:class:`~evenlag.audit.enums.Certainty`), ``side`` (the snapshots that show this owner: ``before``,
+    ``during``, ``after`` or ``both``), the owner (``state, reason, member_id, ...``) and the bounds of its
+    interval. A partition has several rows when ``certainty`` is CHANGING or when it has two owners.
     """
     around = snapshots_around(period, at)
     before, after = around.edges()
@@ -220,15 +160,7 @@ def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
     Static members are compared by instance id, others by client id and host. A member that is present before
     and after did not leave; the caller checks this.
 
-    Parameters
-    ----------
-    old, new
-        Rows with ``group_instance_id, client_id, client_host``.
-
-    Returns
-    -------
-    bool
-        Whether they match. Members without a client id and a host never match.
+    Returns whether they match. Members without a client id and a host never match.
     """
     if old["group_instance_id"] or new["group_instance_id"]:
         return bool(old["group_instance_id"] == new["group_instance_id"])
@@ -239,15 +171,7 @@ def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
 def by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[str, Any]]]:
     """Group rows by partition.
 
-    Parameters
-    ----------
-    rows
-        Rows with ``topic, topic_id, partition``.
-
-    Returns
-    -------
-    dict
-        Rows in their order, by ``(topic, topic_id, partition)``.
+    Returns rows in their order, by ``(topic, topic_id, partition)``.
     """
     found: dict[Partition, list[dict[str, Any]]] = {}
     for row in rows:
@@ -258,17 +182,7 @@ def by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[st
 def overlapping(intervals: pa.Table, before: int, after: int) -> list[dict[str, Any]]:
     """Select the intervals that contain any of the snapshots in a range.
 
-    Parameters
-    ----------
-    intervals
-        Merged rows of ``memberships`` or ``ownership``.
-    before, after
-        First and last position of the range in the period's ``snapshots``.
-
-    Returns
-    -------
-    list of dict
-        The selected rows, in their order.
+    Returns the selected rows, in their order.
     """
     import pyarrow.compute as pc
 
@@ -280,20 +194,7 @@ def overlapping(intervals: pa.Table, before: int, after: int) -> list[dict[str, 
 
 
 def is_gap(period: AuditedPeriod, first: int, last: int) -> bool:
-    """Check whether snapshots are too far apart to conclude what happened between them.
-
-    Parameters
-    ----------
-    period
-        The audited period; its ``max_gap_ms`` is the limit.
-    first, last
-        Positions of the first and the last snapshot.
-
-    Returns
-    -------
-    bool
-        Whether two consecutive ones of them began more than ``max_gap_ms`` apart.
-    """
+    """Check whether snapshots are too far apart to conclude what happened between them."""
     import numpy as np
 
     distances = np.diff(period.started_us()[first : last + 1])

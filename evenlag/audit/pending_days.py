@@ -29,24 +29,14 @@ _ONE_DAY: Final = timedelta(days=1)
 class AuditDay:
     """A day with finished snapshots, and how it differs from its audit.
 
-    Attributes
-    ----------
-    day
-        UTC day on which the snapshots started.
-    snapshots
-        Their ``slot, snapshot_id, started_at, finished_at``, one per slot, oldest first.
-    slot_days
-        Days that their rows are stored under.
-    input_hash
-        Hash of their ids and of the audit's version.
-    is_audited
-        Whether its audit was built from them, by this version.
-    has_same_snapshots
-        Whether its audit was built from them, by any version.
-    is_trimmed
-        Whether snapshots that its audit was built from are gone.
-    is_downsampled
-        Whether maintenance has downsampled all days of the slots.
+    day: UTC day on which the snapshots started.
+    snapshots: Their ``slot, snapshot_id, started_at, finished_at``, one per slot, oldest first.
+    slot_days: Days that their rows are stored under.
+    input_hash: Hash of their ids and of the audit's version.
+    is_audited: Whether its audit was built from them, by this version.
+    has_same_snapshots: Whether its audit was built from them, by any version.
+    is_trimmed: Whether snapshots that its audit was built from are gone.
+    is_downsampled: Whether maintenance has downsampled all days of the slots.
     """
 
     day: date
@@ -64,23 +54,6 @@ def read_changed_days(reader: LakeReader, cluster: str, since: datetime) -> set[
 
     A late snapshot of any day is among them: its marker was written since. So are the days that maintenance
     has compacted since.
-
-    Parameters
-    ----------
-    reader, cluster
-        The lake, and the cluster's name.
-    since
-        The moment, by the clocks of the writers.
-
-    Returns
-    -------
-    set of datetime.date
-        Days on which the snapshots started.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
     """
     of_cluster: list[Filter] = [("cluster", "=", cluster)]
     rows = reader.read(SNAPSHOTS, columns=["started_at"], filters=of_cluster, written_since=since)
@@ -88,49 +61,13 @@ def read_changed_days(reader: LakeReader, cluster: str, since: datetime) -> set[
 
 
 def read_days_of_slots(reader: LakeReader, cluster: str, slot_days: Collection[date]) -> set[date]:
-    """Read the days on which the snapshots of some slots started.
-
-    Parameters
-    ----------
-    reader, cluster
-        The lake, and the cluster's name.
-    slot_days
-        Days of slots.
-
-    Returns
-    -------
-    set of datetime.date
-        Days on which the snapshots started.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
-    """
+    """Read the days on which the snapshots of some slots started."""
     filters: list[Filter] = [("cluster", "=", cluster), ("day", "in", list(slot_days))]
     return _days(reader.read(SNAPSHOTS, columns=["started_at"], filters=filters)["started_at"].to_pylist())
 
 
 def read_edge_day(reader: LakeReader, cluster: str, *, is_first: bool = False) -> date | None:
-    """Read the last day on which a snapshot of a cluster started, or the first one; None without snapshots.
-
-    Parameters
-    ----------
-    reader, cluster
-        The lake, and the cluster's name.
-    is_first
-        Whether to read the first day.
-
-    Returns
-    -------
-    datetime.date or None
-        The day.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
-    """
+    """Read the last day on which a cluster has a snapshot, or the first one; None without snapshots."""
     of_cluster: list[Filter] = [("cluster", "=", cluster)]
     found = reader.read_newest(
         SNAPSHOTS, "started_at", columns=["started_at"], filters=of_cluster, is_oldest=is_first
@@ -143,24 +80,8 @@ def read_audit_days(
 ) -> Iterator[AuditDay]:
     """Read days and compare them to their audit.
 
-    Parameters
-    ----------
-    reader, cluster
-        The lake, and the cluster's name.
-    days
-        Days; those without a snapshot are left out.
-    version
-        Version of the audit.
-
-    Yields
-    ------
-    AuditDay
-        The days, oldest first; read a month at a time, when it is needed.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
+    Yields the days, oldest first; read a month at a time, when it is needed.
+    days: Days; those without a snapshot are left out.
     """
     for _, of_month in groupby(sorted(set(days)), key=lambda day: (day.year, day.month)):
         yield from _read_month(reader, cluster, list(of_month), version)
@@ -223,17 +144,7 @@ def _read_snapshots(reader: LakeReader, cluster: str, days: list[date]) -> dict[
 def hash_snapshots(snapshot_ids: Collection[str], version: int) -> str:
     """Return the ``input_hash`` of a day.
 
-    Parameters
-    ----------
-    snapshot_ids
-        Ids of its snapshots.
-    version
-        Version of the audit.
-
-    Returns
-    -------
-    str
-        SHA-256 in hexadecimal digits.
+    Returns SHA-256 in hexadecimal digits.
     """
     return hashlib.sha256("\n".join([f"audit {version}", *sorted(snapshot_ids)]).encode()).hexdigest()
 

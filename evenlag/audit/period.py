@@ -31,24 +31,15 @@ _USUAL_PERIOD: Final = timedelta(days=1)
 class AuditedPeriod:
     """Audit of a cluster, or of one of its groups, for a period.
 
-    Attributes
-    ----------
-    cluster, group_id
-        The cluster and the group; ``group_id`` is None for all groups.
-    since, until
-        The requested period, UTC.
-    snapshots
-        Rows of ``audited_snapshots`` by start time, of all days that were read; includes the snapshots just
-        before and after the period.
-    memberships, ownership
-        Rows of these tables, merged over midnight; see :func:`evenlag.audit.interval_merge.join_days`.
-    num_unaudited
-        Snapshots of the period that are not in the audit yet; for a moment, those next to it.
-    max_gap_ms
-        Snapshots further apart than this prove nothing about the time between them.
-    downsampled_days
-        Days (of slots) that maintenance has downsampled: the intervals are complete, but lag is kept for one
-        snapshot per hour.
+    since, until: The requested period, UTC.
+    snapshots: Rows of ``audited_snapshots`` by start time, of all days that were read; includes the
+        snapshots just before and after the period.
+    memberships, ownership: Rows of these tables, merged over midnight; see
+        :func:`evenlag.audit.interval_merge.join_days`.
+    num_unaudited: Snapshots of the period that are not in the audit yet; for a moment, those next to it.
+    max_gap_ms: Snapshots further apart than this prove nothing about the time between them.
+    downsampled_days: Days (of slots) that maintenance has downsampled: the intervals are complete, but lag
+        is kept for one snapshot per hour.
     """
 
     cluster: str
@@ -98,11 +89,8 @@ class AuditedPeriod:
     def rests_on(self) -> dict[str, Any]:
         """Describe the input of the answer, to reproduce it.
 
-        Returns
-        -------
-        dict
-            ``cluster, since, until``, the number of snapshots and the ids of the first and last,
-            ``num_snapshots_not_audited, max_gap_ms, downsampled_days`` and ``input_hash_of_days``.
+        Returns ``cluster, since, until``, the number of snapshots and the ids of the first and last,
+        ``num_snapshots_not_audited, max_gap_ms, downsampled_days`` and ``input_hash_of_days``.
         """
         import pyarrow.compute as pc
 
@@ -141,34 +129,10 @@ def read_period(
 ) -> AuditedPeriod:
     """Read a period, with the snapshots just before and after it.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses the audit's tables, ``snapshots`` and ``downsampled_days``.
-    cluster
-        Name of the cluster in the policy.
-    since, until
-        The period, UTC; all days that it touches are read as a whole. Default of `until`: the end of the
-        newest snapshot; of `since`: 24 hours before `until`.
-    group_id
-        Read one group only.
-    max_gap_s
-        Longest time between two snapshots, in seconds, for which equal content proves that nothing changed
-        in between. Default: three times the median distance.
-
-    Returns
-    -------
-    AuditedPeriod
-        The period with its merged rows.
-
-    Raises
-    ------
-    NothingThereError
-        When the cluster has not been audited, or the group is not in the audit.
-    UsageError
-        When the period ends before it begins.
-    LakeError
-        When a table cannot be read, or a day is being written at this moment.
+    since, until: The period, UTC; all days that it touches are read as a whole. Default of `until`: the end
+        of the newest snapshot; of `since`: 24 hours before `until`.
+    max_gap_s: Longest time between two snapshots, in seconds, for which equal content proves that nothing
+        changed in between. Default: three times the median distance.
     """
     from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
 
@@ -213,18 +177,7 @@ def read_period(
 
 
 def require_snapshots(period: AuditedPeriod) -> None:
-    """Check that a snapshot was taken within a period, not only before or after it.
-
-    Parameters
-    ----------
-    period
-        The audited period.
-
-    Raises
-    ------
-    NothingThereError
-        When there is no snapshot within the period.
-    """
+    """Check that a snapshot was taken within a period, not only before or after it."""
     import pyarrow.compute as pc
 
     started, finished = period.snapshots["started_at"], period.snapshots["finished_at"]

@@ -25,17 +25,11 @@ AUDIT_STEP: Final = "audit"
 class AuditProgress:
     """What earlier runs have compared and audited.
 
-    Attributes
-    ----------
-    version
-        Version of the audit that they built.
-    checked_at
-        All snapshots whose markers were written before this time have been compared to the audit.
-    backlog_from
-        First day of those that still have to be compared, all up to the newest: after a new version, or for a
-        rebuild; None: there are none.
-    is_rebuild
-        Whether the days of the backlog are audited again even if nothing has changed.
+    version: Version of the audit that they built.
+    checked_at: All snapshots whose markers were written before this time have been compared to the audit.
+    backlog_from: First day of those that still have to be compared, all up to the newest: after a new
+        version, or for a rebuild; None: there are none.
+    is_rebuild: Whether the days of the backlog are audited again even if nothing has changed.
     """
 
     version: int
@@ -47,20 +41,7 @@ class AuditProgress:
 def read_progress(reader: LakeReader, cluster: str) -> AuditProgress | None:
     """Read the newest progress of a cluster's audit.
 
-    Parameters
-    ----------
-    reader, cluster
-        The lake, and the cluster's name.
-
-    Returns
-    -------
-    AuditProgress or None
-        None if no run has recorded any.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
+    None if no run has recorded any.
     """
     filters: list[Filter] = [("cluster", "=", cluster), ("step", "=", AUDIT_STEP)]
     columns = ["finished_at", "summary"]
@@ -78,22 +59,7 @@ def read_progress(reader: LakeReader, cluster: str) -> AuditProgress | None:
 
 
 def record_progress(root: str, cluster: str, progress: AuditProgress, started_at: datetime) -> None:
-    """Record the progress of a run.
-
-    Parameters
-    ----------
-    root, cluster
-        Root of the lake, and the cluster's name.
-    progress
-        The progress.
-    started_at
-        When the run started.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be written.
-    """
+    """Record the progress of a run."""
     now = datetime.now(UTC)
     run_id = f"audit__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
     summary = {

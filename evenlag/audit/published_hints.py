@@ -29,17 +29,11 @@ Hinted = dict[tuple[str, int], str]
 class Hint:
     """A published hint.
 
-    Attributes
-    ----------
-    published_at, ended_at
-        When the hint was written to the hint topic, and when it was replaced or withdrawn there. ``ended_at``
-        is None while it is the current hint of its group.
-    ended_by
-        Id of the plan that replaced it, or ``withdrawn``; None while it is current.
-    holders
-        Member key by topic id and partition.
-    approved_by
-        Who approved the plan, and over which channel; None if the approval is not on record.
+    published_at, ended_at: When the hint was written to the hint topic, and when it was replaced or
+        withdrawn there. ``ended_at`` is None while it is the current hint of its group.
+    ended_by: Id of the plan that replaced it, or ``withdrawn``; None while it is current.
+    holders: Member key by topic id and partition.
+    approved_by: Who approved the plan, and over which channel; None if the approval is not on record.
     """
 
     plan_id: str
@@ -57,23 +51,6 @@ def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
     """Read the hints that were on the hint topic at any time of a period.
 
     Hints that were published more than 31 days before the period are left out.
-
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses ``plan_events`` and ``plan_assignments``.
-    period
-        Period, cluster and, optionally, group to read.
-
-    Returns
-    -------
-    list of Hint
-        By publishing time, then group.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
     """
     from evenlag.lake.tables import PLAN_ASSIGNMENTS
 

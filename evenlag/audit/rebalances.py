@@ -34,12 +34,8 @@ _INTERVAL: Final = ("group_id", "first_snapshot_id")
 class MemberChange:
     """Difference between the members of a group in two snapshots.
 
-    Attributes
-    ----------
-    joined, left
-        Member ids without a counterpart in the other snapshot.
-    bounced
-        New member id by old member id, of clients that left and joined again.
+    joined, left: Member ids without a counterpart in the other snapshot.
+    bounced: New member id by old member id, of clients that left and joined again.
     """
 
     joined: tuple[str, ...]
@@ -54,18 +50,8 @@ def compare_members(
 
     Members that share a client id and a host are matched in the order of their member ids.
 
-    Parameters
-    ----------
-    old, new
-        Entries of ``members`` of the table ``memberships``.
-    returned
-        Entries of ``returned`` of the older interval: the matches, as found before the clients' names were
-        removed. None: match by the names.
-
-    Returns
-    -------
-    MemberChange
-        Members that joined, left, and left and joined again.
+    returned: Entries of ``returned`` of the older interval: the matches, as found before the clients' names
+        were removed. None: match by the names.
     """
     before = {member["member_id"]: member for member in old}
     after = {member["member_id"]: member for member in new}
@@ -89,19 +75,7 @@ def compare_members(
 
 
 def find_returned(memberships: pa.Table) -> list[dict[str, Any]]:
-    """Find the clients that left a group and joined it again, between any two of its known intervals.
-
-    Parameters
-    ----------
-    memberships
-        Rows of ``memberships`` of whole days of a cluster, with the clients' names.
-
-    Returns
-    -------
-    list of dict
-        ``group_id, first_snapshot_id`` and ``returned`` of the intervals with such a client that have no
-        ``returned`` yet.
-    """
+    """Find the clients that left a group and joined it again, between any two of its known intervals."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -127,28 +101,15 @@ def find_rebalances(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Find the rebalances of a period, and the partitions that each of them moved.
 
-    Parameters
-    ----------
-    period
-        The audited period.
-    find_hint
-        Called with two consecutive intervals of ``memberships``; returns the id of the plan that the group
-        applied in between, or None. See :func:`evenlag.audit.adherence.hint_finder`.
-
-    Returns
-    -------
-    rebalances : list of dict
-        By group and time: ``group_id``, the snapshots around the rebalance (``after_snapshot_id,
-        after_seen_at, snapshot_id, seen_at``), ``causes`` (:class:`~evenlag.audit.enums.RebalanceCause`),
-        ``plan_id``, member ids that ``joined``, ``left`` and ``bounced``, ``assignor, num_members``, numbers
-        of partitions: ``num_moved`` (from one member to another), ``num_returned`` (to a client that left and
-        joined again), ``num_placed`` (no owner before), ``num_freed`` (no owner after); ``was_seen`` (a
-        snapshot shows the rebalance itself) and ``across_gap`` (the snapshots are too far apart: there may
-        have been several rebalances).
-    moves : list of dict
-        ``group_id, topic, topic_id, partition, from_member_id, to_member_id, kind`` (MOVED or RETURNED),
-        ``last_seen_at, last_snapshot_id`` with the old owner, ``first_seen_at, first_snapshot_id`` with the
-        new owner, ``causes``.
+    Returns by group and time: ``group_id``, the snapshots around the rebalance (``after_snapshot_id,
+    after_seen_at, snapshot_id, seen_at``), ``causes`` (:class:`~evenlag.audit.enums.RebalanceCause`),
+    ``plan_id``, member ids that ``joined``, ``left`` and ``bounced``, ``assignor, num_members``, numbers of
+    partitions: ``num_moved`` (from one member to another), ``num_returned`` (to a client that left and
+    joined again), ``num_placed`` (no owner before), ``num_freed`` (no owner after); ``was_seen`` (a
+    snapshot shows the rebalance itself) and ``across_gap`` (the snapshots are too far apart: there may have
+    been several rebalances).
+    find_hint: Called with two consecutive intervals of ``memberships``; returns the id of the plan that the
+        group applied in between, or None. See :func:`evenlag.audit.adherence.hint_finder`.
     """
     by_group: dict[str, list[Interval]] = defaultdict(list)
     for interval in period.memberships.to_pylist():
@@ -186,16 +147,8 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 def sum_up(rebalances: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Aggregate rebalances by group.
 
-    Parameters
-    ----------
-    rebalances
-        Rows of :func:`find_rebalances`.
-
-    Returns
-    -------
-    list of dict
-        ``group_id, num_rebalances, num_moved, num_returned, num_placed, num_freed`` and ``by_cause`` (number
-        of rebalances by cause; one may have several causes); the group with the most moves first.
+    Returns ``group_id, num_rebalances, num_moved, num_returned, num_placed, num_freed`` and ``by_cause``
+    (number of rebalances by cause; one may have several causes); the group with the most moves first.
     """
     groups: dict[str, dict[str, Any]] = {}
     counts = ("num_moved", "num_returned", "num_placed", "num_freed")

@@ -51,14 +51,7 @@ HintTopicOption = Annotated[
 class Target:
     """A cluster of a policy.
 
-    Attributes
-    ----------
-    loaded
-        The policy.
-    name
-        The cluster's name in it.
-    written_policy
-        The policy's text when it was derived from options; None when it comes from a file.
+    written_policy: The policy's text when it was derived from options; None when it comes from a file.
     """
 
     loaded: LoadedPolicy
@@ -73,20 +66,7 @@ class Target:
     def with_hint_topic(self, hint_topic: str | None) -> Target:
         """Return the target with another hint topic.
 
-        Parameters
-        ----------
-        hint_topic
-            Name of the topic; None keeps the policy's.
-
-        Returns
-        -------
-        Target
-            A copy; the target itself for None.
-
-        Raises
-        ------
-        UsageError
-            When the name is not a valid topic name.
+        hint_topic: Name of the topic; None keeps the policy's.
         """
         from evenlag.policy.cluster_settings import HINT_TOPIC_PATTERN
 
@@ -109,15 +89,7 @@ class Target:
         Without a policy file, the policy that the options are equivalent to is written to a temporary file.
         It refers to secrets by the names of variables, and contains none.
 
-        Parameters
-        ----------
-        config
-            The option ``--config``.
-
-        Yields
-        ------
-        Path or None
-            The file; None when the job finds it as this process did.
+        Yields the file; None when the job finds it as this process did.
         """
         if self.written_policy is None:
             yield config
@@ -140,32 +112,11 @@ def find_target(
 ) -> Target:
     """Find the cluster that is meant; without a policy file, derive a policy from the options.
 
-    Parameters
-    ----------
-    bootstrap_servers, config, cluster
-        The options of these names; the first excludes the second.
-    lake
-        With `bootstrap_servers`: root of the lake. A policy file has its own.
-    groups
-        With `bootstrap_servers`: patterns of the groups to plan for; empty means all groups.
-    publish
-        With `bootstrap_servers`: whether hints may be published for `groups`. A group that is not named is
-        never published.
-    reset_policy
-        With `bootstrap_servers`: the groups' ``auto.offset.reset``. It determines the lag of a partition
-        without a commit.
-
-    Returns
-    -------
-    Target
-        The cluster and the policy that applies to it.
-
-    Raises
-    ------
-    UsageError
-        When options exclude each other, or no cluster, or no policy file, can be determined.
-    PolicyError
-        When the policy is not valid.
+    groups: With `bootstrap_servers`: patterns of the groups to plan for; empty means all groups.
+    publish: With `bootstrap_servers`: whether hints may be published for `groups`. A group that is not
+        named is never published.
+    reset_policy: With `bootstrap_servers`: the groups' ``auto.offset.reset``. It determines the lag of a
+        partition without a commit.
     """
     from evenlag.policy.loader import parse_policy
 
@@ -210,30 +161,11 @@ def policy_text(
     When `groups` is given, all other groups are in mode ``observe``. Further connection settings come from
     the variables ``EVENLAG_KAFKA_*``.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        Brokers as ``host:port``, separated by commas.
-    name
-        Name of the cluster.
-    lake
-        Root of the lake; None means ``evenlag-lake`` in the current folder.
-    groups
-        Patterns of the groups to plan for; empty means all groups.
-    publish
-        Whether these groups are in mode ``auto``; otherwise they are in mode ``shadow``.
-    reset_policy
-        The groups' ``auto.offset.reset``; None when it is not known.
-
-    Returns
-    -------
-    str
-        The policy as YAML.
-
-    Raises
-    ------
-    UsageError
-        When the name is not a valid cluster name, or `publish` is given without groups.
+    bootstrap_servers: Brokers as ``host:port``, separated by commas.
+    lake: Root of the lake; None means ``evenlag-lake`` in the current folder.
+    groups: Patterns of the groups to plan for; empty means all groups.
+    publish: Whether these groups are in mode ``auto``; otherwise they are in mode ``shadow``.
+    reset_policy: The groups' ``auto.offset.reset``; None when it is not known.
     """
     from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN
     from evenlag.policy.loader import kafka_settings_from_environment

@@ -66,16 +66,9 @@ class _PlainConsole(Console):
 def console(*, stderr: bool = False) -> Console:
     """Create a console that prints text literally.
 
-    Parameters
-    ----------
-    stderr
-        Print on standard error, not on standard output.
-
-    Returns
-    -------
-    rich.console.Console
-        A console for the current stream. Its width is the terminal's; 200 cells without a terminal, unless
-        :func:`wide_output` sets another width.
+    Returns a console for the current stream. Its width is the terminal's; 200 cells without a terminal,
+    unless :func:`wide_output` sets another width.
+    stderr: Print on standard error, not on standard output.
     """
     stream = sys.stderr if stderr else sys.stdout
     return _PlainConsole(file=stream, width=None if stream.isatty() else _PIPE_WIDTH.get(), highlight=False)
@@ -83,18 +76,7 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def wide_output(width: int) -> Iterator[None]:
-    """Set the width of output that does not go to a terminal, so that no text is wrapped.
-
-    Parameters
-    ----------
-    width
-        Width in cells.
-
-    Yields
-    ------
-    None
-        The width applies within the context.
-    """
+    """Set the width of output that does not go to a terminal, so that no text is wrapped."""
     token = _PIPE_WIDTH.set(width)
     try:
         yield
@@ -103,29 +85,13 @@ def wide_output(width: int) -> Iterator[None]:
 
 
 def print_error(message: str, *more: str) -> None:
-    """Print an error on standard error, without markup.
-
-    Parameters
-    ----------
-    message
-        The first line, printed after ``error: ``.
-    more
-        Further lines. Line breaks within a line are escaped.
-    """
+    """Print an error on standard error, without markup."""
     lines = "\n".join(printable(line) for line in (message, *more))
     sys.stderr.write(f"error: {lines}\n")
 
 
 def print_line(stream: IO[str], line: str) -> None:
-    """Print a line at once; on a terminal above a progress bar, which another console would overwrite.
-
-    Parameters
-    ----------
-    stream
-        Standard output or standard error.
-    line
-        Text of one line.
-    """
+    """Print a line at once; on a terminal above a progress bar, which another console would overwrite."""
     stream.write(f"{printable(line)}\n")
     stream.flush()
 
@@ -133,18 +99,8 @@ def print_line(stream: IO[str], line: str) -> None:
 def print_json(value: Any, *, is_line: bool = False) -> None:
     """Print JSON on standard output.
 
-    Parameters
-    ----------
-    value
-        JSON types, and times: they are printed as ISO 8601 in UTC. Numbers that are not finite are null. An
-        iterator is a list, and its values are printed while it makes them; not on one line.
-    is_line
-        Print it on one line, at once: one of several values.
-
-    Raises
-    ------
-    TypeError
-        When a value has no JSON form.
+    value: JSON types, and times: they are printed as ISO 8601 in UTC. Numbers that are not finite are null.
+        An iterator is a list, and its values are printed while it makes them; not on one line.
     """
     indent = None if is_line else 2
     encoder = json.JSONEncoder(default=_plain, indent=indent, allow_nan=False)
@@ -166,26 +122,9 @@ def table(
 ) -> Table:
     """Create an empty table that fits any terminal.
 
-    Parameters
-    ----------
-    title
-        Title above the table.
-    columns
-        Headings of the columns, in order.
-    right
-        Headings of columns that contain numbers: they are aligned right and do not wrap.
-    keys
-        Headings of columns that identify a row, besides groups, plans, members, topics and partitions: they
-        are always complete.
-    optional
-        Headings of columns that may be left out, in the order in which they are left out.
-    caption
-        Text below the table; none if empty.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        The table, without rows.
+    right: Headings of columns that contain numbers: they are aligned right and do not wrap.
+    optional: Headings of columns that may be left out, in the order in which they are left out.
+    caption: Text below the table; none if empty.
     """
     return Table(title, columns, right=right, keys=keys, optional=optional, caption=caption)
 
@@ -193,19 +132,7 @@ def table(
 def fit(_console: Console, shown: Table, optional: Sequence[str]) -> Table:
     """Set the columns of a table that may be left out on a narrow terminal.
 
-    Parameters
-    ----------
-    _console
-        Not needed: a table fits the console that prints it.
-    shown
-        A table of :func:`table`; it is changed in place.
-    optional
-        Headings of columns that may be left out, in the order in which they are left out.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        The same table.
+    optional: Headings of columns that may be left out, in the order in which they are left out.
     """
     shown.optional = tuple(optional)
     return shown
@@ -214,15 +141,7 @@ def fit(_console: Console, shown: Table, optional: Sequence[str]) -> Table:
 def status_text(status: str | None) -> Text:
     """Color a status.
 
-    Parameters
-    ----------
-    status
-        A lag status or a plan event; None when there is none.
-
-    Returns
-    -------
-    rich.text.Text
-        The status, unchanged, with its color; a dash for None.
+    status: A lag status or a plan event; None when there is none.
     """
     return Text(status or NOTHING, style=_STYLE_BY_STATUS.get(status or "", ""))
 
@@ -231,15 +150,7 @@ def status_text(status: str | None) -> Text:
 def shown_progress(*, is_repeated: bool = False) -> Iterator[ReportProgress]:
     """Show each step as a progress bar on a terminal, or as a line on standard error without one.
 
-    Parameters
-    ----------
-    is_repeated
-        Whether the steps are repeated: a terminal then shows the current step only.
-
-    Yields
-    ------
-    callable
-        Takes (step, done, total).
+    is_repeated: Whether the steps are repeated: a terminal then shows the current step only.
     """
     from rich.progress import (
         BarColumn,

@@ -22,22 +22,7 @@ _NEEDED_TO_PUBLISH = ("evenlag.publishing.publish", "kafka", "deltalake", "pyarr
 def publisher(
     target: Target, slot: datetime, run_id: str, report: ReportProgress
 ) -> Callable[[], dict[str, Any]]:
-    """Return what publishes a cycle at its first call, and returns the summary at each.
-
-    Parameters
-    ----------
-    target
-        The cluster, and its policy.
-    slot, run_id
-        Those of the cycle.
-    report
-        Called with (step, done, total).
-
-    Returns
-    -------
-    Callable
-        Without arguments; returns the counts of :func:`evenlag.publishing.publish.publish_cycle`.
-    """
+    """Return what publishes a cycle at its first call, and returns the summary at each."""
 
     @cache
     def publish() -> dict[str, Any]:
@@ -52,18 +37,7 @@ def publisher(
 
 
 def with_imports(report: ReportProgress) -> ReportProgress:
-    """Import what publishing needs when the job has its snapshot: until then, its JVM needs all cores.
-
-    Parameters
-    ----------
-    report
-        Called with (step, done, total).
-
-    Returns
-    -------
-    Callable
-        Calls `report`, and starts the imports once.
-    """
+    """Import what publishing needs when the job has its snapshot: until then, its JVM needs all cores."""
     start_imports = cache(partial(import_in_thread, *_NEEDED_TO_PUBLISH))
 
     def told(step: str, done: int, total: int) -> None:

@@ -98,13 +98,8 @@ def demo(
 def become_module(module: str, arguments: Sequence[str]) -> None:
     """Replace this process by ``python -m MODULE``, which then receives signals and sets the exit code.
 
-    Parameters
-    ----------
-    module
-        A module of the bundle (:func:`evenlag.bundle.bundle_root`). It need not be importable
-        here: the wheel does not install a name as common as ``sandbox`` in site-packages.
-    arguments
-        Command-line arguments of the module.
+    module: A module of the bundle (:func:`evenlag.bundle.bundle_root`). It need not be importable here: the
+        wheel does not install a name as common as ``sandbox`` in site-packages.
     """
     sys.stdout.flush()
     sys.stderr.flush()

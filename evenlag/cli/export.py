@@ -52,33 +52,14 @@ ExportOption = Annotated[
 def export_rows(rows: Rows, path: Path) -> int:
     """Write rows to a file atomically.
 
-    Parameters
-    ----------
-    rows
-        An Arrow table, whose schema is kept, or rows as mappings: the columns are all of their keys, in the
-        order of their first occurrence; missing values are null. No mappings give a file without columns.
-    path
-        The file; its suffix, in upper or lower case, selects the format. An existing file is replaced
-        atomically.
-
-        ``.csv``
-            UTF-8, with a header, separated by commas; times as ISO 8601 in UTC, null as an empty cell, lists
-            and structs as JSON. Text that a spreadsheet would evaluate gets an apostrophe in front, and
-            control characters are escaped.
-        ``.parquet``
-            Types unchanged; times in UTC.
-        ``.json``
-            One array of objects in ASCII; times as ISO 8601 in UTC. Numbers that are not finite are null.
-
-    Returns
-    -------
-    int
-        Number of rows written.
-
-    Raises
-    ------
-    UsageError
-        When the suffix is not supported, or the file cannot be written.
+    rows: An Arrow table, whose schema is kept, or rows as mappings: the columns are all of their keys, in
+        the order of their first occurrence; missing values are null. No mappings give a file without
+        columns.
+    path: The file; its suffix, in upper or lower case, selects the format. An existing file is replaced
+        atomically. ``.csv`` UTF-8, with a header, separated by commas; times as ISO 8601 in UTC, null as an
+        empty cell, lists and structs as JSON. Text that a spreadsheet would evaluate gets an apostrophe in
+        front, and control characters are escaped. ``.parquet`` Types unchanged; times in UTC. ``.json`` One
+        array of objects in ASCII; times as ISO 8601 in UTC. Numbers that are not finite are null.
     """
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
@@ -91,17 +72,7 @@ def export_rows(rows: Rows, path: Path) -> int:
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file, whole or not at all; an existing one is replaced.
 
-    Parameters
-    ----------
-    path
-        The file.
-    write
-        Writes to the path that it gets: an empty file in the same folder, so that the rename is atomic.
-
-    Raises
-    ------
-    UsageError
-        When the file cannot be written.
+    write: Writes to the path that it gets: an empty file in the same folder, so that the rename is atomic.
     """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:

@@ -35,18 +35,7 @@ class _WithoutFlagTypes:
     """Shows no type of a flag, which takes no value, and none of an argument, whose name says it."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, as Click asks for them.
-
-        Parameters
-        ----------
-        ctx
-            The context of Click.
-
-        Returns
-        -------
-        list
-            Parameters, with their form in the help.
-        """
+        """Return the parameters, as Click asks for them."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class that it is mixed into
         for param in params:
             if getattr(param, "is_flag", False):
@@ -59,10 +48,7 @@ class _WithoutFlagTypes:
 class Command(_WithoutFlagTypes, TyperCommand):
     """A command; one that can answer in JSON has ``-o`` for the form of its answer.
 
-    Parameters
-    ----------
-    *args, **kwargs
-        Arguments of Typer's command.
+    *args, **kwargs: Arguments of Typer's command.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -94,17 +80,7 @@ class ShowByDefault(Group):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the default subcommand when the first word is not a subcommand.
 
-        Parameters
-        ----------
-        ctx
-            The context of Click.
-        args
-            Arguments after the name of the command group.
-
-        Returns
-        -------
-        list of str
-            The arguments that Click did not parse.
+        Returns the arguments that Click did not parse.
         """
         # A shell that completes the first word asks for the subcommands, too.
         is_named = bool(args) and args[0] in {*self.commands, "--help", "-h"}
@@ -114,20 +90,7 @@ class ShowByDefault(Group):
         return parsed
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete the first word: a subcommand, or an option of the default one.
-
-        Parameters
-        ----------
-        ctx
-            The context of Click.
-        incomplete
-            The word so far.
-
-        Returns
-        -------
-        list
-            Completions.
-        """
+        """Complete the first word: a subcommand, or an option of the default one."""
         found: list[Any] = super().shell_complete(ctx, incomplete)
         known = {item.value for item in found}
         more = self.commands[SHOW].shell_complete(ctx, incomplete)
@@ -135,13 +98,7 @@ class ShowByDefault(Group):
 
 
 def use_grammar(app: typer.Typer) -> None:
-    """Give all commands and groups of an application the classes of this module.
-
-    Parameters
-    ----------
-    app
-        The application; groups that have a class of their own keep it.
-    """
+    """Give all commands and groups of an application the classes of this module."""
     for command in app.registered_commands:
         command.cls = Command
     for group in app.registered_groups:

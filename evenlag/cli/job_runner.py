@@ -80,10 +80,7 @@ class JobRunner(Protocol):
 class JobFailedError(JobError):
     """Raised when a job failed; carries the job's own message and exit code.
 
-    Attributes
-    ----------
-    result
-        Summary of the work that was completed; None when none was.
+    result: Summary of the work that was completed; None when none was.
     """
 
     def __init__(self, message: str, exit_code: int, result: dict[str, Any] | None = None) -> None:
@@ -99,17 +96,7 @@ class SparkMissingError(JobError):
 def job_runner(context: typer.Context, remote: str | None = None) -> JobRunner:
     """Return the runner of the context: :func:`run_job`, unless a test replaced it.
 
-    Parameters
-    ----------
-    context
-        The command's context.
-    remote
-        URL of the Spark Connect server, as the option ``--remote`` has it.
-
-    Returns
-    -------
-    JobRunner
-        The runner.
+    remote: URL of the Spark Connect server, as the option ``--remote`` has it.
     """
     runner: JobRunner = context.obj or run_job
     return runner if remote is None else partial(runner, remote=remote)
@@ -126,35 +113,12 @@ def run_job(
 ) -> dict[str, Any] | None:
     """Run a job as ``python -m spark_jobs.<job>`` and wait for it.
 
-    Parameters
-    ----------
-    job
-        Name of the job's module in ``spark_jobs``, e.g. ``cycle``.
-    arguments
-        Its arguments. Only names and paths, no secrets: other users can read the command line.
-    report
-        Called with (step, done, total) as the job progresses.
-    remote
-        URL of the Spark Connect server that the job uses; default: that of ``EVENLAG_SPARK_REMOTE``, if any.
-    receive
-        Called with the result, while the job ends its session; with each cycle and each notice of a job that
-        runs cycles until it is stopped. What it raises ends the job.
-
-    Returns
-    -------
-    dict or None
-        The job's result; None when it succeeded without one.
-
-    Raises
-    ------
-    SparkMissingError
-        When PySpark, the jobs or Java are not installed.
-    UsageError
-        When ``EVENLAG_SPARK_REMOTE`` has no URL of a Spark Connect server.
-    JobFailedError
-        When the job failed or was killed.
-    KeyboardInterrupt
-        After Ctrl-C, when the job and its JVM have ended.
+    Returns the job's result; None when it succeeded without one.
+    report: Called with (step, done, total) as the job progresses.
+    remote: URL of the Spark Connect server that the job uses; default: that of ``EVENLAG_SPARK_REMOTE``, if
+        any.
+    receive: Called with the result, while the job ends its session; with each cycle and each notice of a
+        job that runs cycles until it is stopped. What it raises ends the job.
     """
     remote = remote or find_remote()
     require_spark(is_remote=remote is not None)
@@ -195,43 +159,14 @@ def run_job(
 
 
 def required_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a result that must exist.
-
-    Parameters
-    ----------
-    job
-        Name of the job.
-    result
-        The value that the runner returned.
-
-    Returns
-    -------
-    dict
-        The result.
-
-    Raises
-    ------
-    JobFailedError
-        When there is none.
-    """
+    """Return a result that must exist."""
     if result is None:
         raise JobFailedError(f"the job {job} ended well and sent no result", 1)
     return result
 
 
 def require_spark(*, is_remote: bool = False) -> None:
-    """Check that the jobs, PySpark and Java can be found, without starting any of them.
-
-    Parameters
-    ----------
-    is_remote
-        Whether the job uses a Spark Connect server: it needs PySpark's client for it, and no Java.
-
-    Raises
-    ------
-    SparkMissingError
-        When one is missing; the message says what to install.
-    """
+    """Check that the jobs, PySpark and Java can be found, without starting any of them."""
     found = {module: find_spec(module) for module in _NEEDED + (_NEEDED_BY_CLIENT if is_remote else ())}
     missing = [module for module, spec in found.items() if spec is None]
     if not missing and is_remote and not _has_connect(found["pyspark"]):

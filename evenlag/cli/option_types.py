@@ -36,15 +36,8 @@ _PLAN_ID_DIGITS: Final = 64
 def shown(text: object) -> str:
     """Quote a value for a message.
 
-    Parameters
-    ----------
-    text
-        The value; its ``str`` is shown.
-
-    Returns
-    -------
-    str
-        The ``repr`` on one line, with surrogates escaped; longer than 60 characters, it ends in an ellipsis.
+    Returns the ``repr`` on one line, with surrogates escaped; longer than 60 characters, it ends in an
+    ellipsis.
     """
     quoted = repr(str(text)).encode("utf-8", "backslashreplace").decode()
     return quoted if len(quoted) <= _SHOWN else f"{quoted[:_SHOWN]}…"
@@ -53,15 +46,7 @@ def shown(text: object) -> str:
 def whole(low: int, high: int) -> Callable[[str], int]:
     """Make a parser of whole numbers.
 
-    Parameters
-    ----------
-    low, high
-        Smallest and largest number that it accepts.
-
-    Returns
-    -------
-    callable
-        The parser. It raises ``typer.BadParameter`` for a text that is not such a number.
+    Returns the parser. It raises ``typer.BadParameter`` for a text that is not such a number.
     """
 
     def integer(text: str) -> int:
@@ -81,15 +66,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 def real(low: float, high: float) -> Callable[[str], float]:
     """Make a parser of finite numbers.
 
-    Parameters
-    ----------
-    low, high
-        Smallest and largest number that it accepts.
-
-    Returns
-    -------
-    callable
-        The parser. It raises ``typer.BadParameter`` for a text that is not such a number.
+    Returns the parser. It raises ``typer.BadParameter`` for a text that is not such a number.
     """
     bounds = f"{low:,g} to {high:,.10g}"
 
@@ -108,20 +85,7 @@ def real(low: float, high: float) -> Callable[[str], float]:
 def moment(text: str) -> datetime:
     """Parse a moment.
 
-    Parameters
-    ----------
-    text
-        ISO 8601; UTC if it has no offset.
-
-    Returns
-    -------
-    datetime
-        The moment in UTC.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is not a moment, or lies outside the years 1970 to 2999.
+    text: ISO 8601; UTC if it has no offset.
     """
     try:
         at = datetime.fromisoformat(text)
@@ -136,20 +100,7 @@ def moment(text: str) -> datetime:
 def day(text: str) -> date:
     """Parse a day.
 
-    Parameters
-    ----------
-    text
-        ISO 8601, e.g. ``2026-03-01``.
-
-    Returns
-    -------
-    date
-        The day.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is not a day, or lies outside the years 1970 to 2999.
+    text: ISO 8601, e.g. ``2026-03-01``.
     """
     try:
         found = date.fromisoformat(text)
@@ -164,11 +115,6 @@ def name(text: str) -> str:
     """Check a name, e.g. of a group, a cluster or a topic, and return it unchanged.
 
     Kafka allows nearly any text as a group id.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is empty, is not UTF-8 or contains a NUL character.
     """
     if not text:
         raise typer.BadParameter("a name must not be empty: give one, or leave the option out")
@@ -184,20 +130,7 @@ def name(text: str) -> str:
 def plan_id(text: str) -> str:
     """Check the id of a plan, or its first characters.
 
-    Parameters
-    ----------
-    text
-        1 to 64 hexadecimal digits.
-
-    Returns
-    -------
-    str
-        The digits in lower case.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is empty, is longer or contains another character.
+    text: 1 to 64 hexadecimal digits.
     """
     if not 0 < len(text) <= _PLAN_ID_DIGITS or set(text) - set(string.hexdigits):
         raise typer.BadParameter(
@@ -217,13 +150,7 @@ def reset_policy(text: str) -> str:
 
 
 def pattern(text: str) -> str:
-    """Check a pattern of groups (a name, a glob or ``/regex/``), and return it unchanged.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is not a valid name or regular expression.
-    """
+    """Check a pattern of groups (a name, a glob or ``/regex/``), and return it unchanged."""
     from evenlag.name_patterns import check_pattern
 
     try:
@@ -233,24 +160,7 @@ def pattern(text: str) -> str:
 
 
 def path(text: str | Path) -> Path:
-    """Check a path; it need not exist.
-
-    Parameters
-    ----------
-    text
-        The path; Typer also passes defaults, which are paths.
-
-    Returns
-    -------
-    Path
-        The path.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is empty or not UTF-8, contains a NUL character, or exceeds the limits of Linux
-        (4,095 bytes; 255 for each part).
-    """
+    """Check a path; it need not exist."""
     told = str(text)
     if not told:
         raise typer.BadParameter("a path must not be empty: give one, or leave the option out")
@@ -266,25 +176,13 @@ def path(text: str | Path) -> Path:
 
 
 def lake_root(text: str) -> str:
-    """Check the root of a lake, a path or a URI, and return it unchanged.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is not a valid name or path.
-    """
+    """Check the root of a lake, a path or a URI, and return it unchanged."""
     path(name(text))
     return text
 
 
 def servers(text: str) -> str:
-    """Check brokers, as ``host:port`` separated by commas, and return the text unchanged.
-
-    Raises
-    ------
-    typer.BadParameter
-        When one of them is not ``host:port``.
-    """
+    """Check brokers, as ``host:port`` separated by commas, and return the text unchanged."""
     from evenlag.policy.kafka_settings import check_server
 
     try:
@@ -296,13 +194,7 @@ def servers(text: str) -> str:
 
 
 def url(text: str) -> str:
-    """Check a URL that begins with ``http://`` or ``https://`` and names a host; return it unchanged.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is not such a URL.
-    """
+    """Check a URL that begins with ``http://`` or ``https://`` and names a host; return it unchanged."""
     from urllib.parse import urlsplit
 
     try:
@@ -316,23 +208,7 @@ def url(text: str) -> str:
 
 
 def check_folder_of(file: Path) -> Path:
-    """Check that a file can be created, before the command does work whose result it could not write.
-
-    Parameters
-    ----------
-    file
-        The file to write; it need not exist.
-
-    Returns
-    -------
-    Path
-        The same path.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the file is a folder, or its folder does not exist.
-    """
+    """Check that a file can be created, before the command does work whose result it could not write."""
     try:
         if file.is_dir():
             raise typer.BadParameter(f"{shown(file)} is a folder: name a file in it")

@@ -138,13 +138,7 @@ AirflowUrlOption = Annotated[
 
 
 def interval(text: str) -> float:
-    """Parse an interval from 1 s to 24 h, e.g. ``90s``, and return it in seconds.
-
-    Raises
-    ------
-    typer.BadParameter
-        When the text is no such interval.
-    """
+    """Parse an interval from 1 s to 24 h, e.g. ``90s``, and return it in seconds."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found[1]) * _SECONDS_BY_UNIT[found[2] or "s"] if found else 0.0
     if not 1 <= seconds <= _MAX_INTERVAL_S:

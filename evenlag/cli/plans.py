@@ -113,29 +113,7 @@ def _left(found: int, limit: int) -> str:
 
 
 def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
-    """Find the only plan whose id begins with a prefix.
-
-    Parameters
-    ----------
-    reader
-        Reader of the lake.
-    cluster
-        Name of the cluster in the policy.
-    prefix
-        First characters of the plan id.
-
-    Returns
-    -------
-    dict
-        Row of :func:`evenlag.queries.plans.plan_rows`.
-
-    Raises
-    ------
-    NothingThereError
-        When no plan id begins with the prefix.
-    UsageError
-        When several plan ids begin with it.
-    """
+    """Find the only plan whose id begins with a prefix."""
     found = plan_rows(reader, cluster, plan_prefix=prefix.lower())
     if not found:
         raise NothingThereError(f"there is no plan {prefix} on {cluster}: evenlag plans lists them")

@@ -207,16 +207,6 @@ def _end_with_reader() -> Iterator[None]:
     """End a block when the process that reads standard output ends, as in ``… | head -2``.
 
     The next write would notice it too, but may be far away.
-
-    Yields
-    ------
-    None
-        The block runs.
-
-    Raises
-    ------
-    BrokenPipeError
-        When the reader has ended.
     """
     over, gone = threading.Event(), threading.Event()
 

@@ -37,16 +37,8 @@ def airflow_checks(
 ) -> list[Check]:
     """Return the checks of Airflow; the REST checks are skipped without a URL.
 
-    Parameters
-    ----------
-    policy
-        The policy; None if there is none.
-    url
-        Root URL of Airflow's API server; None to check only this machine.
-    environ
-        Environment variables; None: those of this process.
-    dag_prefix
-        Prefix of the policy's DAG ids.
+    url: Root URL of Airflow's API server; None to check only this machine.
+    environ: Environment variables; None: those of this process.
     """
     given = os.environ if environ is None else environ
     rest = None if url is None else AirflowRest(url, given.get(TOKEN_VARIABLE))
@@ -163,19 +155,8 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
 
     After a scheduler is killed, its task blocks the DAG for the timeout. That should cost at most one run.
 
-    Parameters
-    ----------
-    timeout_s
-        Airflow's ``task_instance_heartbeat_timeout`` in seconds.
-    schedules
-        Cron expressions of the clusters.
-    now
-        The current time.
-
-    Returns
-    -------
-    list of Finding
-        One finding; skipped without a schedule to compare with.
+    Returns one finding; skipped without a schedule to compare with.
+    timeout_s: Airflow's ``task_instance_heartbeat_timeout`` in seconds.
     """
     widths = []
     for schedule in schedules:
@@ -235,17 +216,8 @@ def judge_pools(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | N
 
     Airflow never starts a task of a pool that does not exist, and the task does not fail either.
 
-    Parameters
-    ----------
-    wanted
-        Tasks by their pool.
-    slots
-        Slots by pool, -1 for no limit; None: there is no such pool.
-
-    Returns
-    -------
-    list of Finding
-        A failure for each pool that starts no task; else one finding.
+    Returns a failure for each pool that starts no task; else one finding.
+    slots: Slots by pool, -1 for no limit; None: there is no such pool.
     """
     found: list[Finding] = []
     for pool, tasks in sorted(wanted.items()):

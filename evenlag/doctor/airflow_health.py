@@ -22,20 +22,7 @@ _ANSWERS_WITHOUT_TRIGGERER: Final = (3, 3)
 
 
 def check_health(rest: AirflowRest | None, policy: Policy | None) -> list[Finding]:
-    """Check the health of Airflow's parts; of the triggerer, if requests for approval need it.
-
-    Parameters
-    ----------
-    rest
-        Client of Airflow's REST API.
-    policy
-        The policy; None if there is none.
-
-    Returns
-    -------
-    list of Finding
-        As :func:`judge_health`.
-    """
+    """Check the health of Airflow's parts; of the triggerer, if requests for approval need it."""
     asks = policy is not None and any(rule.mode is Mode.APPROVE for rule in policy.groups)
     version = str(ask(rest, "version")["version"]) if asks else ""
     return judge_health(ask(rest, "monitor/health"), needs_triggerer=asks and needs_triggerer(version))
@@ -43,11 +30,6 @@ def check_health(rest: AirflowRest | None, policy: Policy | None) -> list[Findin
 
 def needs_triggerer(version: str) -> bool:
     """Return whether the triggerer takes the answer to a request for approval.
-
-    Parameters
-    ----------
-    version
-        Version of Airflow.
 
     Examples
     --------
@@ -59,20 +41,7 @@ def needs_triggerer(version: str) -> bool:
 
 
 def judge_health(answer: Mapping[str, Any], *, needs_triggerer: bool = False) -> list[Finding]:
-    """Check that database, scheduler and DAG processor are healthy; a missing part is a failure.
-
-    Parameters
-    ----------
-    answer
-        Airflow's answer.
-    needs_triggerer
-        Whether the triggerer has to be healthy, too.
-
-    Returns
-    -------
-    list of Finding
-        A failure for each part that is not healthy; else one finding.
-    """
+    """Check that database, scheduler and DAG processor are healthy; a missing part is a failure."""
     found: list[Finding] = []
     for part in (*_NEEDED_PARTS, *(["triggerer"] if needs_triggerer else [])):
         state = (answer.get(part) or {}).get("status")

@@ -23,12 +23,8 @@ class RestError(Exception):
 class AirflowRest:
     """Read-only client of Airflow's REST API.
 
-    Parameters
-    ----------
-    url
-        Root URL of the API server.
-    token
-        Token of a login; None for none.
+    url: Root URL of the API server.
+    token: Token of a login; None for none.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -36,25 +32,7 @@ class AirflowRest:
         self._token = token
 
     def get(self, path: str) -> dict[str, Any]:
-        """Request a resource and return its JSON.
-
-        Parameters
-        ----------
-        path
-            Path of the resource, below the root of the API.
-
-        Returns
-        -------
-        dict
-            The JSON.
-
-        Raises
-        ------
-        NotThereError
-            If Airflow does not know it.
-        RestError
-            If the request fails otherwise.
-        """
+        """Request a resource and return its JSON."""
         if not self._url.startswith(("http://", "https://")):
             raise RestError(f"{self._url} is no address: give --airflow-url http://HOST:PORT")
         request = urllib.request.Request(f"{self._url}/api/v2/{path}")  # noqa: S310  # http(s), see above
@@ -78,25 +56,7 @@ class AirflowRest:
 
 
 def ask(rest: AirflowRest | None, path: str) -> dict[str, Any]:
-    """Request a resource, as :meth:`AirflowRest.get` does.
-
-    Parameters
-    ----------
-    rest
-        The client; None: there is no Airflow to ask.
-    path
-        Path of the resource.
-
-    Returns
-    -------
-    dict
-        The JSON.
-
-    Raises
-    ------
-    NotThereError
-        If there is no client, or Airflow does not know the resource.
-    """
+    """Request a resource, as :meth:`AirflowRest.get` does."""
     if rest is None:
         raise NotThereError(path)
     return rest.get(path)

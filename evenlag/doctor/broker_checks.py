@@ -117,17 +117,7 @@ def _check_cluster_id(view: KafkaView) -> list[Finding]:
 def check_cluster_id(told: str, known: set[str]) -> list[Finding]:
     """Check that the brokers belong to the cluster that the lake stores under this name.
 
-    Parameters
-    ----------
-    told
-        Cluster id that the brokers report.
-    known
-        Cluster ids in the snapshots of this cluster; empty without snapshots.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    known: Cluster ids in the snapshots of this cluster; empty without snapshots.
     """
     if not known:
         return [ok(f"{told}; the lake has no reading of it yet")]

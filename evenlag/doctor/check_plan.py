@@ -42,20 +42,12 @@ _ALL_AREAS: Final = _CONNECTED_AREAS | {"policy", "lake", "spark", "airflow", "f
 class Request:
     """What the command was asked to check.
 
-    Attributes
-    ----------
-    config, lake, cluster
-        The options of these names.
-    airflow_url
-        Root URL of Airflow's API server; None to check only this machine.
-    max_age_s
-        Allowed age of the newest snapshot in seconds; None: by the schedule.
-    probe_writes
-        Also write to the hint topic and the lake, and undo it.
-    check_timeout_s
-        Timeout of one check in seconds. A request to Kafka may take half of it.
-    dag_prefix
-        Prefix of the policy's DAG ids in that Airflow.
+    config, lake, cluster: The options of these names.
+    airflow_url: Root URL of Airflow's API server; None to check only this machine.
+    max_age_s: Allowed age of the newest snapshot in seconds; None: by the schedule.
+    probe_writes: Also write to the hint topic and the lake, and undo it.
+    check_timeout_s: Timeout of one check in seconds. A request to Kafka may take half of it.
+    dag_prefix: Prefix of the policy's DAG ids in that Airflow.
     """
 
     config: Path | None = None
@@ -69,13 +61,7 @@ class Request:
 
 
 def gather_lanes(request: Request) -> list[Lane]:
-    """Collect all possible checks, those of the policy first. An invalid policy is a finding.
-
-    Raises
-    ------
-    UsageError
-        If the policy has no such cluster.
-    """
+    """Collect all possible checks, those of the policy first. An invalid policy is a finding."""
     lanes: list[Lane] = []
     loaded: LoadedPolicy | None = None
     try:
@@ -102,24 +88,7 @@ def gather_lanes(request: Request) -> list[Lane]:
 def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]) -> list[Lane]:
     """Select checks by area or full name; the login is kept if other checks need its connection.
 
-    Parameters
-    ----------
-    lanes
-        All checks.
-    only
-        Areas or full names to keep; empty to keep all.
-    skip
-        Areas or full names to drop.
-
-    Returns
-    -------
-    list of Lane
-        Lanes that still have checks.
-
-    Raises
-    ------
-    UsageError
-        If no check has a given name.
+    only: Areas or full names to keep; empty to keep all.
     """
     known = {name for lane in lanes for check in lane.checks for name in (check.area, check.full_name)}
     # Without a valid policy, the areas that need one have no checks: who asks for them sees why.

@@ -33,14 +33,9 @@ _URI_SCHEME: Final = CONNECT_TYPE.replace("_", "-")
 class Remote:
     """A Spark Connect server that is configured here.
 
-    Attributes
-    ----------
-    source
-        The variable that names it.
-    server
-        Its address; None if it is not usable.
-    fault
-        Why it is not.
+    source: The variable that names it.
+    server: Its address; None if it is not usable.
+    fault: Why it is not.
     """
 
     source: str
@@ -51,16 +46,8 @@ class Remote:
 def read_connection(environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Read Airflow's Spark connection from the environment, as Airflow does.
 
-    Parameters
-    ----------
-    environ
-        Environment variables.
-
-    Returns
-    -------
-    dict or None
-        Its fields, with ``extra`` as a dict, and only that without a connection; None for what is neither
-        JSON nor a URI of type Spark Connect.
+    Returns its fields, with ``extra`` as a dict, and only that without a connection; None for what is
+    neither JSON nor a URI of type Spark Connect.
     """
     value = environ.get(CONNECTION_VARIABLE) or "{}"
     if value.startswith(f"{_URI_SCHEME}://"):
@@ -84,15 +71,8 @@ def read_connection(environ: Mapping[str, str]) -> dict[str, Any] | None:
 def find_remote(environ: Mapping[str, str]) -> Remote | None:
     """Return the configured Spark Connect server.
 
-    Parameters
-    ----------
-    environ
-        Environment variables: Airflow's connection, else ``EVENLAG_SPARK_REMOTE``.
-
-    Returns
-    -------
-    Remote or None
-        None if jobs run by ``spark-submit``, or in a session of their own.
+    None if jobs run by ``spark-submit``, or in a session of their own.
+    environ: Environment variables: Airflow's connection, else ``EVENLAG_SPARK_REMOTE``.
     """
     connection = read_connection(environ)
     if connection is not None and connection.get("conn_type"):
@@ -124,16 +104,6 @@ def check_connect(environ: Mapping[str, str]) -> list[Finding]:
 
     The check runs in a process of its own (``python -m spark_jobs.connect_server --check``), with the
     interpreter of the jobs: this one may have no PySpark.
-
-    Parameters
-    ----------
-    environ
-        Environment variables.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
     """
     remote = find_remote(environ)
     if remote is None:
@@ -181,19 +151,7 @@ def _ask(server: ConnectServer, environ: Mapping[str, str]) -> list[Finding]:
 def judge_check(name: str, exit_code: int, output: str) -> list[Finding]:
     """Judge the server by its own check.
 
-    Parameters
-    ----------
-    name
-        Address of the server, without a token.
-    exit_code
-        Exit code of ``python -m spark_jobs.connect_server --check``.
-    output
-        What it wrote; its last line has the verdict.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    name: Address of the server, without a token.
     """
     last = output.strip().rpartition("\n")[2].strip()
     # Without the moment and the level of a log record.

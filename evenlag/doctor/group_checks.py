@@ -24,15 +24,7 @@ _NAMED: Final = 5
 
 
 def group_checks(view: KafkaView, loaded: LoadedPolicy) -> list[Check]:
-    """Return the checks of one cluster's groups.
-
-    Parameters
-    ----------
-    view
-        The cluster.
-    loaded
-        The policy, with the lines of its rules.
-    """
+    """Return the checks of one cluster's groups."""
     policy = view.policy
     return [
         Check("groups", "modes", connected(lambda: [ok(tell_modes(policy, view.name, view.groups))])),
@@ -46,17 +38,7 @@ def group_checks(view: KafkaView, loaded: LoadedPolicy) -> list[Check]:
 def tell_modes(policy: Policy, cluster: str, groups: Iterable[str]) -> str:
     """Count the groups by mode.
 
-    Parameters
-    ----------
-    policy, cluster
-        The policy, and the cluster's name in it.
-    groups
-        Group ids.
-
-    Returns
-    -------
-    str
-        For example ``3 in shadow, 1 in auto``.
+    Returns for example ``3 in shadow, 1 in auto``.
     """
     counts = Counter(policy.group_settings(cluster, group).mode for group in groups)
     told = ", ".join(f"{counts[mode]} in {mode.value}" for mode in Mode if counts[mode])
@@ -66,19 +48,7 @@ def tell_modes(policy: Policy, cluster: str, groups: Iterable[str]) -> str:
 def check_unmatched(loaded: LoadedPolicy, cluster: str, groups: Iterable[str]) -> list[Finding]:
     """Check that each rule for this cluster applies to an existing group: a misspelled name matches none.
 
-    Parameters
-    ----------
-    loaded
-        The policy.
-    cluster
-        Its name.
-    groups
-        Group ids.
-
-    Returns
-    -------
-    list of Finding
-        A warning per unused rule; one `ok` if there is none.
+    Returns a warning per unused rule; one `ok` if there is none.
     """
     rules, names = loaded.policy.groups, list(groups)
     if not names:
@@ -106,17 +76,7 @@ def _is_hintable(group: Mapping[str, Any]) -> bool:
 def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
     """Check that each group that may receive hints uses evenlag's assignor; other groups ignore hints.
 
-    Parameters
-    ----------
-    policy, cluster
-        The policy, and the cluster's name in it.
-    groups
-        Groups by id, as in ``KafkaView.groups``.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    groups: Groups by id, as in ``KafkaView.groups``.
     """
     hinted = {
         name: group
@@ -149,19 +109,7 @@ def check_extra(
 
     The publisher uses this client, an optional extra, to make coordinators compute a new target assignment.
 
-    Parameters
-    ----------
-    policy, cluster
-        The policy, and the cluster's name in it.
-    groups
-        Groups by id, as in ``KafkaView.groups``.
-    is_installed
-        Whether the extra is installed.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    groups: Groups by id, as in ``KafkaView.groups``.
     """
     asked = [
         name
@@ -215,17 +163,7 @@ def _check_commits(view: KafkaView) -> list[Finding]:
 def check_commits(policy: Policy, cluster: str, uncommitted: Mapping[str, int]) -> list[Finding]:
     """Check that the lag of partitions without a usable commit is known from the rule's `reset_policy`.
 
-    Parameters
-    ----------
-    policy, cluster
-        The policy, and the cluster's name in it.
-    uncommitted
-        By group, the number of partitions without a usable commit in the newest snapshot.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    uncommitted: By group, the number of partitions without a usable commit in the newest snapshot.
     """
     blind = sorted(
         f"{group} ({count})"

@@ -27,14 +27,7 @@ class NotConnectedError(Exception):
 class KafkaView:
     """A cluster and its lake, for checks that run in sequence in one thread.
 
-    Parameters
-    ----------
-    policy, name
-        The policy, and the cluster's name in it.
-    reader
-        The lake.
-    timeout_ms
-        Request timeout in milliseconds; the policy's own timeout applies if it is shorter.
+    timeout_ms: Request timeout in milliseconds; the policy's own timeout applies if it is shorter.
     """
 
     def __init__(self, policy: Policy, name: str, reader: LakeReader, *, timeout_ms: int) -> None:
@@ -61,13 +54,7 @@ class KafkaView:
         )
 
     def connect(self) -> None:
-        """Open the connection.
-
-        Raises
-        ------
-        KafkaUnreachableError, KafkaAuthenticationError
-            As for ``kafka_connection``.
-        """
+        """Open the connection."""
         from kafka.admin import KafkaAdminClient
 
         from evenlag.kafka.connection import kafka_client_settings, kafka_errors
@@ -84,13 +71,7 @@ class KafkaView:
 
     @property
     def client(self) -> Any:
-        """The admin client.
-
-        Raises
-        ------
-        NotConnectedError
-            If there is no connection.
-        """
+        """The admin client."""
         if self._client is None:
             raise NotConnectedError
         return self._client
@@ -120,11 +101,6 @@ class KafkaView:
 
         A group has ``group_type, protocol_type, group_state, protocol_data`` (the selected assignor),
         ``error, authorized_operations`` and ``members``, each with its ``member_id`` and ``subscription``.
-
-        Raises
-        ------
-        KafkaUnreachableError
-            If a broker cannot list its groups.
         """
         calls = BrokerCalls.within(self.client, request_limits(self.settings))
         listed, failed = list_groups(calls)

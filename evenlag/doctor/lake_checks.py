@@ -38,17 +38,7 @@ _UNFINISHED_LOOK_BACK: Final = timedelta(days=31)
 
 
 def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool) -> list[Check]:
-    """Return the checks of one lake.
-
-    Parameters
-    ----------
-    reader
-        The lake.
-    policy
-        The policy; None if there is none.
-    probe_writes
-        Whether to write a small file and remove it.
-    """
+    """Return the checks of one lake."""
     return [
         Check("lake", "log_store", lambda: _check_log_store(reader, policy)),
         Check("lake", "readable", lambda: _check_readable(reader)),
@@ -88,17 +78,7 @@ def _check_readable(reader: LakeReader) -> list[Finding]:
 def check_writable(reader: LakeReader, *, probe_writes: bool) -> list[Finding]:
     """Check the write permissions of a local lake; those of object stores are known only after a write.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    probe_writes
-        Whether to write a small file and remove it.
-
-    Returns
-    -------
-    list of Finding
-        One finding; skipped if the lake is not a local folder.
+    Returns one finding; skipped if the lake is not a local folder.
     """
     if not reader.paths.is_local:
         return [skipped("not a local folder: the next cycle tells")]
@@ -132,15 +112,7 @@ def _check_space(reader: LakeReader) -> list[Finding]:
 def judge_space(free_bytes: int, total_bytes: int) -> list[Finding]:
     """Check the free space of a disk.
 
-    Parameters
-    ----------
-    free_bytes, total_bytes
-        Free and total size in bytes.
-
-    Returns
-    -------
-    list of Finding
-        One finding: failed below 100 MB, a warning below 10 %.
+    Returns one finding: failed below 100 MB, a warning below 10 %.
     """
     share = free_bytes / total_bytes if total_bytes else 0.0
     told = f"{free_bytes / 1e9:,.1f} GB of {total_bytes / 1e9:,.1f} GB are free ({share:.0%})"
@@ -159,20 +131,7 @@ def _check_filesystem(reader: LakeReader) -> list[Finding]:
 
 
 def judge_filesystem(root: str, mounts: str) -> list[Finding]:
-    """Check that a folder is not on a network file system.
-
-    Parameters
-    ----------
-    root
-        Absolute path of the folder.
-    mounts
-        Content of ``/proc/mounts``.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
-    """
+    """Check that a folder is not on a network file system."""
     found = ("", "")
     for line in mounts.splitlines():
         _, place, kind, *_ = line.split()
@@ -205,19 +164,8 @@ def check_tables(reader: LakeReader) -> list[Finding]:
 def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str]) -> list[Finding]:
     """Check one table.
 
-    Parameters
-    ----------
-    table
-        The table's contract.
-    protocol
-        Minimum reader and writer version.
-    types
-        Column types in the lake, by name.
-
-    Returns
-    -------
-    list of Finding
-        One per problem; empty if there is none.
+    Returns one per problem; empty if there is none.
+    types: Column types in the lake, by name.
     """
     found: list[Finding] = []
     if protocol != PROTOCOL:
@@ -251,15 +199,7 @@ def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str
 def check_quality(reader: LakeReader) -> list[Finding]:
     """Check the verdicts on the newest snapshot of each cluster.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-
-    Returns
-    -------
-    list of Finding
-        One per cluster whose newest snapshot failed a quality check; else one.
+    Returns one per cluster whose newest snapshot failed a quality check; else one.
     """
     found: list[Finding] = []
     num_checks = 0
@@ -279,20 +219,7 @@ def check_quality(reader: LakeReader) -> list[Finding]:
 
 
 def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
-    """Check for rows of incomplete snapshots: readers ignore them, but they use space.
-
-    Parameters
-    ----------
-    reader
-        The lake.
-    now
-        The current time.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
-    """
+    """Check for rows of incomplete snapshots: readers ignore them, but they use space."""
     offsets = read_table_files(reader, OFFSETS)
     if offsets is None:
         return [skipped("nothing has been read yet")]
@@ -305,20 +232,7 @@ def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
 
 
 def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
-    """Check for snapshots without a marker that are too old to be in progress.
-
-    Parameters
-    ----------
-    unfinished
-        Ids of the snapshots without a marker.
-    now
-        The current time.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
-    """
+    """Check for snapshots without a marker that are too old to be in progress."""
     limit = id_prefix(now - _UNFINISHED_AFTER)
     old = sorted(snapshot_id for snapshot_id in unfinished if snapshot_id[: len(limit)] < limit)
     if not old:

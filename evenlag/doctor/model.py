@@ -28,14 +28,8 @@ class Verdict(StrEnum):
 class Finding:
     """One finding of a check.
 
-    Attributes
-    ----------
-    verdict
-        Its verdict.
-    told
-        What was found; for `skipped`, why it was not checked.
-    todo
-        Remedy; empty if none is needed.
+    told: What was found; for `skipped`, why it was not checked.
+    todo: Remedy; empty if none is needed.
     """
 
     verdict: Verdict
@@ -54,28 +48,12 @@ def skipped(why: str) -> Finding:
 
 
 def warning(told: str, todo: str) -> Finding:
-    """Return a finding that needs attention: it works now, but not as intended or not permanently.
-
-    Parameters
-    ----------
-    told
-        What was found.
-    todo
-        Remedy.
-    """
+    """Return a finding that needs attention: it works now, but not as intended or not permanently."""
     return Finding(Verdict.WARNING, told, todo)
 
 
 def failed(told: str, todo: str) -> Finding:
-    """Return a finding for what does not work.
-
-    Parameters
-    ----------
-    told
-        What was found.
-    todo
-        Remedy.
-    """
+    """Return a finding for what does not work."""
     return Finding(Verdict.FAILED, told, todo)
 
 
@@ -83,12 +61,8 @@ def failed(told: str, todo: str) -> Finding:
 class Check:
     """One check.
 
-    Attributes
-    ----------
-    area, name
-        Together its name on the command line, for example ``brokers.answer``.
-    look
-        Runs the check and returns its findings. An exception is a finding, too.
+    area, name: Together its name on the command line, for example ``brokers.answer``.
+    look: Runs the check and returns its findings. An exception is a finding, too.
     """
 
     area: str
@@ -105,14 +79,8 @@ class Check:
 class Result:
     """The result of a check.
 
-    Attributes
-    ----------
-    check
-        Full name of the check.
-    cluster
-        Cluster that was checked; None if the check is not about one cluster.
-    findings
-        At least one finding.
+    check: Full name of the check.
+    cluster: Cluster that was checked; None if the check is not about one cluster.
     """
 
     check: str
@@ -130,14 +98,8 @@ class Result:
 class Lane:
     """Checks that run in sequence because they share a connection or a resource.
 
-    Attributes
-    ----------
-    cluster
-        As in :class:`Result`.
-    checks
-        Checks, in order.
-    close
-        Called at the end, even if a check fails.
+    cluster: As in :class:`Result`.
+    close: Called at the end, even if a check fails.
     """
 
     cluster: str | None

@@ -21,13 +21,7 @@ _DAY_S: Final = 86_400
 
 
 def split_server(server: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``, ``[v6]:port`` or ``NAME://host:port``.
-
-    Raises
-    ------
-    ValueError
-        If there is no port.
-    """
+    """Return host and port of ``host:port``, ``[v6]:port`` or ``NAME://host:port``."""
     host, _, port = server.rpartition("://")[2].rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -35,17 +29,8 @@ def split_server(server: str) -> tuple[str, int]:
 def why_unreachable(server: str, timeout_s: float = PROBE_TIMEOUT_S) -> str | None:
     """Open a TCP connection to a server and close it.
 
-    Parameters
-    ----------
-    server
-        Address, as for :func:`split_server`.
-    timeout_s
-        Connection timeout in seconds.
-
-    Returns
-    -------
-    str or None
-        Why the connection failed; None if it succeeded.
+    Returns why the connection failed; None if it succeeded.
+    server: Address, as for :func:`split_server`.
     """
     try:
         with socket.create_connection(split_server(server), timeout=timeout_s):
@@ -63,24 +48,9 @@ def why_unreachable(server: str, timeout_s: float = PROBE_TIMEOUT_S) -> str | No
 def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | None) -> Finding:
     """Open a TLS connection as kafka-python would, and check when the broker's certificate expires.
 
-    Parameters
-    ----------
-    server
-        Address, as for :func:`split_server`.
-    kafka
-        Client settings of the cluster; the ``ssl_*`` settings are used.
-    password
-        Password of the client key; None if it has none.
-
-    Returns
-    -------
-    Finding
-        Verdict on the certificate; skipped if the server is unreachable.
-
-    Raises
-    ------
-    KafkaSettingsError
-        If a file of the settings cannot be used.
+    Returns verdict on the certificate; skipped if the server is unreachable.
+    server: Address, as for :func:`split_server`.
+    password: Password of the client key; None if it has none.
     """
     settings = {**kafka, "ssl_password": password}
     context = tls_context(settings)
@@ -101,19 +71,8 @@ def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | N
 def judge_expiry(server: str, certificate: Mapping[str, Any] | None, now: datetime) -> Finding:
     """Check when a certificate expires.
 
-    Parameters
-    ----------
-    server
-        Server that presented it.
-    certificate
-        Certificate as returned by ``SSLSocket.getpeercert``.
-    now
-        The current time.
-
-    Returns
-    -------
-    Finding
-        Failed if it is expired, a warning if it expires within 30 days.
+    Returns failed if it is expired, a warning if it expires within 30 days.
+    certificate: Certificate as returned by ``SSLSocket.getpeercert``.
     """
     until = (certificate or {}).get("notAfter")
     if until is None:

@@ -48,15 +48,7 @@ def grants_of(view: KafkaView) -> Grants:
 
 
 def missing_operations(allowed: list[str] | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the required operations that are not authorized; all of them if Kafka reports none.
-
-    Parameters
-    ----------
-    allowed
-        Authorized operations; None if Kafka reports none.
-    wanted
-        Required operations.
-    """
+    """Return the required operations that are not authorized; all of them if Kafka reports none."""
     return tuple(operation for operation in wanted if operation not in (allowed or ()))
 
 
@@ -115,19 +107,7 @@ def check_joins(
 ) -> list[Finding]:
     """Check that evenlag's temporary member may join the groups that get hints.
 
-    Parameters
-    ----------
-    policy, cluster
-        The policy, and the cluster's name in it.
-    groups
-        Groups by id, as in ``KafkaView.groups``.
-    grants
-        Builds the command that grants the right.
-
-    Returns
-    -------
-    list of Finding
-        A warning, or nothing.
+    groups: Groups by id, as in ``KafkaView.groups``.
     """
     if policy.clusters[cluster].temporary_member_after_s is None:
         return []

@@ -20,17 +20,7 @@ _ALL = ("*", "/.*/")
 
 
 def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) -> list[Check]:
-    """Return the checks of one policy.
-
-    Parameters
-    ----------
-    loaded
-        The policy.
-    origin
-        Path of its file.
-    clusters
-        Clusters to check.
-    """
+    """Return the checks of one policy."""
     policy = loaded.policy
     return [
         Check("policy", "valid", lambda: [ok(f"{origin}; clusters: {', '.join(policy.clusters)}")]),
@@ -42,17 +32,7 @@ def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) ->
 def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
     """Check that every secret of the policy resolves and that no secret file is readable by every user.
 
-    Parameters
-    ----------
-    policy
-        The policy.
-    clusters
-        Clusters to check.
-
-    Returns
-    -------
-    list of Finding
-        One per problem; one `ok` if there is none.
+    Returns one per problem; one `ok` if there is none.
     """
     from evenlag.errors import SecretError
     from evenlag.policy.secrets import SecretRef

@@ -22,20 +22,9 @@ _POLL_S: Final = 0.02
 def run_lanes(lanes: Iterable[Lane], *, check_timeout_s: float, timeout_s: float) -> list[Result]:
     """Run the checks of all lanes, with the lanes in parallel.
 
-    Parameters
-    ----------
-    lanes
-        Lanes to run.
-    check_timeout_s
-        Timeout of one check in seconds. The rest of its lane is skipped then, as it depends on the same
-        resource.
-    timeout_s
-        Timeout of all checks together in seconds.
-
-    Returns
-    -------
-    list of Result
-        One result per check, in the order of the lanes; also for checks that timed out or were skipped.
+    Returns one result per check, in the order of the lanes; also for checks that timed out or were skipped.
+    check_timeout_s: Timeout of one check in seconds. The rest of its lane is skipped then, as it depends on
+        the same resource.
     """
     running = [_RunningLane(lane) for lane in lanes]
     deadline = time.monotonic() + timeout_s

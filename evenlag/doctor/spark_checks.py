@@ -72,20 +72,7 @@ def _check_java(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def judge_java(java: str, text: str) -> list[Finding]:
-    """Check the Java version; before Java 9 the major version is the second number.
-
-    Parameters
-    ----------
-    java
-        Path of the executable.
-    text
-        Output of ``java -version``.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
-    """
+    """Check the Java version; before Java 9 the major version is the second number."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
         return [failed(f"{java} does not tell its version", "install Java 17 or newer")]
@@ -151,19 +138,7 @@ def _check_jars() -> list[Finding]:
 def judge_jars(names: Sequence[str], folder: str, wanted: str | None) -> list[Finding]:
     """Check Delta's jars by their file names.
 
-    Parameters
-    ----------
-    names
-        File names of the jars.
-    folder
-        Folder with the jars.
-    wanted
-        Version of the installed delta-spark; None if it is not installed.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    wanted: Version of the installed delta-spark; None if it is not installed.
     """
     todo = (
         f"put delta-spark and delta-storage {wanted or ''} into {folder}/spark (EVENLAG_JARS), or on Spark's"
@@ -200,17 +175,7 @@ def _check_python(environ: Mapping[str, str]) -> list[Finding]:
 def judge_python(executor: str, executor_version: str, driver_version: str) -> list[Finding]:
     """Check that driver and executors run the same Python version; otherwise Spark fails in the first task.
 
-    Parameters
-    ----------
-    executor
-        Command that starts the executors' Python.
-    executor_version, driver_version
-        Versions such as ``3.12``; empty if unknown.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    executor_version, driver_version: Versions such as ``3.12``; empty if unknown.
     """
     if executor_version != driver_version:
         told = f"executors run Python {executor_version or '?'} ({executor}), the driver {driver_version}"

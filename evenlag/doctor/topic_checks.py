@@ -30,15 +30,7 @@ _AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
 def topic_checks(view: KafkaView, *, probe_writes: bool) -> list[Check]:
-    """Return the checks of one cluster's hint topic.
-
-    Parameters
-    ----------
-    view
-        The cluster.
-    probe_writes
-        Whether to open a publisher's transaction and abort it.
-    """
+    """Return the checks of one cluster's hint topic."""
     checks = [
         Check("topics", "hint_topic", connected(lambda: _check_hint_topic(view))),
         Check("topics", "stop", connected(lambda: _check_stop(view))),
@@ -62,24 +54,10 @@ def judge_hint_topic(
 ) -> list[Finding]:
     """Check the settings of the hint topic.
 
-    Parameters
-    ----------
-    settings
-        ``cleanup.policy``, ``compression.type``, ``min.insync.replicas`` and ``max.message.bytes``; None: not
-        visible.
-    replication_factor
-        Smallest replication factor of its partitions.
-    num_brokers
-        Number of brokers of the cluster.
-    largest_plan_bytes
-        Size of the largest plan payload in the lake; None without plans.
-    name, servers
-        The topic's name and the bootstrap servers, for the commands to run.
-
-    Returns
-    -------
-    list of Finding
-        One per problem; empty if there is none.
+    Returns one per problem; empty if there is none.
+    settings: ``cleanup.policy``, ``compression.type``, ``min.insync.replicas`` and ``max.message.bytes``;
+        None: not visible.
+    largest_plan_bytes: Size of the largest plan payload in the lake; None without plans.
     """
     found: list[Finding] = [
         failed(f"it has {reason}; nothing is published", alter_command(servers, name, (setting,)))
@@ -180,15 +158,8 @@ def _check_records(view: KafkaView) -> list[Finding]:
 def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
     """Check for records on the hint topic that are not from evenlag: nobody follows them.
 
-    Parameters
-    ----------
-    state, now_ms
-        State of the topic, and the time in milliseconds since the epoch.
-
-    Returns
-    -------
-    list of Finding
-        One per kind of record; one finding if there are none.
+    Returns one per kind of record; one finding if there are none.
+    state, now_ms: State of the topic, and the time in milliseconds since the epoch.
     """
     odd = sorted(group for group, hint in state.hints.items() if not is_plausible(hint, now_ms))
     kinds = (
@@ -238,18 +209,7 @@ def _check_plugin_memory(view: KafkaView) -> list[Finding]:
 
 
 def judge_plugin_memory(state: TopicState) -> list[Finding]:
-    """Check that the brokers' plug-in holds all records at its smallest default: a broker reports no limit.
-
-    Parameters
-    ----------
-    state
-        State of the topic.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
-    """
+    """Check that the brokers' plug-in holds all records by its least default: a broker reports no limit."""
     sizes = plugin_bytes(state)
     total, limit = sum(sizes.values()), MIN_DEFAULT_BYTES
     told = f"the records of {len(sizes):,} groups of the consumer protocol take {-(-total // 2**20):,} MiB"
@@ -278,17 +238,7 @@ def _check_auto_create(view: KafkaView) -> list[Finding]:
 def judge_auto_create(value: Any, *, hint_topic: str) -> list[Finding]:
     """Check that clients do not create topics automatically: the hint topic would not be compacted.
 
-    Parameters
-    ----------
-    value
-        Value of ``auto.create.topics.enable``; None: not visible.
-    hint_topic
-        Name of the topic.
-
-    Returns
-    -------
-    list of Finding
-        One finding.
+    value: Value of ``auto.create.topics.enable``; None: not visible.
     """
     if value is None:
         return [skipped("the brokers' settings do not show: DescribeConfigs on the cluster is not allowed")]

@@ -27,14 +27,9 @@ _SAME_PLACE: Final = 3.0
 class ChartMark:
     """An event at a place on the x axis.
 
-    Attributes
-    ----------
-    at
-        Moment, or number on the axis.
-    label
-        What happened, in a word or two.
-    marker
-        Matplotlib's name of the shape.
+    at: Moment, or number on the axis.
+    label: What happened, in a word or two.
+    marker: Matplotlib's name of the shape.
     """
 
     at: datetime | float
@@ -63,21 +58,7 @@ def place_labels(
 
     A mark's line goes down from its label. No label covers another one or a line.
 
-    Parameters
-    ----------
-    places
-        Position of each mark on the x axis, ascending.
-    widths
-        Width of each label.
-    room
-        Width of the axis; no label extends beyond it.
-    max_lanes
-        Number of lanes.
-
-    Returns
-    -------
-    list of LabelPlace or None
-        Place of each label; None for a mark without one, because there is no room.
+    places: Position of each mark on the x axis, ascending.
     """
     found: list[LabelPlace | None] = [None] * len(places)
     is_left = [place + width > room for place, width in zip(places, widths, strict=True)]
@@ -109,17 +90,7 @@ def _touches(label: _Taken, other: _Taken) -> bool:
 def draw_marks(figure: Any, axes: Any, marks: Sequence[ChartMark]) -> int:
     """Draw marks with labels above the content of a chart, whose limits must be final.
 
-    Parameters
-    ----------
-    figure, axes
-        Matplotlib figure and axes. The y axis is extended upwards to make room.
-    marks
-        The marks by place.
-
-    Returns
-    -------
-    int
-        Number of marks without a label, because there was no room.
+    Returns number of marks without a label, because there was no room.
     """
     if not marks:
         return 0

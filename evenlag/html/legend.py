@@ -25,35 +25,14 @@ _SHAPES: Final = {
 
 
 def patch(variable: str) -> Html:
-    """Build the swatch of a bar.
-
-    Parameters
-    ----------
-    variable
-        CSS variable of its color.
-
-    Returns
-    -------
-    Html
-        The swatch.
-    """
+    """Build the swatch of a bar."""
     return Html(f'<i style="--of:var({page_text(variable)})" aria-hidden="true"></i>')
 
 
 def shape(variable: str, marker: str) -> Html:
     """Build the swatch of a mark.
 
-    Parameters
-    ----------
-    variable
-        CSS variable of its color.
-    marker
-        Matplotlib's name of the shape.
-
-    Returns
-    -------
-    Html
-        The swatch.
+    marker: Matplotlib's name of the shape.
     """
     place = f"translate({_HEIGHT / 2:g} {_HEIGHT / 2:g}) scale(1.3)"
     return _svg(
@@ -64,21 +43,8 @@ def shape(variable: str, marker: str) -> Html:
 def line(variable: str, *, width: float = 1.8, dashes: Sequence[float] = (), marker: str = "") -> Html:
     """Build the swatch of a line.
 
-    Parameters
-    ----------
-    variable
-        CSS variable of its color.
-    width
-        Width of the line.
-    dashes
-        Lengths of dashes and gaps; empty: a solid line.
-    marker
-        Matplotlib's name of the shape on it; none if empty.
-
-    Returns
-    -------
-    Html
-        The swatch.
+    dashes: Lengths of dashes and gaps; empty: a solid line.
+    marker: Matplotlib's name of the shape on it; none if empty.
     """
     dashed = f' stroke-dasharray="{" ".join(f"{each * 1.5:g}" for each in dashes)}"' if dashes else ""
     middle = _HEIGHT / 2
@@ -93,15 +59,7 @@ def line(variable: str, *, width: float = 1.8, dashes: Sequence[float] = (), mar
 def legend(entries: Iterable[tuple[Html, str]]) -> Html:
     """Build a legend.
 
-    Parameters
-    ----------
-    entries
-        Swatch and name, as plain text.
-
-    Returns
-    -------
-    Html
-        The legend.
+    entries: Swatch and name, as plain text.
     """
     items = "".join(f"<li>{text(swatch)}{page_text(name)}</li>" for swatch, name in entries)
     return Html(f'<ul class="legend">{items}</ul>')

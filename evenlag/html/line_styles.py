@@ -33,18 +33,7 @@ class LineStyle:
 
 
 def line_styles(lines: Sequence[Line]) -> list[LineStyle]:
-    """Choose how lines are drawn, so that each is visible: lines that coincide take turns.
-
-    Parameters
-    ----------
-    lines
-        The lines in drawing order.
-
-    Returns
-    -------
-    list of LineStyle
-        Style of each line.
-    """
+    """Choose how lines are drawn, so that each is visible: lines that coincide take turns."""
     styles = [
         LineStyle(_DASHES[number % len(_DASHES)], 0, _MARKERS[number % len(_MARKERS)])
         for number in range(len(lines))
@@ -57,18 +46,7 @@ def line_styles(lines: Sequence[Line]) -> list[LineStyle]:
 
 
 def coinciding(lines: Sequence[Line]) -> list[list[int]]:
-    """Find lines that cover each other.
-
-    Parameters
-    ----------
-    lines
-        The lines of a chart.
-
-    Returns
-    -------
-    list of list of int
-        Positions of the lines that are one on the page, at least two each.
-    """
+    """Find lines that cover each other."""
     largest = max((value for line in lines for value in line.values if value is not None), default=0)
     groups: list[list[int]] = []
     for place, line in enumerate(lines):

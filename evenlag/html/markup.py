@@ -24,20 +24,7 @@ class Html(str):
 
 
 def page(title: str, body: str) -> str:
-    """Build a complete page.
-
-    Parameters
-    ----------
-    title
-        Plain text.
-    body
-        HTML.
-
-    Returns
-    -------
-    str
-        The HTML document.
-    """
+    """Build a complete page."""
     style = _STYLE.read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -55,19 +42,7 @@ def text(value: object) -> Html:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> Html:
     """Build a table that scrolls horizontally on narrow pages.
 
-    Parameters
-    ----------
-    columns
-        Headings; a trailing ``#`` marks a column of numbers. The first column contains the row headings.
-    rows
-        Cells, escaped unless they are :class:`Html`.
-    caption
-        Caption, also the label for screen readers.
-
-    Returns
-    -------
-    Html
-        The table.
+    rows: Cells, escaped unless they are :class:`Html`.
     """
     classes = [' class="n"' if name.endswith("#") else "" for name in columns]
     heads = "".join(
@@ -93,52 +68,21 @@ def _cells(row: Sequence[object], classes: Sequence[str]) -> str:
 def numbers(pairs: Iterable[tuple[str, str]]) -> Html:
     """Build a list of large numbers with labels.
 
-    Parameters
-    ----------
-    pairs
-        Number and label, both as plain text.
-
-    Returns
-    -------
-    Html
-        The list.
+    pairs: Number and label, both as plain text.
     """
     items = "".join(f"<li><b>{page_text(value)}</b>{page_text(what)}</li>" for value, what in pairs)
     return Html(f'<ul class="numbers">{items}</ul>')
 
 
 def figure(plot: str, caption: str) -> Html:
-    """Build a figure.
-
-    Parameters
-    ----------
-    plot
-        Chart, as HTML.
-    caption
-        Caption, as plain text.
-
-    Returns
-    -------
-    Html
-        The figure.
-    """
+    """Build a figure."""
     return Html(f"<figure>{plot}<figcaption>{page_text(caption)}</figcaption></figure>")
 
 
 def details(summary: str, body: str) -> Html:
     """Build a collapsed section.
 
-    Parameters
-    ----------
-    summary
-        Visible line, as plain text.
-    body
-        Content, as HTML.
-
-    Returns
-    -------
-    Html
-        The section.
+    summary: Visible line, as plain text.
     """
     return Html(f"<details><summary>{page_text(summary)}</summary>{body}</details>")
 
@@ -152,16 +96,7 @@ def when(value: datetime) -> Html:
 def badge(word: str, kind: str) -> Html:
     """Build a badge.
 
-    Parameters
-    ----------
-    word
-        Text of the badge, as plain text.
-    kind
-        ``good``, ``bad``, ``warn`` or ``plain``; sets the color only.
-
-    Returns
-    -------
-    Html
-        The badge.
+    word: Text of the badge, as plain text.
+    kind: ``good``, ``bad``, ``warn`` or ``plain``; sets the color only.
     """
     return Html(f'<span class="badge {kind}">{page_text(word)}</span>')

@@ -45,18 +45,7 @@ def series_variable(number: int) -> str:
 
 
 def new_figure(size: Size) -> tuple[Any, Any]:
-    """Create an empty figure without a background.
-
-    Parameters
-    ----------
-    size
-        Size of the figure.
-
-    Returns
-    -------
-    tuple
-        The matplotlib figure and its axes.
-    """
+    """Create an empty figure without a background."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -87,19 +76,8 @@ def finish_axes(axes: Any) -> None:
 def svg(figure: Any, name: str, label: str) -> str:
     """Render a figure as SVG.
 
-    Parameters
-    ----------
-    figure
-        Figure of :func:`new_figure`.
-    name
-        Prefix of its element ids; unique on the page.
-    label
-        Description for screen readers.
-
-    Returns
-    -------
-    str
-        The SVG element. The same figure always gives the same text.
+    Returns the SVG element. The same figure always gives the same text.
+    name: Prefix of its element ids; unique on the page.
     """
     import matplotlib as mpl
 
@@ -125,21 +103,7 @@ def svg(figure: Any, name: str, label: str) -> str:
 def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Size, wide: Size) -> str:
     """Render a chart for narrow and for wide pages; CSS shows the one that fits.
 
-    Parameters
-    ----------
-    name
-        Prefix of the element ids; unique on the page.
-    label
-        Description for screen readers.
-    draw
-        Draws the figure in a size.
-    narrow, wide
-        The two sizes.
-
-    Returns
-    -------
-    str
-        HTML of both charts.
+    name: Prefix of the element ids; unique on the page.
     """
     pictures = (
         (kind, svg(draw(size), f"{name}-{kind}", label))

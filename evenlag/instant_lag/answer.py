@@ -44,17 +44,9 @@ _MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "client_host")
 def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
     """Return a row for each group of a snapshot.
 
-    Parameters
-    ----------
-    snapshot
-        The snapshot.
-
-    Returns
-    -------
-    list of dict
-        As :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``, ``group_type``,
-        ``protocol_type``, ``assignor`` (selected by the group), ``note`` (what is not usual about the group),
-        ``max_member_id`` (the most loaded member) and the sums of the partitions' rates.
+    Returns as :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``,
+    ``group_type``, ``protocol_type``, ``assignor`` (selected by the group), ``note`` (what is not usual
+    about the group), ``max_member_id`` (the most loaded member) and the sums of the partitions' rates.
     """
     found = group_rows(snapshot.lag, snapshot.members)
     states = _states(snapshot.members)
@@ -70,24 +62,7 @@ def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
 
 
 def describe_group(snapshot: InstantSnapshot, group_id: str, outlook: Outlook) -> dict[str, Any]:
-    """Return a group with its members and partitions.
-
-    Parameters
-    ----------
-    snapshot
-        The snapshot.
-    group_id
-        The group.
-    outlook
-        What a plan would bring to it.
-
-    Returns
-    -------
-    dict
-        The row of :func:`list_groups`, with ``plan``; ``members`` and ``partitions``, the most loaded first.
-        Both contain what the plan would change. A partition that keeps its owner has no
-        ``planned_owner_member_id``.
-    """
+    """Return a group with its members and partitions."""
     only = snapshot.of_group(group_id)
     described = {row["member_id"]: row for row in only.members.to_pylist()}
     after = outlook.members or {}

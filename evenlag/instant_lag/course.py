@@ -36,15 +36,7 @@ class LagCourse:
     def lags(self, group_id: str) -> list[int | None]:
         """Return the lag of a group in the kept snapshots, oldest first; None where it is unknown.
 
-        Parameters
-        ----------
-        group_id
-            The group.
-
-        Returns
-        -------
-        list of int or None
-            At most :data:`MAX_SNAPSHOTS` values.
+        Returns at most :data:`MAX_SNAPSHOTS` values.
         """
         return [lags.get(group_id) for lags in self._lags]
 
@@ -52,17 +44,7 @@ class LagCourse:
 def sparkline(values: list[int | None], width: int) -> str:
     """Draw numbers as bars from 0 to the largest of them.
 
-    Parameters
-    ----------
-    values
-        The numbers, oldest first; None leaves a gap.
-    width
-        Number of the last values to draw.
-
-    Returns
-    -------
-    str
-        One character for each value.
+    values: The numbers, oldest first; None leaves a gap.
 
     Examples
     --------

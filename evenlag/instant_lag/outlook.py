@@ -27,22 +27,16 @@ _NO_SNAPSHOT: Final = "instant"
 class Outlook:
     """Effect of a plan on a group.
 
-    Attributes
-    ----------
-    assignor
-        The assignor that plans, as the group's settings name it.
-    blocker
-        Why there is no plan; None when there is one. The other attributes are then empty.
-    num_moves
-        Partitions that would leave a live owner.
-    max_member_lag_before_records, max_member_lag_after_records
-        Lag of the most loaded member, now and by the plan; partitions of unknown lag count 0.
-    num_unknown_partitions
-        Partitions whose lag is unknown: the plan does not move them, and both lags are lower bounds.
-    owners
-        The owner by the plan of each partition that would change its owner: (topic, partition) → member id.
-    members
-        By member id: partitions and lag in records by the plan.
+    assignor: The assignor that plans, as the group's settings name it.
+    blocker: Why there is no plan; None when there is one. The other attributes are then empty.
+    num_moves: Partitions that would leave a live owner.
+    max_member_lag_before_records, max_member_lag_after_records: Lag of the most loaded member, now and by
+        the plan; partitions of unknown lag count 0.
+    num_unknown_partitions: Partitions whose lag is unknown: the plan does not move them, and both lags are
+        lower bounds.
+    owners: The owner by the plan of each partition that would change its owner: (topic, partition) → member
+        id.
+    members: By member id: partitions and lag in records by the plan.
     """
 
     assignor: str
@@ -62,11 +56,8 @@ class Outlook:
     def as_dict(self) -> dict[str, Any]:
         """Return the values by name, for JSON and files.
 
-        Returns
-        -------
-        dict
-            ``assignor, num_moves, max_member_lag_before_records, max_member_lag_after_records, blocker``;
-            numbers are None without a plan.
+        Returns ``assignor, num_moves, max_member_lag_before_records, max_member_lag_after_records,
+        blocker``; numbers are None without a plan.
         """
         is_planned = self.blocker is None
         return {
@@ -81,22 +72,7 @@ class Outlook:
 def plan_outlooks(
     snapshot: InstantSnapshot, groups: Collection[str], settings_of: Callable[[str], GroupSettings]
 ) -> dict[str, Outlook]:
-    """Plan groups as ``evenlag run`` would, without its gates.
-
-    Parameters
-    ----------
-    snapshot
-        The snapshot.
-    groups
-        The groups to plan for.
-    settings_of
-        Returns the settings of a group: the assignor and its limits.
-
-    Returns
-    -------
-    dict
-        By group id, for the groups of the snapshot. An error of one group is its blocker.
-    """
+    """Plan groups as ``evenlag run`` would, without its gates."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

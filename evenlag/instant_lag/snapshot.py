@@ -48,20 +48,12 @@ _READ_S: Final = 60.0
 class InstantSnapshot:
     """Lag of a cluster's groups at one moment.
 
-    Attributes
-    ----------
-    kafka_cluster_id
-        The cluster id that the brokers report.
-    commits_read_at, ends_read_at
-        When the committed offsets, and then the ends of the logs, were read.
-    lag
-        As :func:`~evenlag.lag.formula.count_lag` returns it, ordered by group, topic and partition.
-    members
-        The columns of ``members`` without those of a stored snapshot.
-    problems
-        What could not be read.
-    num_requests
-        Requests sent, without those for the time lag.
+    kafka_cluster_id: The cluster id that the brokers report.
+    commits_read_at, ends_read_at: When the committed offsets, and then the ends of the logs, were read.
+    lag: As :func:`~evenlag.lag.formula.count_lag` returns it, ordered by group, topic and partition.
+    members: The columns of ``members`` without those of a stored snapshot.
+    problems: What could not be read.
+    num_requests: Requests sent, without those for the time lag.
     """
 
     kafka_cluster_id: str
@@ -75,15 +67,7 @@ class InstantSnapshot:
     def of_group(self, group_id: str) -> InstantSnapshot:
         """Return the snapshot with the rows of one group.
 
-        Parameters
-        ----------
-        group_id
-            The group; it need not exist.
-
-        Returns
-        -------
-        InstantSnapshot
-            A copy.
+        group_id: The group; it need not exist.
         """
         import pyarrow.compute as pc
 
@@ -96,14 +80,8 @@ class InstantSnapshot:
 class InstantReader:
     """Reads the lag of a cluster as often as it is asked to, over one connection.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    target
-        How the cluster is read.
-    rate_window_s
-        How far rates go back, over the snapshots that this object read before.
+    client: A ``KafkaAdminClient``.
+    rate_window_s: How far rates go back, over the snapshots that this object read before.
     """
 
     def __init__(self, client: Any, target: ReadTarget, rate_window_s: float = 0.0) -> None:
@@ -116,22 +94,7 @@ class InstantReader:
     def read(self, group_id: str | None = None) -> InstantSnapshot:
         """Read the cluster.
 
-        Parameters
-        ----------
-        group_id
-            The only group to read; None: all of them.
-
-        Returns
-        -------
-        InstantSnapshot
-            The snapshot. What could not be read is unknown, and a problem.
-
-        Raises
-        ------
-        NothingThereError
-            When the cluster does not have the group.
-        kafka.errors.KafkaError
-            When no broker answers.
+        Returns the snapshot. What could not be read is unknown, and a problem.
         """
         limits = self._target.limits
         reader = ClusterReader(
@@ -160,15 +123,7 @@ class InstantReader:
     def settings_of(self, group_id: str) -> GroupSettings:
         """Return the settings of a group, as the policy has them.
 
-        Parameters
-        ----------
-        group_id
-            The group.
-
-        Returns
-        -------
-        GroupSettings
-            Of the rule that matches, else the defaults.
+        Returns of the rule that matches, else the defaults.
         """
         return self._target.settings_of(group_id)
 

@@ -34,24 +34,10 @@ _CLIENT: Final = {"request_timeout_ms": 30_000, "bootstrap_timeout_ms": 5_000, "
 class ReadTarget:
     """How a cluster is read, and the settings of its groups.
 
-    Attributes
-    ----------
-    name
-        The cluster's name.
-    bootstrap_servers
-        Its brokers.
-    hint_topic
-        The topic of hints, which is not read.
-    limits
-        Limits of the requests of one snapshot.
-    settings_of
-        Returns the settings of a group.
-    load_cluster
-        Returns the cluster's settings, for messages about it.
-    client
-        Keyword arguments of a kafka-python client; secrets included.
-    pseudonymizer
-        Hashes or drops members' columns as the policy says; None: changes nothing.
+    limits: Limits of the requests of one snapshot.
+    load_cluster: Returns the cluster's settings, for messages about it.
+    client: Keyword arguments of a kafka-python client; secrets included.
+    pseudonymizer: Hashes or drops members' columns as the policy says; None: changes nothing.
     """
 
     name: str
@@ -65,25 +51,7 @@ class ReadTarget:
 
 
 def policy_target(policy: Policy, cluster: str) -> ReadTarget:
-    """Return how a policy's cluster is read.
-
-    Parameters
-    ----------
-    policy
-        The policy.
-    cluster
-        The cluster's name in it.
-
-    Returns
-    -------
-    ReadTarget
-        With the policy's settings of the connection, the groups and the members.
-
-    Raises
-    ------
-    SecretError
-        When a secret that the policy refers to does not exist.
-    """
+    """Return how a policy's cluster is read."""
     from evenlag.kafka.connection import kafka_client_settings, request_limits
     from evenlag.policy.pseudonymize import Pseudonymizer
 
@@ -103,19 +71,9 @@ def policy_target(policy: Policy, cluster: str) -> ReadTarget:
 def brokers_target(name: str, bootstrap_servers: str, reset_policy: str | None = None) -> ReadTarget:
     """Return how a cluster without a policy is read.
 
-    Parameters
-    ----------
-    name
-        A name for the cluster.
-    bootstrap_servers
-        Its brokers, as ``host:port`` separated by commas.
-    reset_policy
-        The ``auto.offset.reset`` of all groups; None: unknown.
-
-    Returns
-    -------
-    ReadTarget
-        With evenlag's defaults, and a connection without TLS and SASL.
+    Returns with evenlag's defaults, and a connection without TLS and SASL.
+    bootstrap_servers: Its brokers, as ``host:port`` separated by commas.
+    reset_policy: The ``auto.offset.reset`` of all groups; None: unknown.
     """
     servers = tuple(part.strip() for part in bootstrap_servers.split(","))
     settings = PortableGroupSettings(
@@ -143,37 +101,14 @@ def brokers_target(name: str, bootstrap_servers: str, reset_policy: str | None =
 
 @contextmanager
 def open_cluster(target: ReadTarget) -> Iterator[Any]:
-    """Connect to a cluster.
-
-    Parameters
-    ----------
-    target
-        The cluster.
-
-    Yields
-    ------
-    KafkaAdminClient
-        The connected client. Errors in the block are those of
-        :func:`evenlag.kafka.connection.kafka_errors`.
-    """
+    """Connect to a cluster."""
     with explained_errors(target), open_admin_client(target.client) as client:
         yield client
 
 
 @contextmanager
 def explained_errors(target: ReadTarget) -> Iterator[None]:
-    """Convert kafka-python's errors as :func:`evenlag.kafka.connection.kafka_errors` does.
-
-    Parameters
-    ----------
-    target
-        The cluster that messages name.
-
-    Yields
-    ------
-    None
-        Errors in the block are converted.
-    """
+    """Convert kafka-python's errors as :func:`evenlag.kafka.connection.kafka_errors` does."""
     import kafka.errors
 
     try:

@@ -67,14 +67,8 @@ class TimePoints:
     ) -> None:
         """Add the ends of logs that were just read.
 
-        Parameters
-        ----------
-        partitions
-            The partitions of the snapshot. Points of other partitions are forgotten.
-        at_ms
-            When the ends were read, in ms since the epoch: of all, or int64 [N].
-        ends
-            int64 [N]; -1: not read.
+        at_ms: When the ends were read, in ms since the epoch: of all, or int64 [N].
+        ends: int64 [N]; -1: not read.
         """
         names = [
             (partitions.ids[topic], number)
@@ -105,21 +99,10 @@ class TimePoints:
     ) -> None:
         """Ask the brokers until each position is bracketed narrowly enough, or enough was asked.
 
-        Parameters
-        ----------
-        calls
-            Requests to the cluster's brokers. What they do not answer stays unknown.
-        partitions
-            Those of the last :meth:`add_ends`.
-        row
-            int64 [K]: the partition of each position, the important ones first. A partition may occur several
-            times.
-        position
-            int64 [K]: offsets before the end.
-        now_ms
-            The moment of the snapshot, in ms since the epoch.
-        max_lookups
-            Number of moments to look up at most.
+        calls: Requests to the cluster's brokers. What they do not answer stays unknown.
+        row: int64 [K]: the partition of each position, the important ones first. A partition may occur
+            several times.
+        position: int64 [K]: offsets before the end.
         """
         places, first = np.unique(row, return_index=True)
         chosen = places[np.argsort(first, kind="stable")][: max_lookups // _MAX_ROUNDS]
@@ -140,18 +123,7 @@ class TimePoints:
                 self._add_found(asked, np.where(offset < 0, _UNKNOWN, moments), offset, is_ahead)
 
     def points(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Points:
-        """Return the points of each position, as :class:`~evenlag.lag.times.Points` has them.
-
-        Parameters
-        ----------
-        row, position
-            As for :meth:`search`.
-
-        Returns
-        -------
-        Points
-            K lists.
-        """
+        """Return the points of each position, as :class:`~evenlag.lag.times.Points` has them."""
         at = self._at[row]
         order = np.argsort(at, axis=1, kind="stable")
         parent, place = np.nonzero(np.take_along_axis(at, order, axis=1) >= 0)

@@ -29,15 +29,7 @@ class Grants:
 
     @classmethod
     def of(cls, servers: Sequence[str], settings: Mapping[str, Any]) -> Self:
-        """Return the commands for who connects with these settings, as far as they show it.
-
-        Parameters
-        ----------
-        servers
-            Bootstrap servers.
-        settings
-            kafka-python's settings.
-        """
+        """Return the commands for who connects with these settings, as far as they show it."""
         user = settings.get("sasl_plain_username")
         is_anonymous = not user and not settings.get("ssl_certfile") and not settings.get("sasl_mechanism")
         return cls(tuple(servers), f"User:{user}" if user else "User:ANONYMOUS" if is_anonymous else _UNKNOWN)
@@ -45,12 +37,7 @@ class Grants:
     def line(self, operations: tuple[str, ...], resource: str) -> str:
         """Return the command for operations on a resource.
 
-        Parameters
-        ----------
-        operations
-            Names as in Kafka's ``AclOperation``, for example ``READ``.
-        resource
-            Resource options, for example ``--topic evenlag-hints``.
+        operations: Names as in Kafka's ``AclOperation``, for example ``READ``.
         """
         wanted = " ".join(f"--operation {OPERATION_NAMES[operation]}" for operation in operations)
         return (
@@ -59,15 +46,7 @@ class Grants:
         )
 
     def missing_describe(self, told: str, resource: str) -> KafkaAuthorizationError:
-        """Return the error that ``Describe`` is missing.
-
-        Parameters
-        ----------
-        told
-            The resources, and what follows: ``the group 'billing'``.
-        resource
-            As for :meth:`line`.
-        """
+        """Return the error that ``Describe`` is missing."""
         return KafkaAuthorizationError(
             f"{self.principal} lacks the ACL Describe on {told}",
             remedy=self.line(("DESCRIBE",), resource),

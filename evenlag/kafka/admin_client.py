@@ -22,21 +22,6 @@ def open_admin_client(settings: Mapping[str, Any]) -> Iterator[Any]:
 
     kafka-python waits for one of the ``bootstrap_servers`` even when it hangs and another one would answer.
     Here the servers are tried in random order, each for its share of ``bootstrap_timeout_ms``.
-
-    Parameters
-    ----------
-    settings
-        Keyword arguments of the client, secrets included; ``bootstrap_servers`` is a list.
-
-    Yields
-    ------
-    KafkaAdminClient
-        The connected client.
-
-    Raises
-    ------
-    kafka.errors.KafkaError
-        When none of the servers answers, or the settings are invalid.
     """
     summarize_connection_errors()
     client = _connect(settings)

@@ -31,16 +31,7 @@ MEMBER_PROBLEM_COLUMNS: Final = ["group_id", "member_id", "subscription_error", 
 class Problem:
     """Objects that could not be read, with the same error.
 
-    Attributes
-    ----------
-    kind
-        ``group``, ``commits``, ``topic``, ``offsets`` or ``broker``.
-    name
-        Name of the first object.
-    error
-        The error.
-    count
-        Number of objects.
+    kind: ``group``, ``commits``, ``topic``, ``offsets`` or ``broker``.
     """
 
     kind: str
@@ -52,16 +43,8 @@ class Problem:
 def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
     """Convert problems to the form that the marker stores.
 
-    Parameters
-    ----------
-    problems
-        The problems, in the order to store them.
-
-    Returns
-    -------
-    list of dict
-        ``kind``, ``name`` and ``error`` of the first 1,000 problems; ``name`` is the first object, with the
-        number of further ones.
+    Returns ``kind``, ``name`` and ``error`` of the first 1,000 problems; ``name`` is the first object, with
+    the number of further ones.
     """
     return [
         {
@@ -76,15 +59,7 @@ def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
 def body_schema(table: Table) -> pa.Schema:
     """Return a table's Arrow schema without the snapshot columns.
 
-    Parameters
-    ----------
-    table
-        Contract of the table.
-
-    Returns
-    -------
-    pyarrow.Schema
-        The other columns, in the contract's order.
+    Returns the other columns, in the contract's order.
     """
     import pyarrow as pa
 
@@ -94,19 +69,7 @@ def body_schema(table: Table) -> pa.Schema:
 def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table:
     """Add the snapshot columns, which have the same value in all rows.
 
-    Parameters
-    ----------
-    body
-        Rows with the columns of :func:`body_schema`.
-    table
-        Contract of the table.
-    head
-        Values of the snapshot columns, by column name.
-
-    Returns
-    -------
-    pyarrow.Table
-        All columns, in the contract's order.
+    Returns all columns, in the contract's order.
     """
     import pyarrow as pa
 
@@ -128,20 +91,9 @@ def offset_rows(
 ) -> pa.Table:
     """Build the rows of ``offsets``, by topic and partition.
 
-    Parameters
-    ----------
-    partitions
-        The partitions: one row each.
-    starts, stable, ends
-        Their log start offsets, last stable offsets and high watermarks. The errors of ``starts`` and
-        ``stable`` are merged into those of ``ends``.
-    resets
-        As :func:`~evenlag.kafka.log_offsets.read_reset_offsets` returns them.
-
-    Returns
-    -------
-    pyarrow.Table
-        One row per partition; an offset that was not read is null.
+    Returns one row per partition; an offset that was not read is null.
+    starts, stable, ends: Their log start offsets, last stable offsets and high watermarks. The errors of
+        ``starts`` and ``stable`` are merged into those of ``ends``.
     """
     errors = ends.errors
     for other in (starts.errors, stable.errors):
@@ -169,19 +121,10 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
     A group whose commits could not be read has one row without a partition, so that its lag is UNKNOWN, not
     0.
 
-    Parameters
-    ----------
-    commits
-        The committed offsets, and the errors by group.
-    topic_ids
-        Id of each topic of ``commits.topics``, in the same order.
-    failed_at_us
-        ``read_at`` of the groups that could not be read, in microseconds since the epoch.
-
-    Returns
-    -------
-    pyarrow.Table
-        One row per commit, then one per group that failed.
+    Returns one row per commit, then one per group that failed.
+    commits: The committed offsets, and the errors by group.
+    topic_ids: Id of each topic of ``commits.topics``, in the same order.
+    failed_at_us: ``read_at`` of the groups that could not be read, in microseconds since the epoch.
     """
     import pyarrow as pa
 
@@ -213,15 +156,8 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
 def member_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Build the rows of ``members``.
 
-    Parameters
-    ----------
-    rows
-        Rows of :func:`~evenlag.kafka.groups.describe_groups`, one per member.
-
-    Returns
-    -------
-    pyarrow.Table
-        The rows; columns that a row lacks are null.
+    Returns the rows; columns that a row lacks are null.
+    rows: Rows of :func:`~evenlag.kafka.groups.describe_groups`, one per member.
     """
     schema = body_schema(MEMBERS)
     return _table(MEMBERS, {column.name: [row.get(column.name) for row in rows] for column in schema})
@@ -230,17 +166,8 @@ def member_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None]) -> list[Problem]:
     """Group errors by their text.
 
-    Parameters
-    ----------
-    kind
-        ``kind`` of the problems.
-    names, errors
-        Name and error of each object, of equal length; None: no error.
-
-    Returns
-    -------
-    list of Problem
-        One per distinct error, in the order of their first objects.
+    Returns one per distinct error, in the order of their first objects.
+    names, errors: Name and error of each object, of equal length; None: no error.
     """
     by_error: dict[str, list[str]] = {}
     for name, error in zip(names, errors, strict=True):
@@ -252,15 +179,8 @@ def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None])
 def find_unreadable_members(members: pa.Table) -> dict[str, str]:
     """Return what is unreadable of the groups with members whose subscription or assignment cannot be read.
 
-    Parameters
-    ----------
-    members
-        Rows of ``members``, with :data:`MEMBER_PROBLEM_COLUMNS`.
-
-    Returns
-    -------
-    dict
-        By group id. A group that rebalances, or that is not a consumer group, is none of them.
+    Returns by group id. A group that rebalances, or that is not a consumer group, is none of them.
+    members: Rows of ``members``, with :data:`MEMBER_PROBLEM_COLUMNS`.
     """
     import pyarrow.compute as pc
 
@@ -273,18 +193,7 @@ def find_unreadable_members(members: pa.Table) -> dict[str, str]:
 
 
 def find_offset_problems(offsets: pa.Table) -> list[Problem]:
-    """Group the errors of rows of ``offsets``.
-
-    Parameters
-    ----------
-    offsets
-        Rows of :func:`offset_rows`.
-
-    Returns
-    -------
-    list of Problem
-        As :func:`find_problems`; a name is ``topic-partition``.
-    """
+    """Group the errors of rows of ``offsets``."""
     import pyarrow.compute as pc
 
     bad = offsets.filter(pc.is_valid(offsets["error"]))

@@ -34,12 +34,7 @@ TIME_IS_OVER: Final = "the time for this reading is over"
 class Call:
     """A request to one broker.
 
-    Attributes
-    ----------
-    node_id
-        Id of the broker; None: any broker.
-    make
-        Builds the request. Called again for each attempt.
+    make: Builds the request. Called again for each attempt.
     """
 
     node_id: int | None
@@ -59,18 +54,13 @@ class Batch:
 class Answer:
     """Result of a call.
 
-    Attributes
-    ----------
-    response
-        kafka-python's decoded response; None on an error.
-    error
-        Why there is no response; None when there is one.
-    at
-        When the result was received, in UTC.
-    failed_node
-        Id of the broker that did not answer; None when there is a response, or the error is not a broker's.
-    is_undecodable
-        Whether there is a response that kafka-python cannot decode, or that is too large for it.
+    response: kafka-python's decoded response; None on an error.
+    error: Why there is no response; None when there is one.
+    at: When the result was received, in UTC.
+    failed_node: Id of the broker that did not answer; None when there is a response, or the error is not a
+        broker's.
+    is_undecodable: Whether there is a response that kafka-python cannot decode, or that is too large for
+        it.
     """
 
     response: Any
@@ -83,22 +73,12 @@ class Answer:
 class BrokerCalls:
     """Sends calls through one admin client, and counts the failures of each broker.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    budget
-        Request budget. Each request takes from it, retries included.
-    deadline
-        After the deadline, no further request is sent.
-    timeout_s
-        Time limit of one request in seconds, connecting included.
-    max_failures
-        Number of failures after which a broker is skipped.
-    failover_s
-        How long :meth:`rounds` goes on after a broker's first failure, in seconds.
-    broken
-        Brokers to skip from the beginning, with the error.
+    budget: Request budget. Each request takes from it, retries included.
+    deadline: After the deadline, no further request is sent.
+    timeout_s: Time limit of one request in seconds, connecting included.
+    max_failures: Number of failures after which a broker is skipped.
+    failover_s: How long :meth:`rounds` goes on after a broker's first failure, in seconds.
+    broken: Brokers to skip from the beginning, with the error.
     """
 
     def __init__(
@@ -135,21 +115,7 @@ class BrokerCalls:
     ) -> BrokerCalls:
         """Build calls with these limits; the deadline begins now.
 
-        Parameters
-        ----------
-        client
-            A ``KafkaAdminClient``.
-        limits
-            Request rate, timeouts and deadline.
-        budget
-            Request budget; None: a new one of ``limits.requests_per_s``.
-        broken
-            Brokers to skip from the beginning, with the error.
-
-        Returns
-        -------
-        BrokerCalls
-            The calls.
+        budget: Request budget; None: a new one of ``limits.requests_per_s``.
         """
         return cls(
             client,
@@ -164,15 +130,7 @@ class BrokerCalls:
     def run(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls: one after another to the same broker, concurrently to different brokers.
 
-        Parameters
-        ----------
-        calls
-            The calls, in any order.
-
-        Returns
-        -------
-        list of Answer
-            In the order of the calls. A broker's error is an answer, never an exception.
+        Returns in the order of the calls. A broker's error is an answer, never an exception.
         """
         if not calls:
             return []
@@ -180,18 +138,7 @@ class BrokerCalls:
         return answers
 
     def run_batches(self, batches: Sequence[Batch]) -> list[tuple[Batch, Answer]]:
-        """Send requests as :meth:`run`; one whose response cannot be decoded is sent again in halves.
-
-        Parameters
-        ----------
-        batches
-            The requests, each about some groups.
-
-        Returns
-        -------
-        list of tuple
-            Each group is in one batch. Of the groups whose responses cannot be decoded each has its own.
-        """
+        """Send requests as :meth:`run`; one whose response cannot be decoded is sent again in halves."""
         done: list[tuple[Batch, Answer]] = []
         while batches:
             answers = self.run([Call(batch.node_id, partial(batch.make, batch.names)) for batch in batches])
@@ -207,23 +154,7 @@ class BrokerCalls:
         return done
 
     def ask_any(self, make: Callable[[], Any]) -> Any:
-        """Send one request to any broker.
-
-        Parameters
-        ----------
-        make
-            Builds the request. Called again for each attempt.
-
-        Returns
-        -------
-        object
-            kafka-python's decoded response.
-
-        Raises
-        ------
-        kafka.errors.KafkaConnectionError
-            When no broker answers.
-        """
+        """Send one request to any broker."""
         import kafka.errors
 
         (answer,) = self.run([Call(None, make)])
@@ -232,37 +163,18 @@ class BrokerCalls:
         return answer.response
 
     def brokers(self) -> list[int]:
-        """Return the ids of the cluster's brokers, in order.
-
-        Returns
-        -------
-        list of int
-        """
+        """Return the ids of the cluster's brokers, in order."""
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
     def api_version(self, request: Any) -> int:
-        """Return the newest version of a request that both the first broker and kafka-python support.
-
-        Parameters
-        ----------
-        request
-            kafka-python's class of the request.
-
-        Returns
-        -------
-        int
-            The version.
-        """
+        """Return the newest version of a request that both the first broker and kafka-python support."""
         return int(self._manager.broker_version_data.api_version(request))
 
     def rounds(self) -> Iterator[int]:
         """Yield the numbers of rounds of requests, from 0, with a pause before each repeat.
 
-        Yields
-        ------
-        int
-            Three numbers, and more while brokers take over from one that fails. The caller ends them when
-            nothing is left to repeat.
+        Yields three numbers, and more while brokers take over from one that fails. The caller ends them
+        when nothing is left to repeat.
         """
         yield 0
         attempt = 1
@@ -272,28 +184,11 @@ class BrokerCalls:
             attempt += 1
 
     def pause(self, attempt: int) -> None:
-        """Wait before a retry: exponential backoff with jitter.
-
-        Parameters
-        ----------
-        attempt
-            Number of the retry, from 1.
-        """
+        """Wait before a retry: exponential backoff with jitter."""
         self._manager.run(self._wait, self._backoff_s(attempt))
 
     def name_of(self, node_id: int) -> str:
-        """Return a broker's name for messages.
-
-        Parameters
-        ----------
-        node_id
-            Id of the broker.
-
-        Returns
-        -------
-        str
-            Its id, with host and port when they are known.
-        """
+        """Return a broker's name for messages."""
         broker = self._manager.cluster.broker_metadata(node_id)
         return f"broker {node_id}" if broker is None else f"broker {node_id} ({broker.host}:{broker.port})"
 

@@ -55,22 +55,11 @@ PROGRESS_STEP: Final = "observe: reading Kafka"
 class ClusterInventory:
     """Partitions and groups of a cluster, and the brokers that coordinate them.
 
-    Attributes
-    ----------
-    kafka_cluster_id
-        The cluster id that the brokers report.
-    started_at
-        When the snapshot began.
-    partitions
-        Partitions of all topics, with their leaders.
-    listed
-        The groups by id.
-    coordinators
-        By group id: the broker's id, or why it is unknown.
-    problems
-        What could not be listed.
-    broken
-        Brokers to skip, with the error.
+    started_at: When the snapshot began.
+    partitions: Partitions of all topics, with their leaders.
+    coordinators: By group id: the broker's id, or why it is unknown.
+    problems: What could not be listed.
+    broken: Brokers to skip, with the error.
     """
 
     kafka_cluster_id: str
@@ -99,20 +88,11 @@ class ClusterInventory:
 class ClusterSnapshot:
     """One snapshot: the rows of the bronze tables without their snapshot columns.
 
-    Attributes
-    ----------
-    inventory
-        Partitions and groups of the cluster.
-    offsets, commits, members
-        Arrow tables; see ``evenlag.lake.tables``.
-    problems
-        What could not be read.
-    read_times
-        Times of the marker, by column name.
-    num_unread_groups
-        Groups of which something could not be read.
-    num_requests
-        Requests sent.
+    inventory: Partitions and groups of the cluster.
+    offsets, commits, members: Arrow tables; see ``evenlag.lake.tables``.
+    problems: What could not be read.
+    read_times: Times of the marker, by column name.
+    num_unread_groups: Groups of which something could not be read.
     """
 
     inventory: ClusterInventory
@@ -133,24 +113,14 @@ class ClusterSnapshot:
 class ClusterReader:
     """Reads one snapshot through one admin client.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    ignored_topics
-        Names of topics that are not read, for example the hint topic.
-    limits
-        Request rate, timeouts and deadline.
-    known_groups
-        Returns the types of the previous snapshot's groups by id. Those that no broker lists are asked for,
-        because a broker that takes over others' groups may not list them yet. Where their coordinator does
-        not answer, they are in the snapshot, and their lag is unknown.
-    budget
-        Request budget; None: a new one of ``limits.requests_per_s``.
-    pseudonymizer
-        Hashes or drops members' columns as the policy says; None: changes nothing.
-    reset_policy_of
-        Returns the reset policy of a group; None where it is unknown.
+    ignored_topics: Names of topics that are not read, for example the hint topic.
+    limits: Request rate, timeouts and deadline.
+    known_groups: Returns the types of the previous snapshot's groups by id. Those that no broker lists are
+        asked for, because a broker that takes over others' groups may not list them yet. Where their
+        coordinator does not answer, they are in the snapshot, and their lag is unknown.
+    budget: Request budget; None: a new one of ``limits.requests_per_s``.
+    pseudonymizer: Hashes or drops members' columns as the policy says; None: changes nothing.
+    reset_policy_of: Returns the reset policy of a group; None where it is unknown.
     """
 
     def __init__(
@@ -174,20 +144,7 @@ class ClusterReader:
         self._calls = BrokerCalls.within(client, limits, budget=self._budget)
 
     def take_inventory(self) -> ClusterInventory:
-        """List the cluster's partitions and groups.
-
-        Returns
-        -------
-        ClusterInventory
-            What :meth:`read` reads.
-
-        Raises
-        ------
-        kafka.errors.KafkaError
-            When no broker answers; an error of one group or topic is recorded as a problem.
-        KafkaAuthorizationError
-            When no group is listed, and evenlag may not list all groups.
-        """
+        """List the cluster's partitions and groups."""
         started_at = _now()
         metadata = read_metadata(self._calls, self._ignored)
         listed, silent = list_groups(self._calls)
@@ -221,24 +178,7 @@ class ClusterReader:
     ) -> ClusterSnapshot:
         """Read members, log starts, commits and log ends.
 
-        Parameters
-        ----------
-        inventory
-            Result of :meth:`take_inventory`; taken when None.
-        progress
-            Called with (step, done, total).
-
-        Returns
-        -------
-        ClusterSnapshot
-            Rows, times and problems.
-
-        Raises
-        ------
-        kafka.errors.KafkaError
-            As :meth:`take_inventory`.
-        KafkaAuthorizationError
-            When evenlag may describe none of the groups, or none of the topics that they subscribe to.
+        inventory: Result of :meth:`take_inventory`; taken when None.
         """
         report = progress or (lambda _step, _done, _total: None)
         report(PROGRESS_STEP, 0, NUM_STEPS)

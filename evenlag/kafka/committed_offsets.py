@@ -35,17 +35,12 @@ _NOT_MEASURED: Final = (
 class Commits:
     """Committed offsets: one row per partition and group.
 
-    Attributes
-    ----------
-    groups, topics
-        Names; ``group`` and ``topic`` are indices into them.
-    group, topic, partition, offset, leader_epoch, read_at_us
-        Columns: int32, int32, int32, int64, int32, and int64 in microseconds since the epoch. The offset of a
-        share group is the start offset of the share partition.
-    reported_lag
-        int64: lag that the broker reports for a share group (KIP-1226); -1: not reported.
-    failed
-        By group id, why its commits could not be read.
+    groups, topics: Names; ``group`` and ``topic`` are indices into them.
+    group, topic, partition, offset, leader_epoch, read_at_us: Columns: int32, int32, int32, int64, int32,
+        and int64 in microseconds since the epoch. The offset of a share group is the start offset of the
+        share partition.
+    reported_lag: int64: lag that the broker reports for a share group (KIP-1226); -1: not reported.
+    failed: By group id, why its commits could not be read.
     """
 
     groups: tuple[str, ...]
@@ -116,24 +111,9 @@ def read_commits(
 ) -> Commits:
     """Read the committed offsets of groups.
 
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    coordinators
-        By group id: the coordinator's broker id, or why it is unknown.
-    topics
-        Topics whose commits are returned.
-    share_groups
-        Groups of type ``share``: the offsets of their share partitions are read.
-    require_stable
-        Whether a coordinator answers only when what it has written or loaded is replicated. A group with
-        offsets of an open transaction then has an error.
-
-    Returns
-    -------
-    Commits
-        The commits, and the errors of groups that could not be read.
+    Returns the commits, and the errors of groups that could not be read.
+    require_stable: Whether a coordinator answers only when what it has written or loaded is replicated. A
+        group with offsets of an open transaction then has an error.
     """
     columns = _Columns(topics)
     failed: dict[str, str] = {}

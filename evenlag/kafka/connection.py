@@ -47,15 +47,7 @@ _HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 def request_timeout_s(cluster: ClusterSettings) -> float:
     """Return the time limit of one request.
 
-    Parameters
-    ----------
-    cluster
-        Settings of the cluster.
-
-    Returns
-    -------
-    float
-        Seconds: ``request_timeout_ms`` of the settings for kafka-python if set, else the cluster's.
+    Returns Seconds: ``request_timeout_ms`` of the settings for kafka-python if set, else the cluster's.
     """
     return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: checked by settings.py
 
@@ -63,15 +55,7 @@ def request_timeout_s(cluster: ClusterSettings) -> float:
 def request_limits(cluster: ClusterSettings) -> RequestLimits:
     """Return the limits of a snapshot.
 
-    Parameters
-    ----------
-    cluster
-        Settings of the cluster.
-
-    Returns
-    -------
-    RequestLimits
-        Limits with a deadline of four request timeouts; waits of the rate limit do not count.
+    Returns limits with a deadline of four request timeouts; waits of the rate limit do not count.
     """
     timeout_s = request_timeout_s(cluster)
     return RequestLimits(
@@ -87,23 +71,6 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
     """Build the keyword arguments for any kafka-python client of a cluster.
 
     The result contains secrets: pass it only to the client's constructor, never to logs, tables or arguments.
-
-    Parameters
-    ----------
-    cluster
-        Settings of the cluster.
-
-    Returns
-    -------
-    dict
-        Keyword arguments by name.
-
-    Raises
-    ------
-    SecretError
-        When a secret that the policy refers to does not exist.
-    KafkaSettingsError
-        When a file that a setting names cannot be used.
     """
     resolved = {
         name: value.resolve() if isinstance(value, SecretRef) else value
@@ -123,45 +90,12 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
 
 
 def librdkafka_settings(cluster: ClusterSettings) -> dict[str, Any]:
-    """Build the settings for confluent-kafka's clients; they contain secrets.
-
-    Parameters
-    ----------
-    cluster
-        Settings of the cluster.
-
-    Returns
-    -------
-    dict
-        librdkafka's settings by name.
-
-    Raises
-    ------
-    JobError
-        When librdkafka has no equivalent of a setting.
-    SecretError
-        When a secret that the policy refers to does not exist.
-    """
+    """Build the settings for confluent-kafka's clients; they contain secrets."""
     return to_librdkafka(kafka_client_settings(cluster))
 
 
 def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
     """Convert connection settings from kafka-python's names to librdkafka's.
-
-    Parameters
-    ----------
-    client
-        Keyword arguments of a kafka-python client.
-
-    Returns
-    -------
-    dict
-        The settings that are needed to connect; timeouts and sizes are left out.
-
-    Raises
-    ------
-    JobError
-        When librdkafka has no equivalent of a setting.
 
     Examples
     --------
@@ -192,27 +126,6 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
 
     Connection errors of the clients in the block are logged once for each broker
     (`evenlag.kafka.connection_log`).
-
-    Parameters
-    ----------
-    cluster
-        Settings of the cluster.
-
-    Yields
-    ------
-    None
-        Errors in the block are converted.
-
-    Raises
-    ------
-    KafkaAuthenticationError
-        When a broker and the client do not accept each other: credentials, certificates, protocol.
-    KafkaAuthorizationError
-        When an ACL is missing.
-    KafkaUnreachableError
-        When no broker answers.
-    KafkaSettingsError
-        For a setting that kafka-python does not support.
     """
     import kafka.errors
 
@@ -261,34 +174,12 @@ def _connection_error(cluster: ClusterSettings, error: Exception) -> JobError:
 
 @contextmanager
 def admin_client(cluster: ClusterSettings) -> Iterator[Any]:
-    """Open a ``KafkaAdminClient`` of a cluster.
-
-    Parameters
-    ----------
-    cluster
-        Settings of the cluster.
-
-    Yields
-    ------
-    KafkaAdminClient
-        The connected client. Errors are those of :func:`kafka_errors`.
-    """
+    """Open a ``KafkaAdminClient`` of a cluster."""
     settings = kafka_client_settings(cluster)
     with kafka_errors(cluster), open_admin_client(settings) as client:
         yield client
 
 
 def kafka_cluster_id(client: Any) -> str:
-    """Return the cluster id that the brokers report.
-
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-
-    Returns
-    -------
-    str
-        The cluster id.
-    """
+    """Return the cluster id that the brokers report."""
     return str(client.describe_cluster()["cluster_id"])

@@ -35,14 +35,9 @@ _ERRNO: Final = re.compile(r"\b(?P<code>\d+) E[A-Z]+\b|\[Errno (?P<other>\d+)\]"
 class Failure:
     """Why a connection failed.
 
-    Attributes
-    ----------
-    cause
-        What happened; it completes a sentence that begins with the broker's address.
-    remedy
-        What to do.
-    is_refused
-        Whether broker and client do not accept each other; otherwise the broker does not answer.
+    cause: What happened; it completes a sentence that begins with the broker's address.
+    remedy: What to do.
+    is_refused: Whether broker and client do not accept each other; otherwise the broker does not answer.
     """
 
     cause: str
@@ -51,18 +46,7 @@ class Failure:
 
 
 def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    """Build the TLS context that kafka-python builds, and name the file that cannot be used.
-
-    Parameters
-    ----------
-    settings
-        kafka-python's settings, secrets resolved; those that begin with ``ssl_`` are used.
-
-    Raises
-    ------
-    KafkaSettingsError
-        If a file is missing, unreadable, or does not hold what its setting says.
-    """
+    """Build the TLS context that kafka-python builds, and name the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = bool(settings.get("ssl_check_hostname", True))
@@ -87,17 +71,7 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
 def connection_failure(server: str, settings: Mapping[str, Any]) -> Failure | None:
     """Connect once to a broker as kafka-python does, and ask it for metadata.
 
-    Parameters
-    ----------
-    server
-        The broker's address.
-    settings
-        kafka-python's settings, secrets resolved.
-
-    Returns
-    -------
-    Failure or None
-        Why it failed; None if the broker answers.
+    Returns why it failed; None if the broker answers.
     """
     from kafka.net.selector import NetworkSelector
 
@@ -115,21 +89,7 @@ def explain(
 ) -> Failure:
     """Look up the cause and the remedy of an error.
 
-    Parameters
-    ----------
-    error
-        The error of kafka-python, or of Python's ``ssl`` and ``socket``.
-    server
-        The broker's address.
-    settings
-        kafka-python's settings.
-    attempt
-        The connection that failed; None if it is not known how far it came.
-
-    Returns
-    -------
-    Failure
-        What the first row of the table that matches says.
+    attempt: The connection that failed; None if it is not known how far it came.
     """
     seen = _Seen(error, server, settings, attempt or _Attempt())
     _, cause, remedy, is_refused = next(row for row in _TABLE if row[0](seen))

@@ -31,14 +31,8 @@ _ADDRESS: Final = re.compile(r"\[(.+)<-")
 class _Line:
     """Where a line of kafka-python has its parts, as positions in the arguments of the record.
 
-    Attributes
-    ----------
-    error
-        The exception.
-    connection
-        The connection whose loss it reports; None: another line reports the same.
-    transport
-        The transport of the connection, which knows the address.
+    connection: The connection whose loss it reports; None: another line reports the same.
+    transport: The transport of the connection, which knows the address.
     """
 
     error: int | None = None

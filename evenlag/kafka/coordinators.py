@@ -20,20 +20,7 @@ _BATCH_VERSION: Final = 4
 
 
 def find_coordinators(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str, int | str]:
-    """Find the coordinators of groups.
-
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    group_ids
-        The groups.
-
-    Returns
-    -------
-    dict
-        By group id: the broker's id, or the error why it is unknown.
-    """
+    """Find the coordinators of groups."""
     from kafka.protocol.metadata import FindCoordinatorRequest
 
     size = _KEYS_PER_REQUEST if calls.api_version(FindCoordinatorRequest) >= _BATCH_VERSION else 1
@@ -64,18 +51,9 @@ def refresh_coordinators(
 ) -> tuple[dict[str, int | str], list[str]]:
     """Find coordinators again.
 
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    group_ids
-        Groups whose last request failed with an error of :data:`COORDINATOR_ERRORS`.
-
-    Returns
-    -------
-    tuple
-        As :func:`find_coordinators`, without the groups whose coordinator is skipped; and these groups, which
-        wait for another coordinator.
+    Returns as :func:`find_coordinators`, without the groups whose coordinator is skipped; and these groups,
+    which wait for another coordinator.
+    group_ids: Groups whose last request failed with an error of :data:`COORDINATOR_ERRORS`.
     """
     found = find_coordinators(calls, sorted(group_ids))
     waiting = [group_id for group_id, node in found.items() if node in calls.broken]

@@ -33,17 +33,12 @@ _GROUPS_PER_REQUEST: Final = 100
 class GroupListing:
     """A group as ListGroups reports it.
 
-    Attributes
-    ----------
-    state
-        State of the group; None when the broker does not report it.
-    group_type
-        ``classic``, ``consumer``, ``streams``, ``share``, or a type that a newer Kafka has.
-    protocol_type
-        ``consumer`` for consumer groups; of other groups their own, as ``connect``; "" for classic groups
-        without members, or with standalone consumers that only commit.
-    error
-        Why the group could not be listed: an earlier snapshot has it, and its coordinator does not answer.
+    state: State of the group; None when the broker does not report it.
+    group_type: ``classic``, ``consumer``, ``streams``, ``share``, or a type that a newer Kafka has.
+    protocol_type: ``consumer`` for consumer groups; of other groups their own, as ``connect``; "" for
+        classic groups without members, or with standalone consumers that only commit.
+    error: Why the group could not be listed: an earlier snapshot has it, and its coordinator does not
+        answer.
     """
 
     state: str | None
@@ -65,17 +60,8 @@ def list_groups(
 ) -> tuple[dict[str, GroupListing], dict[int, str]]:
     """List the groups of all brokers, of every type and protocol type.
 
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    brokers
-        Ids of the brokers; None: those that the client knows.
-
-    Returns
-    -------
-    tuple of dict
-        The groups by id, and the errors of brokers that could not list theirs, by broker id.
+    Returns the groups by id, and the errors of brokers that could not list theirs, by broker id.
+    brokers: Ids of the brokers; None: those that the client knows.
     """
     from kafka.protocol.admin import ListGroupsRequest
 
@@ -111,26 +97,15 @@ def describe_groups(
 ) -> list[dict[str, Any]]:
     """Describe groups, each by its coordinator.
 
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    listed
-        The groups by id; their type decides which request describes them.
-    coordinators
-        By group id, as :func:`~evenlag.kafka.coordinators.find_coordinators` returns them.
-    topics
-        Returns the names of the cluster's topics, for members that subscribe by an expression.
-    with_operations
-        Whether to ask for the operations that the principal is authorized for, as ``authorized_operations``:
-        sorted names of ACL operations, None when the broker does not report them.
-
-    Returns
-    -------
-    list of dict
-        One row per member, by group id: the columns of the table ``members`` without those of the snapshot. A
-        group without members, or with an error, has one row without ``member_id``. A subscription or an
-        assignment that is unknown has its reason.
+    Returns one row per member, by group id: the columns of the table ``members`` without those of the
+    snapshot. A group without members, or with an error, has one row without ``member_id``. A subscription
+    or an assignment that is unknown has its reason.
+    listed: The groups by id; their type decides which request describes them.
+    coordinators: By group id, as :func:`~evenlag.kafka.coordinators.find_coordinators` returns them.
+    topics: Returns the names of the cluster's topics, for members that subscribe by an expression.
+    with_operations: Whether to ask for the operations that the principal is authorized for, as
+        ``authorized_operations``: sorted names of ACL operations, None when the broker does not report
+        them.
     """
     details: dict[str, _Description] = {}
     failed: dict[str, str] = {}
@@ -167,21 +142,7 @@ def describe_named_groups(
 ) -> list[dict[str, Any]]:
     """Describe groups whose names and types are known, outside a snapshot.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    group_types
-        Type of each group, by its id.
-    limits
-        Request rate, timeouts and deadline.
-    ignored_topics
-        Topics that no expression matches, as in a snapshot: the hint topic.
-
-    Returns
-    -------
-    list of dict
-        As :func:`describe_groups`.
+    ignored_topics: Topics that no expression matches, as in a snapshot: the hint topic.
     """
     calls = BrokerCalls.within(client, limits)
     listed = {

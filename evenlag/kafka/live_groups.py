@@ -26,23 +26,16 @@ UNKNOWN_STATE: Final = "Unknown"
 class LiveGroup:
     """Current state of a group.
 
-    Attributes
-    ----------
-    state, assignor
-        As the coordinator reports them; the assignor is None while the group rebalances. The state is
-        ``Dead`` for a group that does not exist, or does not have the expected type any more, and
+    state, assignor: As the coordinator reports them; the assignor is None while the group rebalances. The
+        state is ``Dead`` for a group that does not exist, or does not have the expected type any more, and
         ``Unknown`` for a group that could not be described.
-    fingerprint
-        Identity of the group: its members, subscriptions and partitions; None when they are not reported.
-    topics
-        (name, topic id, number of partitions) of the subscribed topics that exist, by name.
-    held
-        Partitions that the members own, or that the coordinator's target assigns them where it has one:
+    fingerprint: Identity of the group: its members, subscriptions and partitions; None when they are not
+        reported.
+    topics: (name, topic id, number of partitions) of the subscribed topics that exist, by name.
+    held: Partitions that the members own, or that the coordinator's target assigns them where it has one:
         member key → topic id → partition numbers. Every member has an entry.
-    error
-        Why the group could not be described; None when it could. It says nothing about the group.
-    unreadable
-        Members whose subscription or assignment cannot be read, and why; None: there are none.
+    error: Why the group could not be described; None when it could. It says nothing about the group.
+    unreadable: Members whose subscription or assignment cannot be read, and why; None: there are none.
     """
 
     state: str
@@ -81,23 +74,11 @@ def read_live_groups(
 ) -> dict[str, LiveGroup]:
     """Describe groups in bulk.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    group_types
-        Expected type of each group, by its id. A group that does not exist, or has another type, is
-        returned with state ``Dead``.
-    limits
-        Request rate, timeouts and deadline.
-    ignored_topics
-        Topics that no expression matches, as in a snapshot: the hint topic.
-
-    Returns
-    -------
-    dict
-        Groups by id. A group whose coordinator does not answer, or answers with an error, has that error;
-        the other groups are described.
+    Returns groups by id. A group whose coordinator does not answer, or answers with an error, has that
+    error; the other groups are described.
+    group_types: Expected type of each group, by its id. A group that does not exist, or has another type,
+        is returned with state ``Dead``.
+    ignored_topics: Topics that no expression matches, as in a snapshot: the hint topic.
     """
     if not group_types:
         return {}

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 class LiveOffsets:
     """Current offsets of groups and their topics.
 
-    Attributes
-    ----------
-    offsets, commits
-        Rows of these tables, without the columns of a stored snapshot.
-    unread_topics
-        By name of a topic without rows, why it has none.
+    offsets, commits: Rows of these tables, without the columns of a stored snapshot.
+    unread_topics: By name of a topic without rows, why it has none.
     """
 
     offsets: pa.Table
@@ -38,13 +34,7 @@ class LiveOffsets:
     unread_topics: Mapping[str, str] = field(default_factory=dict)
 
     def error_of(self, group_id: str, topics: Collection[str]) -> str | None:
-        """Return why offsets of a group could not be read; an error of its commits comes first.
-
-        Parameters
-        ----------
-        group_id, topics
-            The group, and its topics.
-        """
+        """Return why offsets of a group could not be read; an error of its commits comes first."""
         import pyarrow.compute as pc
 
         failed = self.commits.filter(pc.is_valid(self.commits["error"]))
@@ -68,23 +58,7 @@ def read_live_offsets(
 
     An error of one group, partition or broker leaves its own offsets unknown.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    group_ids
-        Groups whose commits are read.
-    topics
-        The topics.
-    limits
-        Request rate, timeouts and deadline.
-    reset_policies
-        Reset policies of the groups.
-
-    Returns
-    -------
-    LiveOffsets
-        The offsets; null where they are unknown.
+    Returns the offsets; null where they are unknown.
     """
     calls = BrokerCalls.within(client, limits)
     found, topic_error = read_topics(calls, sorted(topics))

@@ -34,51 +34,23 @@ NOT_READ: Final = -1
 
 @dataclass(slots=True)
 class Errors:
-    """Errors by row: 0 for no error, else 1 + the index of the text.
-
-    Attributes
-    ----------
-    code
-        Row → code, int32.
-    texts
-        Distinct error texts.
-    """
+    """Errors by row: 0 for no error, else 1 + the index of the text."""
 
     code: NDArray[np.int32]
     texts: list[str] = field(default_factory=list)
 
     def put(self, rows: NDArray[np.int64], text: str) -> None:
-        """Record an error for rows.
-
-        Parameters
-        ----------
-        rows
-            Indices of rows, int64.
-        text
-            The error; replaces an earlier one.
-        """
+        """Record an error for rows."""
         if text not in self.texts:
             self.texts.append(text)
         self.code[rows] = 1 + self.texts.index(text)
 
     def clear(self, rows: NDArray[np.int64]) -> None:
-        """Remove the errors of rows.
-
-        Parameters
-        ----------
-        rows
-            Indices of rows, int64.
-        """
+        """Remove the errors of rows."""
         self.code[rows] = 0
 
     def merge(self, other: Errors) -> None:
-        """Copy the errors of other rows to the same rows here, unless these have an error already.
-
-        Parameters
-        ----------
-        other
-            Errors of as many rows.
-        """
+        """Copy the errors of other rows to the same rows here, unless these have an error already."""
         for number, text in enumerate(other.texts, start=1):
             if len(rows := np.flatnonzero((other.code == number) & (self.code == 0))):
                 self.put(rows, text)
@@ -93,14 +65,9 @@ class Errors:
 class Offsets:
     """One offset of each partition.
 
-    Attributes
-    ----------
-    offset
-        Row → offset, int64; -1: not read.
-    read_at_us
-        Row → when the broker answered, int64 in microseconds since the epoch; 0: not read.
-    errors
-        Why offsets are missing.
+    offset: Row → offset, int64; -1: not read.
+    read_at_us: Row → when the broker answered, int64 in microseconds since the epoch; 0: not read.
+    errors: Why offsets are missing.
     """
 
     offset: NDArray[np.int64]
@@ -108,18 +75,7 @@ class Offsets:
     errors: Errors
 
     def take(self, rows: NDArray[np.int64]) -> Offsets:
-        """Return some of the rows.
-
-        Parameters
-        ----------
-        rows
-            Indices of rows, int64.
-
-        Returns
-        -------
-        Offsets
-            These rows, in the order of ``rows``.
-        """
+        """Return some of the rows."""
         return Offsets(
             self.offset[rows],
             self.read_at_us[rows],
@@ -130,15 +86,7 @@ class Offsets:
 def no_offsets(num_rows: int) -> Offsets:
     """Return offsets of which none has been read.
 
-    Parameters
-    ----------
-    num_rows
-        Number of rows.
-
-    Returns
-    -------
-    Offsets
-        Rows with offset -1, time 0 and no error.
+    Returns rows with offset -1, time 0 and no error.
     """
     return Offsets(
         np.full(num_rows, NOT_READ, dtype=np.int64),
@@ -148,41 +96,13 @@ def no_offsets(num_rows: int) -> Offsets:
 
 
 def read_log_starts(calls: BrokerCalls, partitions: Partitions) -> Offsets:
-    """Read log start offsets.
-
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    partitions
-        The partitions.
-
-    Returns
-    -------
-    Offsets
-        Offset of each row of ``partitions``.
-    """
+    """Read log start offsets."""
     (starts,) = _read(calls, partitions, ((_EARLIEST, _READ_UNCOMMITTED),))
     return starts
 
 
 def read_ends(calls: BrokerCalls, partitions: Partitions) -> tuple[Offsets, Offsets]:
-    """Read last stable offsets, then high watermarks, then check that each topic is still the same.
-
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    partitions
-        The partitions.
-
-    Returns
-    -------
-    tuple of Offsets
-        Last stable offsets and high watermarks, for each row of ``partitions``. The errors of the latter
-        include topics that were deleted, or deleted and created again, since ``partitions`` was read: their
-        offsets belong to two different logs.
-    """
+    """Read last stable offsets, then high watermarks, then check that each topic is still the same."""
     stable, ends = _read(calls, partitions, ((_LATEST, _READ_COMMITTED), (_LATEST, _READ_UNCOMMITTED)))
     found, why = read_topics(calls, partitions.names)
     for which, (name, topic_id) in enumerate(zip(partitions.names, partitions.ids, strict=True)):
@@ -203,22 +123,8 @@ def read_reset_offsets(
 ) -> dict[str, NDArray[np.int64]]:
     """Read where consumers start that have no commit and reset by a duration (KIP-1106).
 
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    partitions
-        The partitions.
-    policies
-        Reset policies ``by_duration:…``; others are ignored.
-    ends
-        High watermarks of the partitions.
-
-    Returns
-    -------
-    dict
-        By reset policy, row → offset of the first record that is no older than the duration, int64; the high
-        watermark if no record is as young; -1: not read.
+    Returns by reset policy, row → offset of the first record that is no older than the duration, int64; the
+    high watermark if no record is as young; -1: not read.
     """
     ages = [(policy, age) for policy in sorted(policies) if (age := reset_age_ms(policy)) is not None]
     now_ms = time.time_ns() // 1_000_000

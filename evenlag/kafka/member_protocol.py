@@ -57,11 +57,6 @@ def read_subscription(data: bytes) -> tuple[list[str], bytes | None]:
     """Return the topics and the user data of a subscription of the consumer protocol, of any version.
 
     What follows the topics may end early, as kafka-go's owned partitions do; unreadable user data are None.
-
-    Raises
-    ------
-    MalformedError
-        When the version or the topics cannot be read.
     """
     source = _Source(data)
     source.skip_version()
@@ -73,13 +68,7 @@ def read_subscription(data: bytes) -> tuple[list[str], bytes | None]:
 
 
 def read_assignment(data: bytes) -> list[_Fields]:
-    """Return the topics and partitions of an assignment of the consumer protocol, of any version.
-
-    Raises
-    ------
-    MalformedError
-        When they cannot be read. A partition that does not exist is a value.
-    """
+    """Return the topics and partitions of an assignment of the consumer protocol, of any version."""
     source = _Source(data)
     source.skip_version()
     pairs = [
@@ -91,20 +80,8 @@ def read_assignment(data: bytes) -> list[_Fields]:
 def described_group(row: Any, group_type: str, topics: Topics) -> _Fields:
     """Convert a group of a describe response into the columns of ``members``.
 
-    Parameters
-    ----------
-    row
-        The group, as kafka-python decodes the response for its type.
-    group_type
-        Type of the group: a value of :class:`~evenlag.enums.GroupType`.
-    topics
-        As :data:`Topics`.
-
-    Returns
-    -------
-    dict
-        Columns of the group and ``authorized_operations``; under ``members`` the columns of each member. One
-        that cannot be read has its reason, and a group that cannot be read has ``error`` alone.
+    row: The group, as kafka-python decodes the response for its type.
+    topics: As :data:`Topics`.
     """
     readers = {
         GroupType.CLASSIC: _classic_group,
@@ -145,17 +122,8 @@ class TopicCommits:
 def read_group_offsets(row: Any, *, is_share: bool) -> tuple[list[TopicCommits], str | None, int]:
     """Return the offsets of a group of an OffsetFetch or a DescribeShareGroupOffsets response.
 
-    Parameters
-    ----------
-    row
-        The group, as kafka-python decodes it.
-    is_share
-        Whether it is a share group.
-
-    Returns
-    -------
-    tuple
-        The offsets by topic; why they could not be read, and the code of that error; else None and 0.
+    Returns the offsets by topic; why they could not be read, and the code of that error; else None and 0.
+    row: The group, as kafka-python decodes it.
     """
     try:
         found, code = _share_offsets(row) if is_share else _committed_offsets(row)
@@ -168,13 +136,7 @@ def read_group_offsets(row: Any, *, is_share: bool) -> tuple[list[TopicCommits],
 
 
 def group_problem(members: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return what is unreadable of a group's members, in one line; None: nothing.
-
-    Parameters
-    ----------
-    members
-        Rows of ``members`` of one group, or the unreadable ones of them.
-    """
+    """Return what is unreadable of a group's members, in one line; None: nothing."""
     told: list[str] = []
     for fact in ("subscription", "assignment"):
         bad = [row for row in members if is_problem(row.get(f"{fact}_error"))]

@@ -14,19 +14,12 @@ if TYPE_CHECKING:
 class RequestLimits:
     """Limits of one snapshot, or one executor's part of it.
 
-    Attributes
-    ----------
-    requests_per_s
-        Request rate, over all brokers.
-    request_timeout_s
-        Time limit of one request in seconds, connecting included.
-    max_broker_failures
-        Number of failures after which a broker is skipped.
-    deadline_s
-        Time limit in seconds; what is not read by then is unknown.
-    failover_s
-        How long to wait for the brokers that take over from one that fails, in seconds from the first
-        failure. By default more than the 9 s after which a cluster replaces a broker that is gone.
+    requests_per_s: Request rate, over all brokers.
+    request_timeout_s: Time limit of one request in seconds, connecting included.
+    max_broker_failures: Number of failures after which a broker is skipped.
+    deadline_s: Time limit in seconds; what is not read by then is unknown.
+    failover_s: How long to wait for the brokers that take over from one that fails, in seconds from the
+        first failure. By default more than the 9 s after which a cluster replaces a broker that is gone.
     """
 
     requests_per_s: float = 100.0
@@ -39,20 +32,10 @@ class RequestLimits:
 class RequestBudget:
     """A token bucket: in any ``t`` seconds at most ``requests_per_s * (t + 1)`` requests, and at least one.
 
-    Parameters
-    ----------
-    requests_per_s
-        Refill rate. The bucket's size is the requests of one second, at least one.
-    is_full
-        Whether the bucket is full at the beginning. When a process continues a snapshot, it begins with an
-        empty bucket, so that a snapshot in several steps gets the initial burst only once.
-    clock
-        Monotonic clock in seconds.
-
-    Attributes
-    ----------
-    num_requests : int
-        Number of requests taken.
+    requests_per_s: Refill rate. The bucket's size is the requests of one second, at least one.
+    is_full: Whether the bucket is full at the beginning. When a process continues a snapshot, it begins
+        with an empty bucket, so that a snapshot in several steps gets the initial burst only once.
+    num_requests: Number of requests taken.
 
     Examples
     --------
@@ -77,13 +60,7 @@ class RequestBudget:
         return 1.0 / self._rate
 
     def take(self) -> float:
-        """Take one request from the budget.
-
-        Returns
-        -------
-        float
-            Seconds to wait before the request is sent.
-        """
+        """Take one request from the budget."""
         now = self._clock()
         self._tokens = min(self._size, self._tokens + (now - self._seen_at) * self._rate)
         self._seen_at = now
@@ -95,12 +72,8 @@ class RequestBudget:
 class Deadline:
     """A time limit, so that one slow broker cannot block a run forever.
 
-    Parameters
-    ----------
-    seconds
-        Time until the deadline.
-    clock
-        Monotonic clock in seconds.
+    seconds: Time until the deadline.
+    clock: Monotonic clock in seconds.
     """
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -118,27 +91,16 @@ class Deadline:
         return self._end - self._clock()
 
     def extend(self, seconds: float) -> None:
-        """Extend the deadline: waits of the rate limit do not count.
-
-        Parameters
-        ----------
-        seconds
-            Time to add.
-        """
+        """Extend the deadline: waits of the rate limit do not count."""
         self._end += seconds
 
 
 class FailoverWindow:
     """The time in which other brokers may take over what a failing broker leads or coordinates.
 
-    Parameters
-    ----------
-    seconds
-        Its length, from the first failure.
-    deadline
-        The window closes with it.
-    clock
-        Monotonic clock in seconds.
+    seconds: Its length, from the first failure.
+    deadline: The window closes with it.
+    clock: Monotonic clock in seconds.
     """
 
     def __init__(

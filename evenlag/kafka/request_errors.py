@@ -20,12 +20,6 @@ def no_answer_errors() -> tuple[type[Exception], ...]:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return an error with its name; the text of kafka-python's errors already begins with their name.
-
-    Parameters
-    ----------
-    error
-        The error.
-    """
+    """Return an error with its name; the text of kafka-python's errors already begins with their name."""
     name, text = type(error).__name__, str(error)
     return (text if text.startswith(name) else f"{name}: {text}")[:_MAX_CHARACTERS]

@@ -36,16 +36,10 @@ _MISSING_ACLS: Final = {
 class Partitions:
     """Partitions of topics.
 
-    Attributes
-    ----------
-    names, ids
-        Name and id of each topic, ordered by name.
-    topic
-        Row → index of its topic, int32, ascending.
-    number
-        Row → partition number, int32, ascending within a topic.
-    leader
-        Row → broker id of its leader, int32; -1: none.
+    names, ids: Name and id of each topic, ordered by name.
+    topic: Row → index of its topic, int32, ascending.
+    number: Row → partition number, int32, ascending within a topic.
+    leader: Row → broker id of its leader, int32; -1: none.
     """
 
     names: tuple[str, ...]
@@ -61,15 +55,7 @@ class Partitions:
     def take(self, rows: NDArray[np.int64]) -> Partitions:
         """Return some of the rows, with their topics.
 
-        Parameters
-        ----------
-        rows
-            Indices of rows, int64, ascending.
-
-        Returns
-        -------
-        Partitions
-            These rows; topics without a row are left out.
+        Returns these rows; topics without a row are left out.
         """
         kept, topic = np.unique(self.topic[rows], return_inverse=True)
         return Partitions(
@@ -81,18 +67,7 @@ class Partitions:
         )
 
     def rows_by_topic(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int32]]]:
-        """Return the partition numbers of rows by topic, as requests need them.
-
-        Parameters
-        ----------
-        rows
-            Indices of rows, int64, ascending.
-
-        Returns
-        -------
-        list of tuple
-            (topic name, partition numbers as int32).
-        """
+        """Return the partition numbers of rows by topic, as requests need them."""
         topic = self.topic[rows]
         starts = np.flatnonzero(np.diff(topic, prepend=-1))
         numbers = np.split(self.number[rows], starts[1:])
@@ -105,16 +80,9 @@ class Partitions:
 class Metadata:
     """Metadata that a cluster reports.
 
-    Attributes
-    ----------
-    cluster_id
-        The cluster id.
-    brokers
-        Ids of the brokers that are part of the cluster.
-    partitions
-        Partitions of the requested topics that could be read.
-    failed
-        By topic name, why it could not be read.
+    brokers: Ids of the brokers that are part of the cluster.
+    partitions: Partitions of the requested topics that could be read.
+    failed: By topic name, why it could not be read.
     """
 
     cluster_id: str
@@ -124,25 +92,7 @@ class Metadata:
 
 
 def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> Metadata:
-    """Read the partitions of all topics, without Kafka's internal topics.
-
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    ignored
-        Names of topics to leave out.
-
-    Returns
-    -------
-    Metadata
-        The partitions, and the errors of topics.
-
-    Raises
-    ------
-    kafka.errors.KafkaError
-        When no broker answers.
-    """
+    """Read the partitions of all topics, without Kafka's internal topics."""
     from kafka.protocol.metadata import MetadataRequest
 
     response = calls.ask_any(
@@ -161,18 +111,8 @@ def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> 
 def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any], str | None]:
     """Read the metadata of topics by name.
 
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    names
-        Names of the topics.
-
-    Returns
-    -------
-    tuple
-        The existing topics by name, as kafka-python decodes them; and the error if a request failed. Without
-        an error, a topic that is missing does not exist.
+    Returns the existing topics by name, as kafka-python decodes them; and the error if a request failed.
+    Without an error, a topic that is missing does not exist.
     """
     answers = _ask_by_name(calls, names)
     found = {
@@ -189,13 +129,6 @@ def find_denied_topics(calls: BrokerCalls, names: Sequence[str]) -> list[str]:
     """Return the topics that evenlag may not describe, of topics that the metadata of all topics lacks.
 
     A broker leaves them out there, and says so when it is asked by name.
-
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    names
-        Names of the topics.
     """
     return [
         row.name
@@ -227,20 +160,9 @@ def leaders_of(
 ) -> NDArray[np.int32]:
     """Return the leaders of rows by newer metadata.
 
-    Parameters
-    ----------
-    partitions
-        The partitions.
-    rows
-        Indices of rows, int64.
-    found
-        Topics by name, as :func:`read_topics` returns them.
-
-    Returns
-    -------
-    ndarray
-        Broker ids, int32; -1: none; -2: none, and no replica is online. Rows of topics that are not in
-        ``found`` keep their leader.
+    Returns broker ids, int32; -1: none; -2: none, and no replica is online. Rows of topics that are not in
+    ``found`` keep their leader.
+    found: Topics by name, as :func:`read_topics` returns them.
     """
     leaders = partitions.leader[rows]
     for which in np.unique(partitions.topic[rows]).tolist():
@@ -265,15 +187,7 @@ def _is_offline(part: Any) -> bool:
 def partitions_of(topics: Sequence[Any]) -> Partitions:
     """Collect the partitions of topics.
 
-    Parameters
-    ----------
-    topics
-        Topics of a Metadata response without an error, ordered by name.
-
-    Returns
-    -------
-    Partitions
-        All their partitions.
+    topics: Topics of a Metadata response without an error, ordered by name.
     """
     sizes = [len(row.partitions) for row in topics]
     topic = np.repeat(np.arange(len(topics), dtype=np.int32), sizes)
@@ -292,17 +206,8 @@ def partitions_of(topics: Sequence[Any]) -> Partitions:
 def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:
     """Ask a cluster for the names of topics.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    topic_ids
-        Topic ids, as Uuid.toString() prints them.
-
-    Returns
-    -------
-    dict
-        Names by topic id; without topics that do not exist, or may not be described.
+    Returns names by topic id; without topics that do not exist, or may not be described.
+    topic_ids: Topic ids, as Uuid.toString() prints them.
     """
     found = {}
     for first in range(0, len(topic_ids), _TOPICS_A_REQUEST):
@@ -316,15 +221,7 @@ def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:
 def error_name(code: int) -> str:
     """Return kafka-python's name of a Kafka error, of a request that reads.
 
-    Parameters
-    ----------
-    code
-        Error code of a response.
-
-    Returns
-    -------
-    str
-        Name of the error's class; with the ACL that is missing, if that is the error.
+    Returns name of the error's class; with the ACL that is missing, if that is the error.
     """
     import kafka.errors
 
@@ -335,10 +232,7 @@ def error_name(code: int) -> str:
 def is_not_authorized(error: str) -> bool:
     """Return whether an error of a group says that evenlag lacks ``Describe`` on it.
 
-    Parameters
-    ----------
-    error
-        The error, as the readers of groups and of committed offsets report it.
+    error: The error, as the readers of groups and of committed offsets report it.
     """
     return error.startswith(_GROUP_DENIED)
 

@@ -33,12 +33,8 @@ _COMMITS_ONLY: Final = "its coordinator has commits of it, and neither lists nor
 class UnlistedGroups:
     """What became of groups that no broker lists.
 
-    Attributes
-    ----------
-    found
-        Groups that exist, by id. One that could not be read has its error.
-    silent
-        Brokers that did not list their groups when they were asked again, with the error.
+    found: Groups that exist, by id. One that could not be read has its error.
+    silent: Brokers that did not list their groups when they were asked again, with the error.
     """
 
     found: dict[str, GroupListing] = field(default_factory=dict)
@@ -58,21 +54,7 @@ def find_unlisted(
     First their commits are read with ``require_stable``: the coordinator answers when it has loaded the group
     and knows that all that it loaded is replicated. What it describes and lists after that is complete.
 
-    Parameters
-    ----------
-    calls
-        Requests to the cluster's brokers.
-    known
-        Types of the groups by id.
-    brokers
-        Ids of the brokers that list groups.
-    topics
-        Names of the cluster's topics.
-
-    Returns
-    -------
-    UnlistedGroups
-        The groups that exist, or may exist.
+    Returns the groups that exist, or may exist.
     """
     if not known:
         return UnlistedGroups()

@@ -56,13 +56,7 @@ class Numbers:
         return pa.array(np.where(known, self.values, 0).astype(np.int64), pa.int64(), mask=~known)
 
     def where(self, chosen: NDArray[np.bool_], other: Numbers) -> Numbers:
-        """Return these numbers, and those of another array elsewhere.
-
-        Parameters
-        ----------
-        chosen, other
-            bool [N]: where these numbers are wanted; and the others.
-        """
+        """Return these numbers, and those of another array elsewhere."""
         return Numbers(np.where(chosen, self.values, other.values), np.where(chosen, self.known, other.known))
 
     def only(self, chosen: NDArray[np.bool_]) -> Numbers:
@@ -77,13 +71,7 @@ class Numbers:
 
 
 def constant(value: int, num_rows: int) -> Numbers:
-    """Return a number that is the same, and known, in all rows.
-
-    Parameters
-    ----------
-    value, num_rows
-        The number, and of how many rows.
-    """
+    """Return a number that is the same, and known, in all rows."""
     return Numbers(np.full(num_rows, value, dtype=np.int64), np.ones(num_rows, dtype=np.bool_))
 
 
@@ -112,10 +100,7 @@ def flags(values: Any) -> NDArray[np.bool_]:
 def codes(values: Any, known: list[str]) -> NDArray[np.int64]:
     """Return the index of each text among known ones: int64; -1 for another text and for null.
 
-    Parameters
-    ----------
-    values, known
-        The texts, and those to find, without duplicates.
+    values, known: The texts, and those to find, without duplicates.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -141,13 +126,7 @@ def parents(lists: pa.ListArray) -> NDArray[np.int64]:
 def first_in_lists(
     is_wanted: NDArray[np.bool_], parent: NDArray[np.int64], num_lists: int
 ) -> NDArray[np.int64]:
-    """Return the first wanted element of each list: int64; -1 where a list has none.
-
-    Parameters
-    ----------
-    is_wanted, parent, num_lists
-        Of all elements, list by list: which are wanted, and their lists; and the number of lists.
-    """
+    """Return the first wanted element of each list: int64; -1 where a list has none."""
     found = np.full(num_lists, UNKNOWN, dtype=np.int64)
     wanted = np.flatnonzero(is_wanted)[::-1]
     # Of several assignments to one place, numpy keeps the last one.
@@ -158,13 +137,7 @@ def first_in_lists(
 def last_in_lists(
     is_wanted: NDArray[np.bool_], parent: NDArray[np.int64], num_lists: int
 ) -> NDArray[np.int64]:
-    """Return the last wanted element of each list, as :func:`first_in_lists` returns the first.
-
-    Parameters
-    ----------
-    is_wanted, parent, num_lists
-        As there.
-    """
+    """Return the last wanted element of each list, as :func:`first_in_lists` returns the first."""
     found = np.full(num_lists, UNKNOWN, dtype=np.int64)
     wanted = np.flatnonzero(is_wanted)
     found[parent[wanted]] = wanted

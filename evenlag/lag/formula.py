@@ -68,14 +68,8 @@ class _Log:
 class Behind:
     """Lag of N partitions.
 
-    Attributes
-    ----------
-    records
-        Lag in records.
-    position
-        Offset where the group continues.
-    bound
-        int64 [N]: index of the bound in :class:`~evenlag.enums.LagBound`; -1: the lag is exact.
+    position: Offset where the group continues.
+    bound: int64 [N]: index of the bound in :class:`~evenlag.enums.LagBound`; -1: the lag is exact.
     """
 
     records: Numbers
@@ -92,23 +86,14 @@ def count_lag(
 ) -> pa.Table:
     """Count the lag of partitions of groups, each row for itself.
 
-    Parameters
-    ----------
-    partitions
-        By :data:`~evenlag.lag.partitions.GROUP_PARTITIONS`.
-    groups
-        By :data:`~evenlag.lag.partitions.GROUPS`: all groups of the rows.
-    member_ids
-        Ids of the members by number, as :func:`~evenlag.lag.partitions.number_members` returns them.
-    rate_window_s
-        Length of the window that rates are computed over, in seconds.
-    find_points
-        Returns the points that times behind are read from, of the rows that count; None: the earlier ends.
-
-    Returns
-    -------
-    pyarrow.Table
-        The columns of ``lag`` without :data:`STORED_ONLY`, in the same order of rows.
+    Returns the columns of ``lag`` without :data:`STORED_ONLY`, in the same order of rows.
+    partitions: By :data:`~evenlag.lag.partitions.GROUP_PARTITIONS`.
+    groups: By :data:`~evenlag.lag.partitions.GROUPS`: all groups of the rows.
+    member_ids: Ids of the members by number, as :func:`~evenlag.lag.partitions.number_members` returns
+        them.
+    rate_window_s: Length of the window that rates are computed over, in seconds.
+    find_points: Returns the points that times behind are read from, of the rows that count; None: the
+        earlier ends.
     """
     import pyarrow as pa
 

@@ -37,33 +37,27 @@ _PROBLEMS: Final = ("commit_problem", "subscription_problem", "owner_problem")
 class GroupLag:
     """Lag of one group in a snapshot.
 
-    Attributes
-    ----------
-    num_partitions, num_unknown_partitions
-        Partitions, and those of them whose lag is unknown, or known as a lower bound only.
-    total_lag_records
-        Total lag; None where no bound of it is known.
-    max_member_lag_records
-        Lag of the most loaded member, with the same bound; None also where an owner is unknown, and for a
-        group without members.
-    lag_skew
-        Largest by mean lag of a member; None where a lag or an owner is not known: a skew has no lower bound.
-    drain_time_ms
-        Longest drain time of a partition; None when a partition never drains, or a lag is not known.
-    lag_bound
-        LOWER or UPPER: both lags are such bounds; None: they are exact.
-    time_lag_ms, time_lag_at_least_ms
-        Longest time behind of a partition; where that is unknown, a lower bound of it. None: unknown.
-    num_unknown_times
-        Partitions whose time behind is unknown: those with lag and without a time, and those of unknown lag.
-    num_not_subscribed_partitions, not_subscribed_lag_records
-        Partitions with commits that no member subscribes to, and their known lag.
-    commit_problem, subscription_problem, owner_problem
-        Why the group's commits, subscription or owners are unknown; None: they are known.
-    unevenness
-        Share of the lag that could be with others and is with the most loaded member: 0 where the lag is as
-        even as whole partitions may allow, 1 where that member has all of it; None without lag, or as
-        `lag_skew`.
+    num_partitions, num_unknown_partitions: Partitions, and those of them whose lag is unknown, or known as
+        a lower bound only.
+    total_lag_records: Total lag; None where no bound of it is known.
+    max_member_lag_records: Lag of the most loaded member, with the same bound; None also where an owner is
+        unknown, and for a group without members.
+    lag_skew: Largest by mean lag of a member; None where a lag or an owner is not known: a skew has no
+        lower bound.
+    drain_time_ms: Longest drain time of a partition; None when a partition never drains, or a lag is not
+        known.
+    lag_bound: LOWER or UPPER: both lags are such bounds; None: they are exact.
+    time_lag_ms, time_lag_at_least_ms: Longest time behind of a partition; where that is unknown, a lower
+        bound of it. None: unknown.
+    num_unknown_times: Partitions whose time behind is unknown: those with lag and without a time, and those
+        of unknown lag.
+    num_not_subscribed_partitions, not_subscribed_lag_records: Partitions with commits that no member
+        subscribes to, and their known lag.
+    commit_problem, subscription_problem, owner_problem: Why the group's commits, subscription or owners are
+        unknown; None: they are known.
+    unevenness: Share of the lag that could be with others and is with the most loaded member: 0 where the
+        lag is as even as whole partitions may allow, 1 where that member has all of it; None without lag,
+        or as `lag_skew`.
     """
 
     num_partitions: int = 0
@@ -87,17 +81,7 @@ class GroupLag:
 def measure_lag(lag: pa.Table, members: pa.Table) -> dict[str, GroupLag]:
     """Measure the lag of each group that has rows of ``lag``.
 
-    Parameters
-    ----------
-    lag
-        Rows of ``lag`` of one snapshot, with :data:`LAG_COLUMNS`.
-    members
-        Rows of ``members`` of these groups, with ``group_id`` and ``member_id``.
-
-    Returns
-    -------
-    dict
-        By group id.
+    lag: Rows of ``lag`` of one snapshot, with :data:`LAG_COLUMNS`.
     """
     import pyarrow.compute as pc
 

@@ -78,15 +78,7 @@ def describe_groups(
 ) -> pa.Table:
     """Return what is known of each group, by :data:`GROUPS` and ordered by id.
 
-    Parameters
-    ----------
-    commits
-        ``group_id`` and ``error``; groups whose commits were read may be missing.
-    members
-        ``group_id, group_state, group_type, member_id, subscription, subscription_error, assignment,
-        assignment_error, error``.
-    settings_of
-        Returns the settings of a group; its reset policy and isolation level are used.
+    commits: ``group_id`` and ``error``; groups whose commits were read may be missing.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -156,16 +148,9 @@ def number_members(members: pa.Table) -> pa.Array:
 class JoinedPartitions:
     """The partitions of the groups of a snapshot.
 
-    Attributes
-    ----------
-    partitions
-        By :data:`GROUP_PARTITIONS`, ordered by group, topic and partition.
-    groups
-        By :data:`GROUPS`.
-    member_ids
-        As :func:`number_members` returns them.
-    row
-        int64 [K]: the row of ``offsets`` of each.
+    partitions: By :data:`GROUP_PARTITIONS`, ordered by group, topic and partition.
+    member_ids: As :func:`number_members` returns them.
+    row: int64 [K]: the row of ``offsets`` of each.
     """
 
     partitions: pa.Table
@@ -209,19 +194,9 @@ def join_partitions(
 
     ``spark_jobs.transforms.group_partitions`` joins the rows of large snapshots.
 
-    Parameters
-    ----------
-    offsets, commits, members
-        Rows of one snapshot; of ``offsets`` the partitions of a topic are together and ascending.
-    settings_of
-        Returns the settings of a group.
-    offset_history, commit_history
-        Rows of ``offsets`` and ``commits`` from earlier snapshots; None: none.
-
-    Returns
-    -------
-    JoinedPartitions
-        A commit of a partition that does not exist any more has no row.
+    Returns a commit of a partition that does not exist any more has no row.
+    offsets, commits, members: Rows of one snapshot; of ``offsets`` the partitions of a topic are together
+        and ascending.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -24,14 +24,9 @@ _MICROS_PER_S = 1_000_000
 class Points:
     """Points of N lists, list by list and ascending by moment.
 
-    Attributes
-    ----------
-    num_lists, parent
-        Number of lists, and int64 [M]: the list of each point.
-    at_us, offset
-        int64 [M]: moment in microseconds since the epoch, and where the log ended.
-    is_upper
-        bool [M]: the point only says that later records are not younger; None: no such points.
+    num_lists, parent: Number of lists, and int64 [M]: the list of each point.
+    at_us, offset: int64 [M]: moment in microseconds since the epoch, and where the log ended.
+    is_upper: bool [M]: the point only says that later records are not younger; None: no such points.
     """
 
     num_lists: int
@@ -54,13 +49,7 @@ class Points:
         return cls(len(lists), parents(lists)[kept], at.values[kept], offset.values[kept])
 
     def placed(self, place: NDArray[np.int64], num_lists: int) -> Points:
-        """Return the points with the lists at other places.
-
-        Parameters
-        ----------
-        place, num_lists
-            int64 [N]: the places, among so many lists.
-        """
+        """Return the points with the lists at other places."""
         parent = place[self.parent]
         order = np.argsort(parent, kind="stable")
         upper = None if self.is_upper is None else self.is_upper[order]
@@ -77,15 +66,7 @@ class Points:
         return Points(self.num_lists, self.parent, self.at_us, offset, self.is_upper)
 
     def rate(self, now: Numbers, offset: Numbers, window_s: float) -> Numbers:
-        """Return the increase per second since the oldest point of the window; unknown after a decrease.
-
-        Parameters
-        ----------
-        now, offset
-            Moment in microseconds and offset of each list, at present.
-        window_s
-            Length of the window in seconds.
-        """
+        """Return the increase per second since the oldest point of the window; unknown after a decrease."""
         begin = Numbers(now.values - round(window_s * _MICROS_PER_S), now.known).take(self.parent)
         oldest = self._at(
             first_in_lists(begin.known & (self.at_us >= begin.values), self.parent, self.num_lists)
@@ -101,11 +82,6 @@ class Points:
         The moment is interpolated between the last point at or below the position and the first one above it,
         at the latest the present end. Without a point below, the position is at least as old as the point
         above. So it is where the points contradict each other: an offset is reached before a lower one.
-
-        Parameters
-        ----------
-        position, now, end
-            Of each list: the offset, the present moment in microseconds, and the present end.
         """
         of_point = position.take(self.parent)
         is_below = of_point.known & (self.offset <= of_point.values)

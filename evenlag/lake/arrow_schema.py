@@ -18,35 +18,13 @@ _NESTED: Final = re.compile(r"^(ARRAY|STRUCT)<(.*)>$", re.DOTALL)
 
 @cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """Build the Arrow schema of a table's rows: columns in the contract's order, all nullable.
-
-    Parameters
-    ----------
-    table
-        The contract.
-
-    Returns
-    -------
-    pyarrow.Schema
-        The schema; cached per table.
-    """
+    """Build the Arrow schema of a table's rows: columns in the contract's order, all nullable."""
     return _schema_of(table.columns)
 
 
 @cache
 def stored_schema(table: Table) -> pa.Schema:
-    """Build the Arrow schema of a table in the lake: a row's columns, and ``month`` where it partitions.
-
-    Parameters
-    ----------
-    table
-        The contract.
-
-    Returns
-    -------
-    pyarrow.Schema
-        The schema; cached per table.
-    """
+    """Build the Arrow schema of a table in the lake: a row's columns, and ``month`` where it partitions."""
     return _schema_of(table.stored_columns)
 
 
@@ -57,23 +35,7 @@ def _schema_of(columns: Sequence[Column]) -> pa.Schema:
 
 
 def arrow_type(ddl: str) -> pa.DataType:
-    """Convert a type of a contract, in Spark SQL's DDL, to Arrow's type.
-
-    Parameters
-    ----------
-    ddl
-        The type, e.g. ``ARRAY<STRING>``.
-
-    Returns
-    -------
-    pyarrow.DataType
-        The type.
-
-    Raises
-    ------
-    ValueError
-        For a type that no contract uses.
-    """
+    """Convert a type of a contract, in Spark SQL's DDL, to Arrow's type."""
     import pyarrow as pa
 
     simple = {

@@ -33,20 +33,8 @@ SYSTEM_CAUSES: Final = re.compile(
 def retry_on_conflict(write: Callable[[], _Result]) -> _Result:
     """Write, and repeat the write while it conflicts with another writer's.
 
-    Parameters
-    ----------
-    write
-        Writes everything, from what the table has then; it may be called several times.
-
-    Returns
-    -------
-    object
-        The result of the call that does not conflict.
-
-    Raises
-    ------
-    LakeConflictError
-        If each of :data:`ATTEMPTS` calls conflicts.
+    Returns the result of the call that does not conflict.
+    write: Writes everything, from what the table has then; it may be called several times.
     """
     for attempt in range(1, ATTEMPTS):
         try:
@@ -61,15 +49,7 @@ def pause_s(attempt: int) -> float:
 
     Without chance, writers that met once meet again.
 
-    Parameters
-    ----------
-    attempt
-        Number of the attempt that conflicted, from 1.
-
-    Returns
-    -------
-    float
-        Seconds.
+    attempt: Number of the attempt that conflicted, from 1.
     """
     typical_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** (attempt - 1))
     return typical_s * random.uniform(0.5, 1.5)  # noqa: S311  # not a secret
@@ -77,27 +57,7 @@ def pause_s(attempt: int) -> float:
 
 @contextmanager
 def write_errors(paths: LakePaths, table: Table) -> Iterator[None]:
-    """Convert deltalake's exceptions in a block, in which files of a local lake are private.
-
-    Parameters
-    ----------
-    paths
-        The lake.
-    table
-        The table, for the message.
-
-    Yields
-    ------
-    None
-        Other errors pass unchanged.
-
-    Raises
-    ------
-    LakeConflictError
-        If another writer committed at the same time; nothing was written.
-    LakeError
-        For any other failure.
-    """
+    """Convert deltalake's exceptions in a block, in which files of a local lake are private."""
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     message = f"table {table.name} of {paths.root} cannot be written"

@@ -39,26 +39,8 @@ _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 def open_log(paths: LakePaths, table: Table, *, with_files: bool = True) -> Any | None:
     """Open a table at its newest version.
 
-    Parameters
-    ----------
-    paths
-        The lake.
-    table
-        The table.
-    with_files
-        Whether its files are of interest; without them only its version and columns are known.
-
-    Returns
-    -------
-    deltalake.DeltaTable or None
-        None if the table does not exist yet.
-
-    Raises
-    ------
-    OldLakeError
-        If a development version wrote the lake.
-    LakeError
-        If there is data without a log, or the log cannot be read.
+    None if the table does not exist yet.
+    with_files: Whether its files are of interest; without them only its version and columns are known.
     """
     _check_lake(paths)
     deltalake = _deltalake()
@@ -75,20 +57,7 @@ def open_log(paths: LakePaths, table: Table, *, with_files: bool = True) -> Any 
 def table_version(paths: LakePaths, table: Table) -> int | None:
     """Return the version of a table: as long as it is the same, a read returns the same.
 
-    Parameters
-    ----------
-    paths, table
-        As for :func:`open_log`.
-
-    Returns
-    -------
-    int or None
-        None if the table does not exist yet.
-
-    Raises
-    ------
-    LakeError
-        As :func:`open_log`.
+    None if the table does not exist yet.
     """
     delta = open_log(paths, table, with_files=False)
     return None if delta is None else int(delta.version())
@@ -111,27 +80,7 @@ def _find_columns(paths: LakePaths, name: str) -> list[str] | None:
 
 
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
-    """Read the data files of a table, one per row: path, size, partition values and statistics.
-
-    Parameters
-    ----------
-    delta
-        The table, from :func:`open_log`.
-    paths
-        The lake.
-    table
-        The table.
-
-    Returns
-    -------
-    pyarrow.Table
-        Add actions of the log, flattened: ``path``, ``size_bytes``, ``partition.…``, ``min.…``, ``max.…``.
-
-    Raises
-    ------
-    LakeError
-        If the log cannot be read, or a part of it is missing.
-    """
+    """Read the data files of a table, one per row: path, size, partition values and statistics."""
     import pyarrow as pa
 
     with lake_errors(paths, table.name, "its log"):
@@ -143,27 +92,7 @@ def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
 
 @contextmanager
 def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
-    """Convert any exception of a read to an error of one line that names the table and its lake.
-
-    Parameters
-    ----------
-    paths
-        The lake.
-    table_name
-        The table, for the message.
-    part
-        What is read, for the message.
-
-    Yields
-    ------
-    None
-        Errors of evenlag pass unchanged.
-
-    Raises
-    ------
-    LakeError
-        For any other exception, including a panic of Rust code, which is not an ``Exception`` in Python.
-    """
+    """Convert any exception of a read to an error of one line that names the table and its lake."""
     try:
         yield
     except JobError:
@@ -179,11 +108,6 @@ def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     r"""Return an error message on one line: without colours and stack frames, limited in length.
-
-    Parameters
-    ----------
-    error
-        The error.
 
     Examples
     --------
@@ -206,18 +130,6 @@ def check_log_is_there(paths: LakePaths, table: Table) -> None:
     """Reject a local table that has data files but no log folder.
 
     A first write creates that folder before any data file: Spark the folder, deltalake the whole table.
-
-    Parameters
-    ----------
-    paths
-        The lake.
-    table
-        The table.
-
-    Raises
-    ------
-    LakeError
-        From ``_lost_log``; names the table and the folder.
     """
     if not paths.is_local:
         return
@@ -264,20 +176,7 @@ def _may_be_first_write(folder: Path) -> bool:
 
 
 def check_protocol(delta: Any, table: Table) -> None:
-    """Reject a table that needs a newer reader, e.g. to skip deleted rows.
-
-    Parameters
-    ----------
-    delta
-        The table, from :func:`open_log`.
-    table
-        The contract.
-
-    Raises
-    ------
-    SchemaError
-        Names the table and both versions.
-    """
+    """Reject a table that needs a newer reader, e.g. to skip deleted rows."""
     needed = delta.protocol().min_reader_version
     if needed > PROTOCOL[0]:
         raise SchemaError(
@@ -287,13 +186,7 @@ def check_protocol(delta: Any, table: Table) -> None:
 
 
 def _check_complete(log: Path, version: int, num_files: int) -> None:
-    """Compare to Spark's checksum file of the commit: a log that is truncated between two lines still parses.
-
-    Raises
-    ------
-    ValueError
-        If files are missing.
-    """
+    """Compare with Spark's checksum file of the commit: a log truncated between two lines still parses."""
     note = log / f"{version:020d}.crc"
     try:
         noted = json.loads(note.read_text(encoding="utf-8"))["numFiles"]

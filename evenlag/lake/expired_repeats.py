@@ -20,22 +20,7 @@ def without_expired_repeats(lake: LakeReader, table: Table, data: pa.Table) -> p
 
     No row is written before its day begins, so until ``TRANSACTION_DAYS`` later the log has the write's id.
 
-    Parameters
-    ----------
-    lake, table
-        The lake, and the table to write.
-    data
-        Rows to write, by the table's contract.
-
-    Returns
-    -------
-    pyarrow.Table
-        The rows that are not in the table; all rows if none is of such an old day.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be read.
+    Returns the rows that are not in the table; all rows if none is of such an old day.
     """
     import pyarrow.compute as pc
 

@@ -32,19 +32,7 @@ _OUTSIDE: Final = "is outside of its file's statistics in the log"
 def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -> pa.Table:
     """Select the files that may have a row which matches all filters.
 
-    Parameters
-    ----------
-    actions
-        One row per file, as :func:`evenlag.lake.delta_log.read_actions` returns them.
-    schema
-        The stored schema of the contract, for the types of the values.
-    filters
-        As for :meth:`evenlag.lake.reader.LakeReader.read`.
-
-    Returns
-    -------
-    pyarrow.Table
-        The selected rows of `actions`.
+    actions: One row per file, as :func:`evenlag.lake.delta_log.read_actions` returns them.
     """
     import pyarrow.compute as pc
 
@@ -64,29 +52,7 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
 
 
 def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
-    """Compare an expression or an array of values to a value; null gives null.
-
-    Parameters
-    ----------
-    left
-        An Arrow expression or array.
-    operator
-        ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` or ``in``.
-    value
-        The value; for ``in``, values.
-    kind
-        Type of the value.
-
-    Returns
-    -------
-    pyarrow.compute.Expression or pyarrow.Array
-        An expression for an expression, otherwise booleans.
-
-    Raises
-    ------
-    ValueError
-        For an unknown operator.
-    """
+    """Compare an expression or an array of values to a value; null gives null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -115,17 +81,7 @@ def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
 def written_later(actions: pa.Table, since: datetime) -> pa.Table:
     """Select the files that were written at a moment or later, by the clocks of their writers.
 
-    Parameters
-    ----------
-    actions
-        As for :func:`may_match`.
-    since
-        The moment.
-
-    Returns
-    -------
-    pyarrow.Table
-        The selected rows of `actions`; a file without a time is among them.
+    Returns the selected rows of `actions`; a file without a time is among them.
     """
     import pyarrow.compute as pc
 
@@ -137,19 +93,7 @@ def written_later(actions: pa.Table, since: datetime) -> pa.Table:
 def bounds(actions: pa.Table, column: str, kind: pa.DataType) -> tuple[pa.Array, pa.Array] | None:
     """Return a lower and an upper bound of a column's values in each file.
 
-    Parameters
-    ----------
-    actions
-        As for :func:`may_match`.
-    column
-        A column, also one that files are partitioned by.
-    kind
-        Its type.
-
-    Returns
-    -------
-    tuple of (pyarrow.Array, pyarrow.Array) or None
-        The bounds, null where the log has none; None if it has none for any file.
+    Returns the bounds, null where the log has none; None if it has none for any file.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -171,19 +115,8 @@ def bounds(actions: pa.Table, column: str, kind: pa.DataType) -> tuple[pa.Array,
 def contradictions(rows: pa.Table, files: pa.Table, table: Table) -> pa.Array:
     """Return what the log says wrongly of rows, by the partition values and statistics of their files.
 
-    Parameters
-    ----------
-    rows
-        Rows of a table, with ``cluster`` and ``day``.
-    files
-        The file of each row, as for :func:`may_match`.
-    table
-        The contract.
-
-    Returns
-    -------
-    pyarrow.Array
-        Why the log contradicts a row; null where it does not. A missing or truncated bound does not.
+    Returns why the log contradicts a row; null where it does not. A missing or truncated bound does not.
+    files: The file of each row, as for :func:`may_match`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -234,10 +167,7 @@ def _outside(values: pa.ChunkedArray, files: pa.Table, name: str) -> Iterator[pa
 def in_range(rows: pa.Table) -> pa.Table:
     """Return rows with null for dates and times that Python does not have: before year 1, after 9999.
 
-    Parameters
-    ----------
-    rows
-        Rows that anybody may have written.
+    rows: Rows that anybody may have written.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -30,30 +30,12 @@ def append_guarded(
 ) -> Rows:
     """Append the rows that are chosen by the lake's content, in one commit.
 
-    Parameters
-    ----------
-    root
-        Root folder of the lake, as in the policy.
-    table
-        The table; its writer must be ``direct``.
-    choose
-        Reads the lake and returns the rows to append; called again after a conflict. What it raises ends the
-        append.
-    guard_of
-        The guard of a row: all writers that must not decide beside each other use the same one.
-
-    Returns
-    -------
-    sequence of mapping
-        The rows that were appended. Empty if there were none to append; also if the store answered an append
-        that it had made with an error, and the repeat found its rows.
-
-    Raises
-    ------
-    LakeConflictError
-        If each attempt conflicts with another writer.
-    LakeError
-        If the lake cannot be read or written.
+    Returns the rows that were appended. Empty if there were none to append; also if the store answered an
+    append that it had made with an error, and the repeat found its rows.
+    table: The table; its writer must be ``direct``.
+    choose: Reads the lake and returns the rows to append; called again after a conflict. What it raises
+        ends the append.
+    guard_of: The guard of a row: all writers that must not decide beside each other use the same one.
     """
     writer = DeltaRsWriter(root, table)
 

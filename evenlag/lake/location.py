@@ -24,10 +24,7 @@ LOG_FOLDER: Final = "_delta_log"
 class LakePaths:
     """Paths of one lake.
 
-    Attributes
-    ----------
-    root
-        A local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
+    root: A local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
 
     Raises
     ------
@@ -48,13 +45,7 @@ class LakePaths:
 
     @property
     def local_root(self) -> Path:
-        """The folder of a local lake.
-
-        Raises
-        ------
-        LakeError
-            If the lake is not local.
-        """
+        """The folder of a local lake."""
         if not self.is_local:
             raise LakeError(f"the lake {self.root} is not a local folder")
         parsed = urlparse(self.root)
@@ -67,13 +58,7 @@ class LakePaths:
 
     @contextmanager
     def private_files(self) -> Iterator[None]:
-        """Create the files of a local lake with its umask; on an object store nothing changes.
-
-        Yields
-        ------
-        None
-            The umask applies during the block.
-        """
+        """Create the files of a local lake with its umask; on an object store nothing changes."""
         if not self.is_local:
             yield
             return
@@ -81,51 +66,23 @@ class LakePaths:
             yield
 
     def table(self, table: Table) -> str:
-        """Return the folder of a table, in the form that both Spark and deltalake accept.
-
-        Parameters
-        ----------
-        table
-            The table.
-        """
+        """Return the folder of a table, in the form that both Spark and deltalake accept."""
         return self.folder(table.name)
 
     def folder(self, name: str) -> str:
-        """Return a folder under the root, in the form that both Spark and deltalake accept.
-
-        Parameters
-        ----------
-        name
-            Name of the folder.
-        """
+        """Return a folder under the root, in the form that both Spark and deltalake accept."""
         if self.is_local:
             return str(self.local_root / name)
         return f"{self.root.rstrip('/')}/{name}"
 
     def may_have_log(self, name: str) -> bool:
-        """Return whether a folder under the root may be a Delta table; exact only on a local lake.
-
-        Parameters
-        ----------
-        name
-            Name of the folder.
-        """
+        """Return whether a folder under the root may be a Delta table; exact only on a local lake."""
         return not self.is_local or (self.local_root / name / LOG_FOLDER).is_dir()
 
     def make_log_folder(self, table: Table) -> None:
         """Create the log folder of a local table, as a first write by Spark does.
 
         Spark reports only that it cannot create the folder, the operating system why.
-
-        Parameters
-        ----------
-        table
-            The table.
-
-        Raises
-        ------
-        LakeError
-            If the folder cannot be created.
         """
         if not self.is_local:
             return

@@ -34,30 +34,12 @@ _SINGLE_DRIVER: Final = frozenset(
 
 
 def log_store_key(scheme: str) -> str:
-    """Return the name of Spark's setting for the log store of a scheme.
-
-    Parameters
-    ----------
-    scheme
-        A URI scheme.
-    """
+    """Return the name of Spark's setting for the log store of a scheme."""
     return f"spark.delta.logStore.{scheme}.impl"
 
 
 def log_store_problem(lake: str, setting: Callable[[str], str | None]) -> str | None:
     """Return why Spark's commits to a lake may be lost; None if they are not.
-
-    Parameters
-    ----------
-    lake
-        Root of the lake, as in the policy.
-    setting
-        Returns the value of one of Spark's settings; None if it is not set.
-
-    Returns
-    -------
-    str or None
-        The problem and its remedy, on one line.
 
     Examples
     --------
@@ -82,18 +64,7 @@ def log_store_problem(lake: str, setting: Callable[[str], str | None]) -> str | 
 
 
 def check_log_store(lake: str, setting: Callable[[str], str | None]) -> None:
-    """Refuse a lake whose commits Spark may lose.
-
-    Parameters
-    ----------
-    lake, setting
-        As for :func:`log_store_problem`.
-
-    Raises
-    ------
-    SparkServerError
-        Names the setting and the jar.
-    """
+    """Refuse a lake whose commits Spark may lose."""
     problem = log_store_problem(lake, setting)
     if problem is not None:
         raise SparkServerError(problem)
@@ -102,15 +73,8 @@ def check_log_store(lake: str, setting: Callable[[str], str | None]) -> None:
 def log_store_conf(given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings by which a session commits through evenlag's log stores, if it has their jar.
 
-    Parameters
-    ----------
-    given
-        Settings of the user, from :func:`spark_defaults`; they are not replaced.
-
-    Returns
-    -------
-    dict of str to str
-        Spark's settings; empty if the jar is not among the local ones.
+    Returns Spark's settings; empty if the jar is not among the local ones.
+    given: Settings of the user, from :func:`spark_defaults`; they are not replaced.
     """
     if not has_log_store() or _CLASS_FOR_ALL in given:
         return {}
@@ -123,16 +87,6 @@ def writing_drivers(policy: Policy) -> tuple[str, ...]:
 
     The cycles of one cluster run one after another, those of two clusters do not. The audit, the maintenance
     of the lake and the comparison each process one cluster after another.
-
-    Parameters
-    ----------
-    policy
-        The policy.
-
-    Returns
-    -------
-    tuple of str
-        DAG ids.
     """
     names = [f"lag_rebalance__{cluster}" for cluster in policy.clusters]
     names += ["assignment_audit", "table_maintenance"]
@@ -147,15 +101,8 @@ def spark_defaults(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     The file is in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``, as for Spark. Settings in a
     cluster's own files are not found.
 
-    Parameters
-    ----------
-    environ
-        The environment; that of the process if None.
-
-    Returns
-    -------
-    dict of str to str
-        Values by name; empty if there is no file.
+    Returns values by name; empty if there is no file.
+    environ: The environment; that of the process if None.
     """
     environ = os.environ if environ is None else environ
     folder = environ.get("SPARK_CONF_DIR")

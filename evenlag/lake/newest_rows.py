@@ -18,25 +18,12 @@ if TYPE_CHECKING:
 class NewestSearch:
     """Decides which files of a table to read next, until no other file can have newer rows.
 
-    Parameters
-    ----------
-    files
-        Files that may match, as :func:`~evenlag.lake.file_pruning.may_match` returns them.
-    by
-        The column that decides.
-    kind
-        Its type: a date, a timestamp or an integer.
-    filters
-        The query's filters: those on `by` lower the bounds.
-    limit
-        Number of rows to find.
-    is_oldest
-        Search for the smallest values.
-
-    Attributes
-    ----------
-    rows : pyarrow.Table or None
-        The newest rows of the files that were read, the newest first; None before the first file.
+    files: Files that may match, as :func:`~evenlag.lake.file_pruning.may_match` returns them.
+    kind: Its type: a date, a timestamp or an integer.
+    filters: The query's filters: those on `by` lower the bounds.
+    limit: Number of rows to find.
+    is_oldest: Search for the smallest values.
+    rows: The newest rows of the files that were read, the newest first; None before the first file.
 
     Raises
     ------
@@ -100,13 +87,7 @@ class NewestSearch:
         return self._files.slice(start, stop - start)
 
     def add(self, rows: pa.Table) -> None:
-        """Add the matching rows of the files that were read.
-
-        Parameters
-        ----------
-        rows
-            Rows with the column that decides.
-        """
+        """Add the matching rows of the files that were read."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -35,16 +35,6 @@ _SQL_NAMES: Final = {"integer": "int", "long": "bigint"}
 def simple_type(ddl: str) -> str:
     """Convert a type to the form that Spark prints: lower case, no spaces.
 
-    Parameters
-    ----------
-    ddl
-        The type in Spark SQL's DDL.
-
-    Returns
-    -------
-    str
-        The type, comparable to the types of Spark and of :func:`type_of_log`.
-
     Examples
     --------
     >>> simple_type("ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>")
@@ -55,16 +45,6 @@ def simple_type(ddl: str) -> str:
 
 def type_of_log(kind: Any) -> str:
     """Convert a type of Delta's log, parsed from JSON, to the form of :func:`simple_type`.
-
-    Parameters
-    ----------
-    kind
-        A name, or a mapping for a nested type.
-
-    Returns
-    -------
-    str
-        The type.
 
     Examples
     --------
@@ -88,17 +68,8 @@ def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | N
     checked when they are opened, by :func:`check_types`. A table of that name without evenlag's columns does
     not belong to evenlag.
 
-    Parameters
-    ----------
-    root
-        The lake, for the message.
-    find_columns
-        Returns the column names of the Delta table in a folder under the root; None if there is none.
-
-    Raises
-    ------
-    OldLakeError
-        Names the lake, the table and the remedy.
+    find_columns: Returns the column names of the Delta table in a folder under the root; None if there is
+        none.
     """
     found = find_columns(SNAPSHOTS.name) or ()
     if set(CLUSTER_AND_DAY) <= set(found):
@@ -113,19 +84,7 @@ def _refuse_without_month(table: Table, actual: Collection[str], where: str = ""
 def check_types(table: Table, actual: Mapping[str, str]) -> None:
     """Reject a table with a column of another type than in its contract.
 
-    Parameters
-    ----------
-    table
-        The contract.
-    actual
-        Types by column in the lake, in the form of :func:`simple_type`.
-
-    Raises
-    ------
-    OldLakeError
-        If a development version wrote the table: it has no ``month``.
-    SchemaError
-        Names the table, the column, both types and the remedy.
+    actual: Types by column in the lake, in the form of :func:`simple_type`.
     """
     _refuse_without_month(table, actual)
     for column in table.stored_columns:
@@ -141,22 +100,8 @@ def check_types(table: Table, actual: Mapping[str, str]) -> None:
 def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ...]:
     """Return the columns of the contract that a table lacks, e.g. a table of an earlier version.
 
-    Parameters
-    ----------
-    table
-        The contract.
-    actual
-        Types by column in the lake, in the form of :func:`simple_type`.
-
-    Returns
-    -------
-    tuple of Column
-        In the contract's order; each is nullable.
-
-    Raises
-    ------
-    SchemaError
-        If a column has another type, or a required column is missing.
+    Returns in the contract's order; each is nullable.
+    actual: Types by column in the lake, in the form of :func:`simple_type`.
     """
     check_types(table, actual)
     missing = tuple(column for column in table.columns if column.name not in actual)
@@ -171,33 +116,12 @@ def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ..
 
 
 def unknown_columns(table: Table, columns: Collection[str]) -> list[str]:
-    """Return the columns that the contract does not have, sorted, e.g. those of a later version.
-
-    Parameters
-    ----------
-    table
-        The contract.
-    columns
-        Names of columns.
-    """
+    """Return the columns that the contract does not have, sorted, e.g. those of a later version."""
     return sorted(set(columns) - {column.name for column in table.stored_columns})
 
 
 def refuse_unknown(table: Table, columns: Collection[str]) -> None:
-    """Reject rows with columns that the contract does not have: their values would be lost.
-
-    Parameters
-    ----------
-    table
-        The contract.
-    columns
-        Names of the rows' columns.
-
-    Raises
-    ------
-    SchemaError
-        Names the table and the columns.
-    """
+    """Reject rows with columns that the contract does not have: their values would be lost."""
     if unknown := sorted(set(columns) - set(table.column_names)):
         raise SchemaError(
             f"table {table.name}: rows have columns that its contract does not have: {', '.join(unknown)}"
@@ -205,20 +129,7 @@ def refuse_unknown(table: Table, columns: Collection[str]) -> None:
 
 
 def log_schema(delta: Any, table: Table) -> pa.Schema:
-    """Return the schema of an open table: of its contract, and of columns that the contract does not know.
-
-    Parameters
-    ----------
-    delta
-        The table.
-    table
-        The contract.
-
-    Returns
-    -------
-    pyarrow.Schema
-        The schema, in the table's order.
-    """
+    """Return the schema of an open table: of its contract, and of columns that the contract does not know."""
     import pyarrow as pa
 
     known = stored_schema(table)
@@ -227,17 +138,6 @@ def log_schema(delta: Any, table: Table) -> pa.Schema:
 
 
 def log_types(delta: Any) -> dict[str, str]:
-    """Return the types of an open table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
-
-    Parameters
-    ----------
-    delta
-        The table.
-
-    Returns
-    -------
-    dict of str to str
-        Types by column.
-    """
+    """Return the types of a table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`."""
     fields = json.loads(delta.schema().to_json())["fields"]
     return {field["name"]: type_of_log(field["type"]) for field in fields}

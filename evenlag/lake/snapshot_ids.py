@@ -11,16 +11,6 @@ def floor_to_ms(slot: datetime) -> datetime:
 
     Tables and snapshot ids store slots to the millisecond: round a slot before comparing it to them.
 
-    Parameters
-    ----------
-    slot
-        Any time with a time zone.
-
-    Returns
-    -------
-    datetime.datetime
-        In UTC.
-
     Examples
     --------
     >>> floor_to_ms(datetime(2026, 3, 1, 12, 0, 0, 123_999, UTC)).microsecond
@@ -31,54 +21,20 @@ def floor_to_ms(slot: datetime) -> datetime:
 
 
 def slot_ms(slot: datetime) -> int:
-    """Return a slot in milliseconds since the epoch.
-
-    Parameters
-    ----------
-    slot
-        Any time with a time zone.
-
-    Returns
-    -------
-    int
-        Milliseconds.
-    """
+    """Return a slot in milliseconds since the epoch."""
     return round(slot.timestamp() * 1000)
 
 
 def new_snapshot_id(slot: datetime) -> str:
     """Return a new id for an attempt to take a snapshot.
 
-    Parameters
-    ----------
-    slot
-        The slot.
-
-    Returns
-    -------
-    str
-        The slot in UTC, so that ids sort by time, then 32 random bits.
+    Returns the slot in UTC, so that ids sort by time, then 32 random bits.
     """
     return f"{slot.astimezone(UTC):%Y%m%dT%H%M%S}{slot.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"
 
 
 def slot_day(snapshot_id: str) -> date:
     """Return the UTC day under which the rows of a snapshot are stored.
-
-    Parameters
-    ----------
-    snapshot_id
-        An id from :func:`new_snapshot_id`.
-
-    Returns
-    -------
-    datetime.date
-        The day of its slot.
-
-    Raises
-    ------
-    ValueError
-        If the text does not begin with a date.
 
     Examples
     --------
@@ -91,14 +47,6 @@ def slot_day(snapshot_id: str) -> date:
 def id_prefix(moment: datetime) -> str:
     """Return the prefix of the ids of a second; ids before that second sort below it.
 
-    Parameters
-    ----------
-    moment
-        Any time with a time zone.
-
-    Returns
-    -------
-    str
-        ``yyyymmddThhmmss`` in UTC.
+    Returns ``yyyymmddThhmmss`` in UTC.
     """
     return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S}"

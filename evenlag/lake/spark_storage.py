@@ -37,17 +37,8 @@ UMASK_KEY: Final = "spark.hadoop.fs.permissions.umask-mode"
 def lake_storage_conf(environ: Mapping[str, str] | None = None, umask: int = OWNER_ONLY) -> dict[str, str]:
     """Return Spark's settings for the lake's storage, except what ``spark-defaults.conf`` sets.
 
-    Parameters
-    ----------
-    environ
-        The environment; that of the process if None.
-    umask
-        The umask of files on a local disk.
-
-    Returns
-    -------
-    dict of str to str
-        Values by name; no secrets.
+    Returns values by name; no secrets.
+    environ: The environment; that of the process if None.
     """
     environ = os.environ if environ is None else environ
     given = spark_defaults(environ)

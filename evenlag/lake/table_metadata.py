@@ -29,18 +29,13 @@ _WHOLE_BELOW: Final = 32
 class DataFile:
     """One current data file of a table.
 
-    Attributes
-    ----------
-    size_bytes, num_rows
-        Size and rows of the file; -1 rows if the log does not contain them.
-    written_at
-        When it was written; for a compacted file, when it was compacted.
-    first_day, last_day
-        Smallest and largest day in it: by the partition, else by the statistics, which every file with rows
-        has; without statistics the first and last day of its month.
-    first_snapshot, last_snapshot
-        Smallest and largest snapshot id in it. None if the table has no such column, or if the bounds are
-        not exact: missing, truncated or only one known, or rows without a snapshot.
+    size_bytes, num_rows: Size and rows of the file; -1 rows if the log does not contain them.
+    written_at: When it was written; for a compacted file, when it was compacted.
+    first_day, last_day: Smallest and largest day in it: by the partition, else by the statistics, which
+        every file with rows has; without statistics the first and last day of its month.
+    first_snapshot, last_snapshot: Smallest and largest snapshot id in it. None if the table has no such
+        column, or if the bounds are not exact: missing, truncated or only one known, or rows without a
+        snapshot.
     """
 
     size_bytes: int
@@ -61,20 +56,13 @@ class DataFile:
 class TableFiles:
     """Metadata of a table.
 
-    Attributes
-    ----------
-    by_part
-        Files by partition: the cluster, and the day or the first day of the month.
-    types
-        Types by column, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
-    properties
-        Delta's table properties.
-    protocol
-        Minimum reader and writer versions.
-    version
-        Version of the newest commit.
-    commits_since_checkpoint, log_bytes
-        Commits since the last checkpoint, and size of the log; None if the lake is not local.
+    by_part: Files by partition: the cluster, and the day or the first day of the month.
+    types: Types by column, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
+    properties: Delta's table properties.
+    protocol: Minimum reader and writer versions.
+    version: Version of the newest commit.
+    commits_since_checkpoint, log_bytes: Commits since the last checkpoint, and size of the log; None if the
+        lake is not local.
     """
 
     by_part: Mapping[tuple[str, date], tuple[DataFile, ...]]
@@ -109,22 +97,8 @@ class TableFiles:
 def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     """Read a table's log.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    table
-        The contract; only its name and partitioning are used.
-
-    Returns
-    -------
-    TableFiles or None
-        None if the table does not exist yet.
-
-    Raises
-    ------
-    LakeError
-        If the table exists but its log cannot be read.
+    None if the table does not exist yet.
+    table: The contract; only its name and partitioning are used.
     """
     delta = open_log(reader.paths, table)
     if delta is None:
@@ -175,17 +149,8 @@ def certain_bounds(
 ) -> tuple[str | None, str | None]:
     """Return a file's smallest and largest string if the statistics are exact for all rows; else None.
 
-    Parameters
-    ----------
-    least, greatest
-        Minimum and maximum in the log; None if missing.
-    num_nulls
-        Number of nulls in the log; None if missing.
-
-    Returns
-    -------
-    tuple of (str or None, str or None)
-        Both bounds, or None twice.
+    least, greatest: Minimum and maximum in the log; None if missing.
+    num_nulls: Number of nulls in the log; None if missing.
 
     Examples
     --------

@@ -21,18 +21,7 @@ COMMITS_PER_CHECKPOINT: Final = 10
 
 
 def wanted_properties(vacuum_days: int = DEFAULT_VACUUM_DAYS) -> dict[str, str]:
-    """Return the properties that every table of the lake has.
-
-    Parameters
-    ----------
-    vacuum_days
-        Retention of replaced files in days.
-
-    Returns
-    -------
-    dict of str to str
-        Values by property name.
-    """
+    """Return the properties that every table of the lake has."""
     return {
         "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
         "delta.deletedFileRetentionDuration": f"interval {vacuum_days} days",

@@ -48,15 +48,7 @@ _WRITERS: Final = {
 def render_tables(tables: Iterable[Table] | None = None) -> str:
     """Render the page.
 
-    Parameters
-    ----------
-    tables
-        Contracts in the order of the page; all tables of the lake if None.
-
-    Returns
-    -------
-    str
-        Markdown with a trailing newline.
+    tables: Contracts in the order of the page; all tables of the lake if None.
     """
     chosen = tuple(TABLES.values() if tables is None else tables)
     by_day = [f"`{table.name}`" for table in TABLES.values() if not table.is_by_month]

@@ -42,12 +42,8 @@ _TRANSACTION_VERSION: Final = 1
 class DeltaRsWriter:
     """Writes one table.
 
-    Parameters
-    ----------
-    root
-        Root folder of the lake, as in the policy.
-    table
-        The table; its writer must be ``direct``.
+    root: Root folder of the lake, as in the policy.
+    table: The table; its writer must be ``direct``.
 
     Raises
     ------
@@ -65,28 +61,10 @@ class DeltaRsWriter:
     def append(self, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None = None) -> bool:
         """Append rows by the table's contract. Idempotent: a repeat with the same ``app_id`` does nothing.
 
-        Parameters
-        ----------
-        rows
-            Values by column; missing values are null.
-        app_id
-            Names what must happen once, e.g. ``validate/orders/<snapshot>``; None if the rows are of this
-            call alone.
-
-        Returns
-        -------
-        bool
-            False if there are no rows to write, or an earlier write with this ``app_id`` has written them.
-
-        Raises
-        ------
-        SchemaError
-            If the rows have a column that is not in the contract, or the table in the lake has a column of
-            another type, or lacks a required column.
-        LakeConflictError
-            If each attempt conflicts with another writer.
-        LakeError
-            If the table cannot be written.
+        False if there are no rows to write, or an earlier write with this ``app_id`` has written them.
+        rows: Values by column; missing values are null.
+        app_id: Names what must happen once, e.g. ``validate/orders/<snapshot>``; None if the rows are of
+            this call alone.
         """
         data = self._conform(rows)
         # Without an id of its own, an attempt that committed but reported an error would be repeated.
@@ -123,29 +101,15 @@ class DeltaRsWriter:
         return True
 
     def open(self) -> Any:
-        """Open the table for a commit; create it if it does not exist.
-
-        Returns
-        -------
-        deltalake.DeltaTable
-            The table at its newest version.
-        """
+        """Open the table for a commit; create it if it does not exist."""
         with write_errors(self.lake.paths, self.table):
             return open_log(self.lake.paths, self.table) or self._create(stored_schema(self.table))
 
     def commit(self, delta: Any, rows: pa.Table | Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
         """Append rows in one commit, unless another writer has committed one of its ids in the meantime.
 
-        Parameters
-        ----------
-        delta, rows, names
-            From :meth:`open`; rows as for :meth:`append`; and the ids, which are compared with all commits
-            after the version of `delta`.
-
-        Raises
-        ------
-        LakeConflictError
-            If another writer has committed one of the ids, or changed the table; nothing was written.
+        delta, rows, names: From :meth:`open`; rows as for :meth:`append`; and the ids, which are compared
+            with all commits after the version of `delta`.
         """
         self._commit(delta, self._conform(rows), names)
 
@@ -198,24 +162,8 @@ def append_once(
 ) -> bool:
     """Append rows to a table in one commit. Idempotent: a repeat with the same ``app_id`` does nothing.
 
-    Parameters
-    ----------
-    root
-        Root folder of the lake, as in the policy.
-    table
-        The table; its writer must be ``direct``.
-    rows, app_id
-        As for :meth:`DeltaRsWriter.append`.
-
-    Returns
-    -------
-    bool
-        As for :meth:`DeltaRsWriter.append`.
-
-    Raises
-    ------
-    LakeError
-        As for :meth:`DeltaRsWriter.append`, or if the table belongs to Spark.
+    root: Root folder of the lake, as in the policy.
+    table: The table; its writer must be ``direct``.
     """
     if not len(rows):
         return False

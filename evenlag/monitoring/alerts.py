@@ -69,14 +69,8 @@ _SETTLED: Final = frozenset({PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXP
 class Fault:
     """An active fault.
 
-    Attributes
-    ----------
-    kind
-        One of :data:`KINDS`.
-    subject
-        The group, the table, or the cluster.
-    message
-        Description for users.
+    subject: The group, the table, or the cluster.
+    message: Description for users.
     """
 
     kind: str
@@ -88,16 +82,11 @@ class Fault:
 class AlertChanges:
     """Changes since the last check.
 
-    Attributes
-    ----------
-    raised
-        New faults.
-    cleared
-        Faults that are over, with the message that they were raised with.
-    num_standing
-        Number of active faults, including new ones.
-    repeated
-        Faults that were raised earlier, are active, and are due to be recorded again. They are not news.
+    raised: New faults.
+    cleared: Faults that are over, with the message that they were raised with.
+    num_standing: Number of active faults, including new ones.
+    repeated: Faults that were raised earlier, are active, and are due to be recorded again. They are not
+        news.
     """
 
     raised: tuple[Fault, ...]
@@ -120,25 +109,6 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
     """Find the faults of a cluster that are new or over.
 
     A fault that cannot be determined now (for example of a snapshot without decisions) keeps its state.
-
-    Parameters
-    ----------
-    loaded
-        The policy.
-    cluster
-        Its name.
-    now
-        The current time.
-
-    Returns
-    -------
-    AlertChanges
-        New faults, faults that are over, and the number of active ones.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
     """
     reader = LakeReader(loaded.policy.lake)
     faults, told, is_open = _find_faults(reader, loaded, cluster, now)
@@ -162,26 +132,7 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
 def record_changes(
     loaded: LoadedPolicy, cluster: str, changes: AlertChanges, *, run_id: str, now: datetime
 ) -> None:
-    """Record reported changes, so that they are not reported again, and repeat the rows of active faults.
-
-    Parameters
-    ----------
-    loaded
-        The policy.
-    cluster
-        Its name.
-    changes
-        Changes that were reported.
-    run_id
-        Id of the run.
-    now
-        Time of the report.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be written.
-    """
+    """Record reported changes, so that they are not reported again, and repeat the rows of active faults."""
     head = {"cluster": cluster, "day": now.date(), "at": now, "run_id": run_id}
     rows = [
         head | {"kind": fault.kind, "subject": fault.subject, "state": state, "message": fault.message}

@@ -50,19 +50,8 @@ def find_edited_plans(
 ) -> dict[str, str] | None:
     """Find the plans whose rows were edited, removed or added.
 
-    Parameters
-    ----------
-    reader, loaded, cluster
-        The lake, the policy, and the cluster's name in it.
-    decided
-        The newest snapshot, if its decisions are complete.
-    now
-        The current time.
-
-    Returns
-    -------
-    dict or None
-        Description by group id; None where the policy configures no key.
+    Returns description by group id; None where the policy configures no key.
+    decided: The newest snapshot, if its decisions are complete.
     """
     sealer = Sealer.of(loaded.policy.clusters[cluster])
     if sealer is None:

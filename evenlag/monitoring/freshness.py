@@ -24,20 +24,10 @@ _SHORTEST_LIMIT: Final = timedelta(minutes=3)
 class Freshness:
     """Freshness of a cluster's newest snapshot.
 
-    Attributes
-    ----------
-    cluster
-        Its name.
-    snapshot_id, slot, finished_at
-        Of the newest finished snapshot; None if there is none.
-    age_s
-        Seconds since it was finished.
-    limit_s
-        Allowed age in seconds: since its end or, by a schedule, since its slot; None: any age.
-    is_fresh
-        Whether it is within its limit.
-    reason
-        Explanation.
+    snapshot_id, slot, finished_at: Of the newest finished snapshot; None if there is none.
+    age_s: Seconds since it was finished.
+    limit_s: Allowed age in seconds: since its end or, by a schedule, since its slot; None: any age.
+    is_fresh: Whether it is within its limit.
     """
 
     cluster: str
@@ -63,21 +53,8 @@ def read_freshness(
     left a snapshot. A snapshot of the last three minutes is always fresh. A cluster without a schedule is run
     manually, and any snapshot is fresh.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    schedules
-        Cron expression by cluster; None: manual runs.
-    now
-        The current time.
-    max_age_s
-        Allowed age of the newest snapshot in seconds, for all clusters; None: by the schedule.
-
-    Returns
-    -------
-    list of Freshness
-        One per cluster, sorted by name.
+    Returns one per cluster, sorted by name.
+    schedules: Cron expression by cluster; None: manual runs.
     """
     return [
         _judge(name, reader.latest_snapshot(name), schedule, now, max_age_s)

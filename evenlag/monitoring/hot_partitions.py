@@ -38,12 +38,8 @@ _MAY_BE_UNKNOWN: Final = frozenset(
 class HotPartitions:
     """Hot partitions of a snapshot.
 
-    Attributes
-    ----------
-    found
-        At most one per group.
-    open_groups
-        Groups that cannot be judged: the lag of some of their partitions is not known.
+    found: At most one per group.
+    open_groups: Groups that cannot be judged: the lag of some of their partitions is not known.
     """
 
     found: tuple[HotPartition, ...] = ()
@@ -54,14 +50,7 @@ class HotPartitions:
 class HotPartition:
     """A partition that dominates its group's lag.
 
-    Attributes
-    ----------
-    group_id, topic, partition
-        The group and the partition.
-    lag_records
-        The group's lag on the partition.
-    mean_member_lag_records
-        An even share of the group's lag: the mean per member.
+    mean_member_lag_records: An even share of the group's lag: the mean per member.
     """
 
     group_id: str
@@ -89,24 +78,8 @@ def find_hot_partitions(
     and nearly all of its owner's lag: then no assignment lowers the largest lag of a member. While the lag of
     any partition of a group is not known, its even share is not known either: the group stays open.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    snapshot
-        The snapshot's marker: ``cluster, day, snapshot_id``.
-    is_wanted
-        Whether to check a group, by its id.
-
-    Returns
-    -------
-    HotPartitions
-        Hot partitions sorted by group, and the groups that cannot be judged.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
+    Returns hot partitions sorted by group, and the groups that cannot be judged.
+    is_wanted: Whether to check a group, by its id.
     """
     wanted: list[Filter] = [
         ("cluster", "=", snapshot["cluster"]),
@@ -139,18 +112,8 @@ def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str
 def hot_in(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
     """Find the hot partitions of groups whose lag is completely known.
 
-    Parameters
-    ----------
-    lag
-        Rows of ``lag`` of one snapshot that the groups subscribe to: ``group_id, topic, partition,
-        owner_member_id, lag_records``.
-    members
-        Rows of ``members`` of the same snapshot: ``group_id, member_id``.
-
-    Returns
-    -------
-    list of HotPartition
-        At most one per group, in no order.
+    Returns at most one per group, in no order.
+    members: Rows of ``members`` of the same snapshot: ``group_id, member_id``.
     """
     import pyarrow.compute as pc
 

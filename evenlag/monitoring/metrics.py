@@ -30,38 +30,14 @@ _EVENTS = (
 def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
     """Read the metrics of a cluster.
 
-    Parameters
-    ----------
-    lake
-        Root folder of the lake.
-    cluster
-        Its name.
-    now
-        The current time.
-
-    Returns
-    -------
-    dict
-        Metrics by name; unknown ones are left out.
-
-        ``snapshot.age_s, snapshot.completeness, snapshot.groups, snapshot.partitions``
-            Of the newest snapshot.
-        ``lag.records, lag.unknown_partitions``
-            Sum of the known lag, left out if all lag is unknown, and the number of partitions with unknown
-            lag. If there are any, the sum is a lower bound. Both are left out of a snapshot with groups
-            whose lag is not computed yet.
-        ``plans.made, plans.<event>``
-            Plans made from the newest snapshot, and how many of these have the event. A plan is settled
-            by a later snapshot than its own: ``plans.applied`` and ``plans.ignored`` stay 0.
-        ``outcomes.<outcome>``
-            Published plans of earlier snapshots that the newest snapshot settled, by outcome.
-        ``approvals.open``
-            Plans that wait for approval.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
+    Returns metrics by name; unknown ones are left out. ``snapshot.age_s, snapshot.completeness,
+    snapshot.groups, snapshot.partitions`` Of the newest snapshot. ``lag.records, lag.unknown_partitions``
+    Sum of the known lag, left out if all lag is unknown, and the number of partitions with unknown lag. If
+    there are any, the sum is a lower bound. Both are left out of a snapshot with groups whose lag is not
+    computed yet. ``plans.made, plans.<event>`` Plans made from the newest snapshot, and how many of these
+    have the event. A plan is settled by a later snapshot than its own: ``plans.applied`` and
+    ``plans.ignored`` stay 0. ``outcomes.<outcome>`` Published plans of earlier snapshots that the newest
+    snapshot settled, by outcome. ``approvals.open`` Plans that wait for approval.
     """
     reader = LakeReader(lake)
     figures: dict[str, float] = {"approvals.open": len(open_requests(reader, cluster, now))}

@@ -45,14 +45,8 @@ _LISTED: Final = 5
 class Check:
     """The verdict of one check.
 
-    Attributes
-    ----------
-    table_name, check_name
-        The table and the check.
-    is_ok
-        Whether the check passed.
-    observed, allowed, message
-        Texts for users; the message is the remedy if the check failed.
+    is_ok: Whether the check passed.
+    observed, allowed, message: Texts for users; the message is the remedy if the check failed.
     """
 
     table_name: str
@@ -68,28 +62,7 @@ def check_lake(
 ) -> list[Check]:
     """Check a cluster's part of all tables, and its snapshots.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    settings
-        The policy's maintenance settings.
-    cluster
-        Its name.
-    schedule
-        Cron expression of its cycles; None: manual runs.
-    now
-        The current time.
-
-    Returns
-    -------
-    list of Check
-        Verdicts of all checks.
-
-    Raises
-    ------
-    LakeError
-        If a table's log cannot be read.
+    schedule: Cron expression of its cycles; None: manual runs.
     """
     found: list[Check] = []
     for table in TABLES.values():
@@ -106,26 +79,7 @@ def check_lake(
 def check_table(
     table: Table, files: TableFiles, settings: MaintenanceSettings, cluster: str, now: datetime
 ) -> Iterator[Check]:
-    """Check one table by its log.
-
-    Parameters
-    ----------
-    table
-        The table's contract.
-    files
-        Its files, properties and protocol.
-    settings
-        The policy's maintenance settings.
-    cluster
-        Its name.
-    now
-        The current time.
-
-    Yields
-    ------
-    Check
-        One verdict per check.
-    """
+    """Check one table by its log."""
     yield _schema(table, files)
     yield _make(
         table,
@@ -160,24 +114,7 @@ def check_table(
 
 
 def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime) -> None:
-    """Append verdicts to ``table_health``.
-
-    Parameters
-    ----------
-    root
-        Root of the lake.
-    cluster
-        Its name.
-    checks
-        Verdicts.
-    now
-        Time of the checks.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be written.
-    """
+    """Append verdicts to ``table_health``."""
     head = {"cluster": cluster, "day": now.astimezone(UTC).date(), "checked_at": now}
     names = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
     rows = [head | {name: getattr(check, name) for name in names} for check in checks]
@@ -189,19 +126,7 @@ def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, 
 
     Freshness is left out: the alert on stale snapshots reports it.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    cluster
-        Its name.
-    now
-        The current time.
-
-    Returns
-    -------
-    dict or None
-        Messages by table; None if nothing was checked within a week.
+    Returns messages by table; None if nothing was checked within a week.
     """
     since = now.astimezone(UTC).date() - timedelta(days=_LOOK_BACK_DAYS)
     filters = [("cluster", "=", cluster), ("day", ">=", since)]

@@ -41,18 +41,10 @@ MAX_SEARCH: Final = 300
 class Choice:
     """Search, filters and order of the overview; the defaults show all groups, the largest lag first.
 
-    Attributes
-    ----------
-    search
-        Part of a group id as it is shown, in any case.
-    cluster
-        Name of a cluster; empty: all.
-    state
-        ``attention``, one of :class:`~evenlag.overview.model.Sign`, or a mode; empty: all.
-    sort
-        One of :data:`SORTS`.
-    is_reversed
-        Whether the order is not the usual one of the column.
+    search: Part of a group id as it is shown, in any case.
+    cluster: Name of a cluster; empty: all.
+    state: ``attention``, one of :class:`~evenlag.overview.model.Sign`, or a mode; empty: all.
+    is_reversed: Whether the order is not the usual one of the column.
     """
 
     search: str = ""
@@ -63,18 +55,7 @@ class Choice:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> Choice:
-        """Read a choice from the query of a URL; values that do not exist are ignored.
-
-        Parameters
-        ----------
-        query
-            Parameters of the URL.
-
-        Returns
-        -------
-        Choice
-            The choice.
-        """
+        """Read a choice from the query of a URL; values that do not exist are ignored."""
         sort, state = query.get("sort", ""), query.get("state", "")
         states = {ATTENTION_STATE, *Sign, *Mode}
         return cls(
@@ -91,13 +72,7 @@ class Choice:
         return (self.sort in _ASCENDING) != self.is_reversed
 
     def matches(self, row: GroupRow) -> bool:
-        """Return whether a group is shown.
-
-        Parameters
-        ----------
-        row
-            The group.
-        """
+        """Return whether a group is shown."""
         return (
             (not self.cluster or row.cluster == self.cluster)
             # As it is shown: who searches sees the escapes.
@@ -106,18 +81,7 @@ class Choice:
         )
 
     def ordered(self, rows: Iterable[GroupRow]) -> list[GroupRow]:
-        """Order groups; those without a value come last, equal ones by name.
-
-        Parameters
-        ----------
-        rows
-            The groups.
-
-        Returns
-        -------
-        list of GroupRow
-            The groups in order.
-        """
+        """Order groups; those without a value come last, equal ones by name."""
         value = SORTS[self.sort]
         named = sorted(rows, key=lambda row: (row.group_id, row.cluster))
         known = [row for row in named if value(row) is not None]
@@ -127,15 +91,7 @@ class Choice:
     def link(self, sort: str) -> str:
         """Return the URL that orders by a column, or turns its order round if it is in use.
 
-        Parameters
-        ----------
-        sort
-            One of :data:`SORTS`.
-
-        Returns
-        -------
-        str
-            A relative URL.
+        sort: One of :data:`SORTS`.
         """
         is_reversed = sort == self.sort and not self.is_reversed
         pairs = {
@@ -149,18 +105,7 @@ class Choice:
 
 
 def states_of(row: GroupRow) -> list[str]:
-    """Return the values of the filter by state that show a group.
-
-    Parameters
-    ----------
-    row
-        The group.
-
-    Returns
-    -------
-    list of str
-        Its signs, its mode, and whether it needs attention.
-    """
+    """Return the values of the filter by state that show a group."""
     states = [str(sign) for sign in row.signs]
     if row.mode:
         states.append(row.mode)

@@ -31,19 +31,7 @@ def render_metrics(
 ) -> bytes:
     """Render metrics in Prometheus' text format.
 
-    Parameters
-    ----------
-    overview
-        Clusters and their groups.
-    counts
-        Plan events by cluster.
-    max_groups
-        Number of groups of a cluster that have metrics of their own, the largest lag first.
-
-    Returns
-    -------
-    bytes
-        The text, in UTF-8. Names are those of Kafka; control characters are escaped, as everywhere.
+    Returns the text, in UTF-8. Names are those of Kafka; control characters are escaped, as everywhere.
     """
     from prometheus_client import CollectorRegistry, generate_latest
 

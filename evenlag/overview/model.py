@@ -51,20 +51,9 @@ class Drain(StrEnum):
 class LastPlan:
     """The newest plan of a group.
 
-    Attributes
-    ----------
-    plan_id, slot
-        The plan, and the slot that it was made for.
-    status, reason
-        Its last event; None if none is recorded.
-    moves
-        Partitions that it moves.
-    before_records, after_records
-        Lag of the most loaded member, and the same by the plan; None: not known.
-    num_unknown
-        Partitions whose lag was not known: if there are any, both lags are lower bounds.
-    failed_gates
-        Gates that it failed, sorted.
+    status, reason: Its last event; None if none is recorded.
+    before_records, after_records: Lag of the most loaded member, and the same by the plan; None: not known.
+    num_unknown: Partitions whose lag was not known: if there are any, both lags are lower bounds.
     """
 
     plan_id: str
@@ -82,22 +71,14 @@ class LastPlan:
 class LastHint:
     """The newest settled hint of a group that no newer hint replaced.
 
-    Attributes
-    ----------
-    plan_id
-        Its plan.
-    settled_at
-        Slot of the snapshot that settled it.
-    outcome, reason
-        What became of it.
-    before_records, actual_records
-        Lag of the most loaded member when it was planned, and in that snapshot; None: not known.
-    num_unknown
-        Partitions whose lag was not known in that snapshot.
-    total_before_records, total_actual_records
-        Lag of the group when it was planned, and in that snapshot; None: not known.
-    is_evaluated, paid_off
-        Whether the plan reached its horizon, and paid off there; None: open.
+    settled_at: Slot of the snapshot that settled it.
+    outcome, reason: What became of it.
+    before_records, actual_records: Lag of the most loaded member when it was planned, and in that snapshot;
+        None: not known.
+    num_unknown: Partitions whose lag was not known in that snapshot.
+    total_before_records, total_actual_records: Lag of the group when it was planned, and in that snapshot;
+        None: not known.
+    is_evaluated, paid_off: Whether the plan reached its horizon, and paid off there; None: open.
     """
 
     plan_id: str
@@ -117,42 +98,27 @@ class LastHint:
 class GroupRow:
     """A group in the last snapshot of its cluster.
 
-    Attributes
-    ----------
-    cluster, group_id
-        Name of the cluster, with the prefix of its DAG ids, and the group id.
-    state
-        State of the group, as the coordinator reports it.
-    num_members, num_partitions, num_unknown
-        Members, partitions, and partitions with unknown lag: if there are any, sums are lower bounds.
-    lag_records, max_member_lag_records, lag_skew, unevenness, lag_bound
-        Lag of the group, of its most loaded member, the largest over the mean lag of a member, and the share
-        of what could be with others that this member has. LOWER or UPPER: both lags are such bounds.
-    time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags
-        Age of the oldest unconsumed record; where it is not known, a lower bound; and partitions that it is
-        not known of.
-    num_not_subscribed, not_subscribed_lag_records
-        Partitions that the group has left, and their lag: neither is in its totals.
-    unknown_facts
-        Which of commits, subscription and owners are unknown, and why; empty: none.
-    is_readable
-        Whether the group's members and commits could be read.
-    drain, drain_time_ms
-        Whether the lag shrinks, and how long the slowest partition takes.
-    num_stalled
-        Partitions with lag and without a commit.
-    trend
-        Lag in the last snapshots, oldest first; None where it is not completely known.
-    mode, policy_mode
-        Effective mode, and mode by the policy; None: not recorded.
-    decision, decision_reason
-        What planning made of the group.
-    plan, hint
-        Newest plan, and newest settled hint.
-    approval_until
-        Until when a plan waits for approval; None: none waits.
-    hot, hot_message
-        Partition that dominates the lag, and what to do.
+    cluster, group_id: Name of the cluster, with the prefix of its DAG ids, and the group id.
+    state: State of the group, as the coordinator reports it.
+    num_members, num_partitions, num_unknown: Members, partitions, and partitions with unknown lag: if there
+        are any, sums are lower bounds.
+    lag_records, max_member_lag_records, lag_skew, unevenness, lag_bound: Lag of the group, of its most
+        loaded member, the largest over the mean lag of a member, and the share of what could be with others
+        that this member has. LOWER or UPPER: both lags are such bounds.
+    time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags: Age of the oldest unconsumed record; where it
+        is not known, a lower bound; and partitions that it is not known of.
+    num_not_subscribed, not_subscribed_lag_records: Partitions that the group has left, and their lag:
+        neither is in its totals.
+    unknown_facts: Which of commits, subscription and owners are unknown, and why; empty: none.
+    is_readable: Whether the group's members and commits could be read.
+    drain, drain_time_ms: Whether the lag shrinks, and how long the slowest partition takes.
+    num_stalled: Partitions with lag and without a commit.
+    trend: Lag in the last snapshots, oldest first; None where it is not completely known.
+    mode, policy_mode: Effective mode, and mode by the policy; None: not recorded.
+    decision, decision_reason: What planning made of the group.
+    plan, hint: Newest plan, and newest settled hint.
+    approval_until: Until when a plan waits for approval; None: none waits.
+    hot, hot_message: Partition that dominates the lag, and what to do.
     """
 
     cluster: str
@@ -246,24 +212,14 @@ _REBALANCING: Final = frozenset(
 class ClusterState:
     """A cluster's last snapshot with lag.
 
-    Attributes
-    ----------
-    name
-        Name of the cluster, with the prefix of its DAG ids.
-    snapshot_id, read_at
-        The snapshot, and when its end offsets had been read; None: there is none.
-    completeness
-        Share of the partitions that could be read; None: not recorded.
-    trend_s
-        Seconds from the first snapshot of the trends to this one.
-    is_stale
-        Whether a newer snapshot was due, by the distance of the last ones.
-    problem
-        Why the cluster has no rows; None: it has.
-    open_approvals
-        Plans that wait for approval, also of groups that the snapshot does not have.
-    valid_until
-        The rows may differ from then on though no table has changed; None: they stay as they are.
+    name: Name of the cluster, with the prefix of its DAG ids.
+    snapshot_id, read_at: The snapshot, and when its end offsets had been read; None: there is none.
+    completeness: Share of the partitions that could be read; None: not recorded.
+    trend_s: Seconds from the first snapshot of the trends to this one.
+    is_stale: Whether a newer snapshot was due, by the distance of the last ones.
+    problem: Why the cluster has no rows; None: it has.
+    open_approvals: Plans that wait for approval, also of groups that the snapshot does not have.
+    valid_until: The rows may differ from then on though no table has changed; None: they stay as they are.
     """
 
     name: str
@@ -281,14 +237,7 @@ class ClusterState:
 class Overview:
     """All groups of some clusters.
 
-    Attributes
-    ----------
-    made_at
-        When it was read.
-    clusters
-        The clusters, by name.
-    groups
-        Their groups.
+    made_at: When it was read.
     """
 
     made_at: datetime

@@ -67,10 +67,7 @@ class _Known:
 class Response:
     """A response over HTTP.
 
-    Attributes
-    ----------
-    status, body, headers
-        HTTP status, HTML page, and headers.
+    status, body, headers: HTTP status, HTML page, and headers.
     """
 
     status: int
@@ -81,10 +78,7 @@ class Response:
 class OverviewView:
     """Answers requests for the overview; one for a process, because it remembers the lag of past snapshots.
 
-    Parameters
-    ----------
-    sources
-        Returns the clusters by name.
+    sources: Returns the clusters by name.
     """
 
     def __init__(self, sources: Callable[[], dict[str, ReportSource]] = find_sources) -> None:
@@ -100,20 +94,11 @@ class OverviewView:
     ) -> Response:
         """Build the response to a request.
 
-        Parameters
-        ----------
-        may_read
-            Whether the user may read the DAG of this id, and so the groups of its cluster. Other clusters are
-            left out, as if they did not exist.
-        query
-            Parameters of the URL, see :class:`~evenlag.overview.choice.Choice`.
-        known_tag
-            Tag of the response that the browser has: ``If-None-Match``.
-
-        Returns
-        -------
-        Response
-            200, 304 if the browser has it, 403 without any permission, 503 if the policy cannot be read.
+        Returns 200, 304 if the browser has it, 403 without any permission, 503 if the policy cannot be
+        read.
+        may_read: Whether the user may read the DAG of this id, and so the groups of its cluster. Other
+            clusters are left out, as if they did not exist.
+        known_tag: Tag of the response that the browser has: ``If-None-Match``.
         """
         try:
             sources = self._sources()
@@ -136,35 +121,13 @@ class OverviewView:
         return Response(HTTPStatus.OK, body, headers)
 
     def read(self, sources: list[ReportSource]) -> Overview:
-        """Read the overview of clusters. A cluster whose lake cannot be read has the reason instead of rows.
-
-        Parameters
-        ----------
-        sources
-            The clusters.
-
-        Returns
-        -------
-        Overview
-            Their groups.
-        """
+        """Read the overview of clusters. One whose lake cannot be read has the reason instead of rows."""
         parts = [self._cluster(source) for source in sources]
         groups = tuple(row for _, rows in parts for row in rows)
         return Overview(datetime.now(UTC), tuple(state for state, _ in parts), groups)
 
     def count(self, sources: list[ReportSource]) -> dict[str, ClusterCounts]:
-        """Count the plan events of clusters. One whose lake cannot be read is left out, with a warning.
-
-        Parameters
-        ----------
-        sources
-            The clusters.
-
-        Returns
-        -------
-        dict
-            Counts by displayed name of the cluster.
-        """
+        """Count the plan events of clusters. One whose lake cannot be read is left out, with a warning."""
         now = datetime.now(UTC)
         found = {source.name: self._count(source, now) for source in sources}
         return {name: counts for name, counts in found.items() if counts is not None}

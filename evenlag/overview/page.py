@@ -46,13 +46,7 @@ def _asset(name: str) -> str:
 
 @cache
 def content_policy() -> str:
-    """Return the content security policy of the page: its own script and styles, requests to its own server.
-
-    Returns
-    -------
-    str
-        The policy.
-    """
+    """Return the page's content security policy: its own script and styles, requests to its own server."""
     digest = base64.b64encode(hashlib.sha256(_asset("overview.js").encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'self'; "
@@ -63,18 +57,9 @@ def content_policy() -> str:
 def overview_page(overview: Overview, choice: Choice) -> str:
     """Build the page.
 
-    Parameters
-    ----------
-    overview
-        The groups.
-    choice
-        What to show, and in which order.
-
-    Returns
-    -------
-    str
-        The HTML document. It contains all groups: the script filters without a request. It does not depend
-        on the time at which it is built.
+    Returns the HTML document. It contains all groups: the script filters without a request. It does not
+    depend on the time at which it is built.
+    choice: What to show, and in which order.
     """
     has_clusters = len(overview.clusters) > 1
     shown = frozenset(id(row) for row in overview.groups if choice.matches(row))

@@ -38,14 +38,10 @@ OUTCOME_REASONS: Final = tuple(
 class ClusterCounts:
     """What the lake's plans add to the metrics of a cluster.
 
-    Attributes
-    ----------
-    events
-        Plan events of the last 24 hours, by event.
-    outcomes
-        Published plans that ended in the last 24 hours, by (outcome, reason), see :data:`OUTCOME_REASONS`.
-    published_at
-        The newest publication of the last 30 days; None if there is none.
+    events: Plan events of the last 24 hours, by event.
+    outcomes: Published plans that ended in the last 24 hours, by (outcome, reason), see
+        :data:`OUTCOME_REASONS`.
+    published_at: The newest publication of the last 30 days; None if there is none.
     """
 
     events: Mapping[str, int] = field(default_factory=dict)
@@ -57,14 +53,8 @@ class ClusterCounts:
 class PlanRows:
     """The rows to count. They are the same until one of their tables changes; the counts are not.
 
-    Attributes
-    ----------
-    events
-        Rows of ``plan_events``, of somewhat more than the last 24 hours.
-    outcomes
-        Rows of ``outcomes``, likewise.
-    published_at
-        When the newest plan was published; None: not in 30 days.
+    events: Rows of ``plan_events``, of somewhat more than the last 24 hours.
+    published_at: When the newest plan was published; None: not in 30 days.
     """
 
     events: Sequence[Mapping[str, Any]]
@@ -72,18 +62,7 @@ class PlanRows:
     published_at: datetime | None
 
     def count(self, now: datetime) -> ClusterCounts:
-        """Count what happened in the 24 hours before a time.
-
-        Parameters
-        ----------
-        now
-            That time.
-
-        Returns
-        -------
-        ClusterCounts
-            The counts.
-        """
+        """Count what happened in the 24 hours before a time."""
         since = now - WINDOW
         # A repeated run may write an event again.
         seen = {(row["plan_id"], row["event"]) for row in self.events if row["at"] >= since}
@@ -103,27 +82,7 @@ class PlanRows:
 
 
 def read_plan_rows(reader: LakeReader, cluster: str, now: datetime) -> PlanRows:
-    """Read the rows to count: a bounded number, whatever the lake's age.
-
-    Parameters
-    ----------
-    reader
-        The lake.
-    cluster
-        Name of the cluster in the policy.
-    now
-        Current time.
-
-    Returns
-    -------
-    PlanRows
-        The rows.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
-    """
+    """Read the rows to count: a bounded number, whatever the lake's age."""
     # The day is that of the plan's snapshot: an event may come a day later, for example an answer.
     recent: list[Filter] = [
         ("cluster", "=", cluster),

@@ -48,10 +48,7 @@ _Sums = dict[str, int | None]
 class LagHistory:
     """Lag by group of past snapshots. They never change, so each is read once.
 
-    Parameters
-    ----------
-    max_known
-        Number of snapshots to remember, over all lakes and clusters.
+    max_known: Number of snapshots to remember, over all lakes and clusters.
     """
 
     def __init__(self, max_known: int = _MAX_KNOWN) -> None:
@@ -64,21 +61,7 @@ class LagHistory:
     ) -> list[_Sums | None]:
         """Return the lag by group of snapshots.
 
-        Parameters
-        ----------
-        reader
-            The lake.
-        cluster
-            Name of the cluster in the policy.
-        snapshots
-            Rows of ``snapshots``, newest first.
-        max_rows
-            Number of rows of ``lag`` to read at most; the newest snapshots come first.
-
-        Returns
-        -------
-        list
-            Lag by group of each snapshot; None for one that is beyond the limit.
+        max_rows: Number of rows of ``lag`` to read at most; the newest snapshots come first.
         """
         root = reader.paths.root
         with self._lock:
@@ -114,29 +97,7 @@ def read_cluster(
 ) -> tuple[ClusterState, tuple[GroupRow, ...]]:
     """Read the groups of a cluster's last snapshot with lag.
 
-    Parameters
-    ----------
-    reader
-        The lake. Uses ``snapshots``, ``lag``, ``members``, ``decisions``, ``plans``, ``plan_events``,
-        ``gate_results``, ``outcomes`` and ``approval_requests``.
-    cluster
-        Name of the cluster in the policy.
-    now
-        Current time: an approval request whose deadline has passed is not open.
-    name
-        Displayed name of the cluster; default: its name.
-    history
-        Lag of past snapshots that is already known.
-
-    Returns
-    -------
-    tuple
-        State of the cluster, and one row per group, unsorted.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
+    now: Current time: an approval request whose deadline has passed is not open.
     """
     shown = name or cluster
     snapshots = reader.read_newest(

@@ -63,26 +63,7 @@ def read_plan_states(
 ) -> dict[str, PlanState]:
     """Read the plans of the week before a snapshot, as far as the newest rows tell.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    cluster
-        Name of the cluster in the policy.
-    snapshot
-        The snapshot's marker: ``day, num_groups``.
-    now
-        Current time, for open approval requests.
-
-    Returns
-    -------
-    dict
-        By group id; groups without plans, hints and requests are left out.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
+    Returns by group id; groups without plans, hints and requests are left out.
     """
     since = snapshot["day"] - LOOK_BACK
     wanted: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]

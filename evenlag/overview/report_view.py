@@ -51,24 +51,13 @@ def answer(
 ) -> tuple[int, str]:
     """Build the response to a request for a report.
 
-    Parameters
-    ----------
-    may_read
-        Whether the user may read the DAG of this id, and so the report of its cluster. The response is the
-        same for a cluster that does not exist and for one that the user may not read.
-    cluster
-        Name of the cluster, with the prefix of its DAG ids; default: the first one that the user may read.
-    group
-        Group id; default: the group with the largest lag.
-    hours
-        Length of the period in hours.
-    sources
-        Returns the clusters by name.
-
-    Returns
-    -------
-    tuple of int and str
-        HTTP status and the HTML page: 200, 403 without permission, 404 without data, 503 for another error.
+    Returns HTTP status and the HTML page: 200, 403 without permission, 404 without data, 503 for another
+    error.
+    may_read: Whether the user may read the DAG of this id, and so the report of its cluster. The response
+        is the same for a cluster that does not exist and for one that the user may not read.
+    cluster: Name of the cluster, with the prefix of its DAG ids; default: the first one that the user may
+        read.
+    group: Group id; default: the group with the largest lag.
     """
     try:
         found = sources()
@@ -108,18 +97,7 @@ def _told(status: HTTPStatus, message: str) -> tuple[int, str]:
 
 
 def told_page(message: str) -> str:
-    """Build a page with a message instead of a report.
-
-    Parameters
-    ----------
-    message
-        Plain text.
-
-    Returns
-    -------
-    str
-        The HTML document.
-    """
+    """Build a page with a message instead of a report."""
     from evenlag.html.markup import page
 
     body = f'<main class="report"><h1>evenlag</h1><p class="note">{page_text(message)}</p></main>'

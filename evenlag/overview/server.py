@@ -58,22 +58,7 @@ def make_app(
 ) -> Starlette:
     """Build the application.
 
-    Parameters
-    ----------
-    sources
-        Returns the clusters by name.
-    token
-        Token that each request needs; None: none.
-    hosts
-        Names of this server besides those of the machine itself. Without a token, a request to another name
-        is refused: the page of another site could send it from a user's browser.
-    max_groups
-        Groups of a cluster that have metrics of their own.
-
-    Returns
-    -------
-    Starlette
-        The application.
+    sources: Returns the clusters by name.
     """
     view = OverviewView(sources)
 
@@ -125,20 +110,7 @@ def make_app(
 def listen(host: str, port: int) -> socket.socket:
     """Open the server's socket.
 
-    Parameters
-    ----------
-    host, port
-        Address; port 0: any free one.
-
-    Returns
-    -------
-    socket.socket
-        The listening socket.
-
-    Raises
-    ------
-    AddressError
-        If the address cannot be used.
+    host, port: Address; port 0: any free one.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -159,26 +131,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, opened: socket.socket) -> None:
-    """Answer requests until the process receives a signal to end.
-
-    Parameters
-    ----------
-    app
-        The application.
-    opened
-        The socket of :func:`listen`.
-    """
+    """Answer requests until the process receives a signal to end."""
     make_server(app).run(sockets=[opened])
 
 
 def make_server(app: Starlette) -> uvicorn.Server:
-    """Build the server of an application, with the limits of its connections.
-
-    Parameters
-    ----------
-    app
-        The application.
-    """
+    """Build the server of an application, with the limits of its connections."""
     import uvicorn
 
     from evenlag.overview.limited_protocol import LimitedProtocol

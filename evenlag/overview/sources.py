@@ -26,14 +26,7 @@ _LOG: Final = named_logger(__name__)
 class ReportSource:
     """A cluster, and where the report of it is read from.
 
-    Attributes
-    ----------
-    dag_prefix
-        Prefix of the DAG ids.
-    cluster
-        Name of the cluster in its policy.
-    lake
-        Root of its lake.
+    cluster: Name of the cluster in its policy.
     """
 
     dag_prefix: str
@@ -54,20 +47,7 @@ class ReportSource:
 def find_sources(environ: Mapping[str, str] | None = None) -> dict[str, ReportSource]:
     """Return the clusters that have a report.
 
-    Parameters
-    ----------
-    environ
-        The environment; that of the process if None.
-
-    Returns
-    -------
-    dict
-        By name, sorted.
-
-    Raises
-    ------
-    JobError
-        If the variable or the policy is not valid, or no lake can be read.
+    environ: The environment; that of the process if None.
     """
     environ = os.environ if environ is None else environ
     if text := environ.get(LAKES_VARIABLE, "").strip():

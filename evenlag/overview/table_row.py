@@ -43,22 +43,7 @@ _WIDTH, _HEIGHT = 72, 20
 
 
 def row_html(row: GroupRow, *, is_shown: bool, has_clusters: bool) -> Html:
-    """Build the row of a group.
-
-    Parameters
-    ----------
-    row
-        The group.
-    is_shown
-        Whether the filters show it.
-    has_clusters
-        Whether to name its cluster.
-
-    Returns
-    -------
-    Html
-        The row.
-    """
+    """Build the row of a group."""
     cells: tuple[tuple[str, Html], ...] = (
         ("lag", text(bounded(row.lag_records, row.lag_bound))),
         ("trend", _trend(row)),

@@ -16,17 +16,7 @@ def worth_of(plan: LastPlan, hint: LastHint) -> str | None:
 
     At the plan's horizon its evaluation decides; before, the most loaded member's share of the group's lag.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    hint
-        Its outcome.
-
-    Returns
-    -------
-    str or None
-        The words; None if the plan was not followed.
+    Returns the words; None if the plan was not followed.
     """
     if hint.outcome != Outcome.APPLIED:
         return None

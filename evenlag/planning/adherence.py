@@ -40,18 +40,10 @@ class GroupStatus:
 class Adherence:
     """Shares of a plan's partitions at their hinted members, and the lag that it was planned with.
 
-    Attributes
-    ----------
-    assigned
-        By the current assignment; None when no partition of the plan has an owner.
-    targeted
-        By the coordinator's target assignment; None for a classic group, which has none.
-    total_lag_records
-        Lag of the plan's partitions when planned; None when none is known.
-    num_left
-        Members that the hint gives partitions, and that are no longer in the group.
-    num_members
-        Members of the group.
+    assigned: By the current assignment; None when no partition of the plan has an owner.
+    targeted: By the coordinator's target assignment; None for a classic group, which has none.
+    total_lag_records: Lag of the plan's partitions when planned; None when none is known.
+    num_left: Members that the hint gives partitions, and that are no longer in the group.
     """
 
     assigned: float | None
@@ -73,17 +65,9 @@ def measure_status(members: pa.Table) -> dict[str, GroupStatus]:
 def measure_adherence(assignments: pa.Table, members: pa.Table) -> dict[str, Adherence]:
     """Measure how far groups follow their plans.
 
-    Parameters
-    ----------
-    assignments
-        Rows of ``plan_assignments``, with :data:`ASSIGNMENT_COLUMNS`.
-    members
-        Rows of ``members`` of the plans' groups in one snapshot, with :data:`MEMBER_COLUMNS`.
-
-    Returns
-    -------
-    dict
-        By plan id; a plan without rows is missing.
+    Returns by plan id; a plan without rows is missing.
+    assignments: Rows of ``plan_assignments``, with :data:`ASSIGNMENT_COLUMNS`.
+    members: Rows of ``members`` of the plans' groups in one snapshot, with :data:`MEMBER_COLUMNS`.
     """
     import pyarrow.compute as pc
 
@@ -112,17 +96,8 @@ def measure_adherence(assignments: pa.Table, members: pa.Table) -> dict[str, Adh
 def explode_assignments(members: pa.Table, column: str) -> pa.Table:
     """Return a row for each partition that a member owns.
 
-    Parameters
-    ----------
-    members
-        Rows of ``members``.
-    column
-        ``assignment`` or ``target_assignment``; null gives no rows.
-
-    Returns
-    -------
-    pyarrow.Table
-        ``group_id``, ``owner_after_key`` (the member as a hint names it), ``topic``, ``partition``.
+    Returns ``group_id``, ``owner_after_key`` (the member as a hint names it), ``topic``, ``partition``.
+    column: ``assignment`` or ``target_assignment``; null gives no rows.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -28,16 +28,9 @@ _ORDER: Final = [(name, "ascending") for name in ("topic_id", "partition", "topi
 def hash_assignments(rows: pa.Table) -> str:
     """Hash the partitions of one plan.
 
-    Parameters
-    ----------
-    rows
-        Rows of ``plan_assignments`` of one plan, in any order; the columns that all of them share are not
+    Returns SHA-256 in hexadecimal.
+    rows: Rows of ``plan_assignments`` of one plan, in any order; the columns that all of them share are not
         needed.
-
-    Returns
-    -------
-    str
-        SHA-256 in hexadecimal.
     """
     import pyarrow as pa
     from pyarrow import csv

@@ -28,14 +28,9 @@ if TYPE_CHECKING:
 class DecisionRecord:
     """The decision of a snapshot.
 
-    Attributes
-    ----------
-    policy_hash, run_id
-        The policy that it was made by, and the run that made it.
-    modes
-        Mode by plan id, of the plans that it proposes.
-    failures
-        Reason by group id, of the groups that could not be planned.
+    policy_hash, run_id: The policy that it was made by, and the run that made it.
+    modes: Mode by plan id, of the plans that it proposes.
+    failures: Reason by group id, of the groups that could not be planned.
     """
 
     policy_hash: str
@@ -51,24 +46,7 @@ class DecisionRecord:
 def record_decision(root: str, cluster: str, snapshot_id: str, decisions: pa.Table) -> bool:
     """Write the decision of a snapshot, unless it has one.
 
-    Parameters
-    ----------
-    root
-        Root of the lake.
-    cluster, snapshot_id
-        The snapshot.
-    decisions
-        Rows of ``decisions`` of all its groups.
-
-    Returns
-    -------
-    bool
-        False if the decision on record may be another one.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be written.
+    False if the decision on record may be another one.
     """
     return not decisions.num_rows or append_once(
         root, DECISIONS, decisions, once("plan", cluster, snapshot_id)
@@ -82,24 +60,7 @@ def read_decision(
 ) -> DecisionRecord | None:
     """Read the decision of a snapshot.
 
-    Parameters
-    ----------
-    reader
-        The tables.
-    of_snapshot
-        Filters that select the rows of the snapshot.
-    is_sound
-        Whether a row that proposes a plan is as evenlag wrote it; other plans are left out.
-
-    Returns
-    -------
-    DecisionRecord or None
-        None if it has none.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read.
+    is_sound: Whether a row that proposes a plan is as evenlag wrote it; other plans are left out.
     """
     rows = reader.read(DECISIONS, filters=of_snapshot).to_pylist()
     if not rows:
@@ -124,67 +85,20 @@ def read_decision(
 def read_recorded_heads(
     reader: LakeReader, of_snapshot: Sequence[Filter], record: DecisionRecord
 ) -> list[dict[str, Any]]:
-    """Read the heads of a decision's plans that are on record.
-
-    Parameters
-    ----------
-    reader, of_snapshot
-        As for :func:`read_decision`.
-    record
-        The decision.
-
-    Returns
-    -------
-    list of dict
-        Rows of ``plans``.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be read.
-    """
+    """Read the heads of a decision's plans that are on record."""
     rows = reader.read(PLANS, filters=of_snapshot).to_pylist()
     return list({row["plan_id"]: row for row in rows if row["plan_id"] in record.modes}.values())
 
 
 def read_judged(reader: LakeReader, of_snapshot: Sequence[Filter]) -> set[str]:
-    """Read which plans of a snapshot have verdicts; the gates of all are written in one commit.
-
-    Parameters
-    ----------
-    reader, of_snapshot
-        As for :func:`read_decision`.
-
-    Returns
-    -------
-    set of str
-        Ids of the plans.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be read.
-    """
+    """Read which plans of a snapshot have verdicts; the gates of all are written in one commit."""
     return set(reader.read(GATE_RESULTS, columns=["plan_id"], filters=of_snapshot)["plan_id"].to_pylist())
 
 
 def read_policy_text(reader: LakeReader, cluster: str, policy_hash: str) -> str | None:
     """Read the text of a policy that a run used.
 
-    Parameters
-    ----------
-    reader, cluster, policy_hash
-        The tables, the cluster's name, and the hash of the text.
-
-    Returns
-    -------
-    str or None
-        None if the lake does not have it, or has another text under this hash.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be read.
+    None if the lake does not have it, or has another text under this hash.
     """
     found = reader.read(
         POLICIES, columns=["text"], filters=[("cluster", "=", cluster), ("policy_hash", "=", policy_hash)]
@@ -193,13 +107,5 @@ def read_policy_text(reader: LakeReader, cluster: str, policy_hash: str) -> str 
 
 
 def once(what: str, cluster: str, snapshot_id: str) -> str:
-    """Return the transaction id of what is written once for a snapshot.
-
-    Parameters
-    ----------
-    what
-        What is written, e.g. ``plan``.
-    cluster, snapshot_id
-        The snapshot.
-    """
+    """Return the transaction id of what is written once for a snapshot."""
     return f"{what}/{cluster}/{snapshot_id}"

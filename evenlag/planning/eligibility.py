@@ -22,16 +22,12 @@ _BROKER_ASSIGNS: Final = (
 class GroupSummary(NamedTuple):
     """Summary of a group's rows of ``members`` and ``lag``.
 
-    Attributes
-    ----------
-    state, type, assignor, error
-        As in the table; equal in all rows of a group.
-    num_rows, num_members, num_subscribed
-        Number of rows, of rows with a member, and of rows with a subscription.
-    subscription_error, assignment_error
-        Why a member's subscription or assignment is unknown; None: they are known.
-    commit_problem, owner_problem
-        Why the commits, or the owner of a partition, are unknown.
+    state, type, assignor, error: As in the table; equal in all rows of a group.
+    num_rows, num_members, num_subscribed: Number of rows, of rows with a member, and of rows with a
+        subscription.
+    subscription_error, assignment_error: Why a member's subscription or assignment is unknown; None: they
+        are known.
+    commit_problem, owner_problem: Why the commits, or the owner of a partition, are unknown.
     """
 
     state: str | None
@@ -50,15 +46,7 @@ class GroupSummary(NamedTuple):
 def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
     """Summarize the rows of each group.
 
-    Parameters
-    ----------
-    batch
-        The groups.
-
-    Returns
-    -------
-    list of GroupSummary
-        In the order of the batch; None and 0 for a group without rows.
+    Returns in the order of the batch; None and 0 for a group without rows.
     """
     import numpy as np
     import pyarrow as pa
@@ -91,16 +79,6 @@ def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
 
 def planning_blocker(group: GroupSummary) -> str | None:
     """Return why a group cannot be planned; None if it can.
-
-    Parameters
-    ----------
-    group
-        The group's summary.
-
-    Returns
-    -------
-    str or None
-        The reason, for the table ``decisions``.
 
     Examples
     --------
@@ -145,16 +123,6 @@ def _unknown_fact(group: GroupSummary) -> str | None:
 
 def hint_blocker(group: GroupSummary) -> str | None:
     """Return why a group that can be planned could not follow a hint; None if it could.
-
-    Parameters
-    ----------
-    group
-        The group's summary.
-
-    Returns
-    -------
-    str or None
-        The reason, for the table ``decisions``.
 
     Examples
     --------

@@ -24,14 +24,8 @@ if TYPE_CHECKING:
 class DuePlan:
     """A published plan that ended and whose horizon has passed.
 
-    Attributes
-    ----------
-    plan
-        The plan.
-    head
-        Its row of ``plans``: ``settings``, ``gain``, ``metrics_before``, ``metrics_after``.
-    outcome, outcome_reason
-        How it ended: an :class:`~evenlag.enums.Outcome`, or ``WITHDRAWN``.
+    head: Its row of ``plans``: ``settings``, ``gain``, ``metrics_before``, ``metrics_after``.
+    outcome, outcome_reason: How it ended: an :class:`~evenlag.enums.Outcome`, or ``WITHDRAWN``.
     """
 
     plan: PublishedPlan
@@ -74,23 +68,7 @@ def build_evaluations(
 ) -> list[dict[str, Any]]:
     """Evaluate the plans whose horizon has passed by a snapshot.
 
-    Parameters
-    ----------
-    due
-        Those plans.
-    before
-        Lag of their groups in the snapshots that they were planned from, by (snapshot id, group id).
-    now
-        Lag of their groups in the current snapshot, by group id.
-    marker
-        The current snapshot's row of ``snapshots``.
-    run_id
-        Id of the run.
-
-    Returns
-    -------
-    list of dict
-        Rows of ``plan_evaluations``.
+    before: Lag of their groups in the snapshots that they were planned from, by (snapshot id, group id).
     """
     rows = []
     for one in due:

@@ -48,24 +48,10 @@ def build_gate_rows(
 ) -> list[dict[str, Any]]:
     """Build one row per plan.
 
-    Parameters
-    ----------
-    heads
-        Rows of ``plans``.
-    counts
-        Results of :func:`count_rows` by plan id.
-    last_hints
-        When the last hint of a group was published, by group id.
-    marker
-        The snapshot's row of ``snapshots``.
-    decided_at
-        Time of the decision.
-
-    Returns
-    -------
-    list of dict
-        ``plan_id``, ``settings`` and the inputs of all gates. ``since_last_hint_s`` is None without a
-        previous hint, ``hint_topic_max_bytes`` without a hint topic.
+    Returns ``plan_id``, ``settings`` and the inputs of all gates. ``since_last_hint_s`` is None without a
+    previous hint, ``hint_topic_max_bytes`` without a hint topic.
+    counts: Results of :func:`count_rows` by plan id.
+    last_hints: When the last hint of a group was published, by group id.
     """
     names = gate_inputs()
     snapshot_age_s = (decided_at - marker["finished_at"]).total_seconds()
@@ -92,21 +78,9 @@ def build_gate_rows(
 def count_rows(assignments: pa.Table, lag: pa.Table, members: pa.Table) -> dict[str, dict[str, int]]:
     """Count the rows of plans against what their groups subscribe to.
 
-    Parameters
-    ----------
-    assignments
-        All rows of the plans: ``plan_id, group_id, topic_id, topic, partition, owner_after``.
-    lag
-        All rows of ``lag`` of the groups: ``group_id, topic``.
-    members
-        All rows of ``members`` of the groups: ``group_id, member_id, subscription``.
-
-    Returns
-    -------
-    dict
-        By plan id: ``num_rows``; ``num_duplicates``, rows of a partition beyond its first; ``num_missing``,
-        partitions of subscribed topics without an owner; ``num_invalid_owners``, partitions whose owner is
-        no member or does not subscribe to the topic.
+    Returns by plan id: ``num_rows``; ``num_duplicates``, rows of a partition beyond its first;
+    ``num_missing``, partitions of subscribed topics without an owner; ``num_invalid_owners``, partitions
+    whose owner is no member or does not subscribe to the topic.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

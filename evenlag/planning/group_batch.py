@@ -27,38 +27,23 @@ if TYPE_CHECKING:
 class GroupBatch:
     """Groups and their rows: G groups, P partitions, T (group, topic) pairs, M members.
 
-    Attributes
-    ----------
-    group_ids
-        [G], ascending.
-    num_lag_rows
-        int64 [G]: number of rows of ``lag`` of each group, including partitions that no member subscribes
-        to.
-    lag
-        [P] rows of the other partitions, ordered by group, topic (as UTF-16) and partition.
-    row_start
-        int64 [G + 1]: group g has the rows from ``row_start[g]`` up to ``row_start[g + 1]``.
-    owner, holder
-        int64 [P], as an index among its group's members; -1 for none: the owner that a plan changes, and the
-        current one. They differ while a group of the consumer protocol is in reconciliation: its coordinator
-        completes its target assignment, so a plan changes the target.
-    lag_records, is_unknown, arrival_rate, stalled
-        [P], without nulls: an unknown lag is 0 records, an unknown rate (records per second) is NaN. A lag
-        that is known as a bound only is unknown, too.
-    commit_problem, owner_problem
-        Group → why its commits, or the owner of one of its partitions, are unknown; others are known.
-    topic_start, topics, topic_rows, topic_ids
-        Group g has the topics from ``topic_start[g]`` up to ``topic_start[g + 1]`` of the [T] others: name,
-        number of rows, id.
-    members
-        [M] rows ordered by group.
-    member_start
-        int64 [G + 1].
-    member_ids, instance_ids
-        [M].
-    subscription_start, subscription_topic
-        Member m subscribes to ``subscription_topic[subscription_start[m]:subscription_start[m + 1]]``:
-        indexes of topics among those of its group.
+    num_lag_rows: int64 [G]: number of rows of ``lag`` of each group, including partitions that no member
+        subscribes to.
+    lag: [P] rows of the other partitions, ordered by group, topic (as UTF-16) and partition.
+    row_start: int64 [G + 1]: group g has the rows from ``row_start[g]`` up to ``row_start[g + 1]``.
+    owner, holder: int64 [P], as an index among its group's members; -1 for none: the owner that a plan
+        changes, and the current one. They differ while a group of the consumer protocol is in
+        reconciliation: its coordinator completes its target assignment, so a plan changes the target.
+    lag_records, is_unknown, arrival_rate, stalled: [P], without nulls: an unknown lag is 0 records, an
+        unknown rate (records per second) is NaN. A lag that is known as a bound only is unknown, too.
+    commit_problem, owner_problem: Group → why its commits, or the owner of one of its partitions, are
+        unknown; others are known.
+    topic_start, topics, topic_rows, topic_ids: Group g has the topics from ``topic_start[g]`` up to
+        ``topic_start[g + 1]`` of the [T] others: name, number of rows, id.
+    member_start: int64 [G + 1].
+    subscription_start, subscription_topic: Member m subscribes to
+        ``subscription_topic[subscription_start[m]:subscription_start[m + 1]]``: indexes of topics among
+        those of its group.
     """
 
     group_ids: list[str]
@@ -86,22 +71,7 @@ class GroupBatch:
 
 
 def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
-    """Sort the rows of many groups, and look up owners and subscriptions.
-
-    Parameters
-    ----------
-    lag
-        ``group_id, topic_id, topic, partition, owner_member_id, target_member_id, status, lag_records,
-        lag_bound, arrival_rate_records_per_s, stalled, commit_problem, owner_problem``; all rows of each
-        group.
-    members
-        ``group_id, member_id, group_instance_id, subscription`` and further columns.
-
-    Returns
-    -------
-    GroupBatch
-        All groups of either table.
-    """
+    """Sort the rows of many groups, and look up owners and subscriptions."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -30,20 +30,12 @@ if TYPE_CHECKING:
 class GroupRows:
     """A group with further columns of its rows.
 
-    Attributes
-    ----------
-    group
-        The group; the owners that a plan changes are its claims.
-    held
-        int32 [P], row → member that owns it now and subscribes to it, -1 for none: see ``GroupBatch.holder``.
-    topic_ids
-        [T], by topic.
-    is_unknown
-        bool [P]: whether the lag is unknown; such a partition is not moved.
-    arrival_rate
-        float64 [P], records per second; NaN if unknown.
-    stalled
-        bool [P]: whether the partition has lag and no progress.
+    group: The group; the owners that a plan changes are its claims.
+    held: int32 [P], row → member that owns it now and subscribes to it, -1 for none: see
+        ``GroupBatch.holder``.
+    is_unknown: bool [P]: whether the lag is unknown; such a partition is not moved.
+    arrival_rate: float64 [P], records per second; NaN if unknown.
+    stalled: bool [P]: whether the partition has lag and no progress.
     """
 
     group: Group
@@ -55,25 +47,7 @@ class GroupRows:
 
 
 def build_group(batch: GroupBatch, number: int) -> GroupRows:
-    """Build one group of a batch, with its rows in the order of the batch.
-
-    Parameters
-    ----------
-    batch
-        The batch.
-    number
-        Index of the group in the batch.
-
-    Returns
-    -------
-    GroupRows
-        The group.
-
-    Raises
-    ------
-    ProblemError
-        If the rows contradict each other, e.g. a member is repeated.
-    """
+    """Build one group of a batch, with its rows in the order of the batch."""
     rows = slice(*batch.row_start[number : number + 2].tolist())
     topics = slice(*batch.topic_start[number : number + 2].tolist())
     members = slice(*batch.member_start[number : number + 2].tolist())
@@ -117,30 +91,16 @@ def _held(
 class GroupPlan:
     """A plan for a group: its assignment and the metrics of its head.
 
-    Attributes
-    ----------
-    rows
-        The group and its rows.
-    assignment
-        int32 [P], row → member, -1 for none.
-    is_unknown
-        bool [P]: whether the load of the row is unknown; such a row is not moved.
-    payload
-        The hint's payload; the plan id is its SHA-256.
-    fingerprint
-        Of the group's members, subscriptions and partition counts.
-    moves
-        Number of partitions that leave a live owner.
-    count_gap
-        See `assignor_core.verify.largest_count_gap`.
-    gain
-        Relative decrease of the largest load by capacity; see `assignor_core.objective.relative_gain`.
-    before, after
-        Metrics of the current and of the planned assignment.
-    violations
-        Findings of the checker of `assignor_core`.
-    is_change
-        Whether any partition changes its owner.
+    assignment: int32 [P], row → member, -1 for none.
+    is_unknown: bool [P]: whether the load of the row is unknown; such a row is not moved.
+    payload: The hint's payload; the plan id is its SHA-256.
+    fingerprint: Of the group's members, subscriptions and partition counts.
+    moves: Number of partitions that leave a live owner.
+    count_gap: See `assignor_core.verify.largest_count_gap`.
+    gain: Relative decrease of the largest load by capacity; see `assignor_core.objective.relative_gain`.
+    before, after: Metrics of the current and of the planned assignment.
+    violations: Findings of the checker of `assignor_core`.
+    is_change: Whether any partition changes its owner.
     """
 
     rows: GroupRows
@@ -171,27 +131,7 @@ def plan_group(
     A partition whose lag (or rate, if that is the load) is unknown stays with its owner, whatever the
     assignor would do. Assignors that use the load plan the other partitions around it.
 
-    Parameters
-    ----------
-    rows
-        The group and its rows.
-    settings
-        The settings in effect; they name the assignor.
-    kafka_cluster_id, group_id, snapshot_id
-        The brokers' cluster id, the group, and the snapshot of the rows: parts of the payload.
-    is_for_brokers
-        Whether brokers assign the group (consumer protocol): the payload then contains the member ids of
-        static members, too.
-
-    Returns
-    -------
-    GroupPlan
-        The plan, whether or not it changes the group.
-
-    Raises
-    ------
-    AssignorError
-        If the assignor does not support such a group.
+    Returns the plan, whether or not it changes the group.
     """
     group = rows.group
     now = group.live_owner
@@ -232,13 +172,7 @@ def plan_group(
 
 
 def member_keys(group: Group) -> tuple[str, ...]:
-    """Return the members' keys as hints contain them: [M].
-
-    Parameters
-    ----------
-    group
-        The group.
-    """
+    """Return the members' keys as hints contain them: [M]."""
     return tuple(
         member_key(member, instance)
         for member, instance in zip(group.member_ids, group.instance_ids, strict=True)
@@ -267,28 +201,8 @@ def assign_rows(
 ) -> NDArray[np.int32]:
     """Run a group's assignor with the settings that it declares as parameters.
 
-    Parameters
-    ----------
-    group
-        Members, subscriptions, owners and lags.
-    settings
-        The rule; it names the assignor. A parameter without a setting of its name keeps its default.
-    load, capacity
-        float64 [P] and [M], for assignors that use the load.
-    keep
-        bool [P]: rows that stay with their live owner, whatever the assignor would do.
-    parameters
-        Values of further parameters.
-
-    Returns
-    -------
-    numpy.ndarray
-        int32 [P], row → member, -1 for none.
-
-    Raises
-    ------
-    AssignorError
-        If the assignor does not support such a group.
+    Returns int32 [P], row → member, -1 for none.
+    settings: The rule; it names the assignor. A parameter without a setting of its name keeps its default.
     """
     declared = (parameter.name for parameter in find_assignor(settings.assignor).parameters)
     known = settings.values()

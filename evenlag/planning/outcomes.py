@@ -35,25 +35,8 @@ def build_outcomes(
 ) -> list[dict[str, Any]]:
     """Determine the outcome of the pending plans that a snapshot decides.
 
-    Parameters
-    ----------
-    pending
-        Published plans without an outcome.
-    heads
-        Their rows of ``plans`` by plan id, with ``metrics_before`` and ``metrics_after``.
-    assignments
-        Their rows of ``plan_assignments``, with the columns that ``evenlag.planning.adherence`` names.
-    members, lag
-        Rows of these tables of the snapshot, of the plans' groups, with the columns named there.
-    marker
-        The snapshot's row of ``snapshots``.
-    run_id
-        Id of the run.
-
-    Returns
-    -------
-    list of dict
-        Rows of ``outcomes``; a plan whose hint may still be applied has none.
+    Returns rows of ``outcomes``; a plan whose hint may still be applied has none.
+    heads: Their rows of ``plans`` by plan id, with ``metrics_before`` and ``metrics_after``.
     """
     followed, statuses = measure_adherence(assignments, members), measure_status(members)
     lags = measure_lag(lag, members)

@@ -29,28 +29,7 @@ def new_attempt_id() -> str:
 def read_assignments(
     reader: LakeReader, heads: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Read the partitions of plans.
-
-    Parameters
-    ----------
-    reader
-        The lake.
-    heads
-        The plans' rows of ``plans``, with ``cluster``, ``day``, ``plan_id`` and ``attempt_id``; all of one
-        cluster.
-    columns
-        Columns to read, in order; None: all.
-
-    Returns
-    -------
-    pyarrow.Table
-        Rows of ``plan_assignments``, of all plans.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
-    """
+    """Read the partitions of plans."""
     from evenlag.lake.arrow_schema import arrow_schema
 
     heads = list(heads)
@@ -72,17 +51,8 @@ def read_assignments(
 def select_attempts(rows: pa.Table, heads: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Select the rows that are of the attempts that heads name.
 
-    Parameters
-    ----------
-    rows
-        Rows of ``plan_assignments``, with ``plan_id`` and ``attempt_id``.
-    heads
-        Rows of ``plans``, with the same columns.
-
-    Returns
-    -------
-    pyarrow.Table
-        The selected rows; none of a plan without a head.
+    Returns the selected rows; none of a plan without a head.
+    heads: Rows of ``plans``, with the same columns.
 
     Examples
     --------

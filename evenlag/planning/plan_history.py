@@ -20,16 +20,8 @@ EVALUATION_COLUMNS: Final = ("group_id", "plan_id", "slot", "published_at", "pai
 class Failures:
     """The newest consecutive plans of a group that did not pay off under the same settings.
 
-    Attributes
-    ----------
-    count
-        Their number.
-    settings
-        Canonical text of the settings that they were made by.
-    last_slot
-        The slot at which the last of them was evaluated.
-    last_reason
-        The reason of the last one.
+    settings: Canonical text of the settings that they were made by.
+    last_slot: The slot at which the last of them was evaluated.
     """
 
     count: int
@@ -44,19 +36,8 @@ def count_breaches(decisions: pa.Table, *, before: datetime, max_gap_s: int) -> 
     Snapshots that are missing or could not be planned neither count nor interrupt the sequence. A gap of more
     than `max_gap_s` between two planned snapshots interrupts it.
 
-    Parameters
-    ----------
-    decisions
-        Rows of ``decisions`` of one cluster from before `before`, with :data:`BREACH_COLUMNS`.
-    before
-        The slot that is being planned.
-    max_gap_s
-        Longest gap within a sequence, in seconds.
-
-    Returns
-    -------
-    dict of str to int
-        By group id; groups without breaches are missing.
+    decisions: Rows of ``decisions`` of one cluster from before `before`, with :data:`BREACH_COLUMNS`.
+    max_gap_s: Longest gap within a sequence, in seconds.
     """
     import pyarrow.compute as pc
 
@@ -88,15 +69,7 @@ def find_failures(evaluations: Iterable[Mapping[str, Any]]) -> dict[str, Failure
 
     Evaluations without a result (null) neither count nor interrupt the sequence.
 
-    Parameters
-    ----------
-    evaluations
-        Rows of ``plan_evaluations`` of one cluster, with :data:`EVALUATION_COLUMNS`.
-
-    Returns
-    -------
-    dict of str to Failures
-        By group id; groups without failures are missing.
+    evaluations: Rows of ``plan_evaluations`` of one cluster, with :data:`EVALUATION_COLUMNS`.
     """
     by_group: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in evaluations:

@@ -31,16 +31,9 @@ EVENT_COLUMNS: Final = (
 class PublishedPlan:
     """A plan whose hint was published.
 
-    Attributes
-    ----------
-    plan_id, group_id, snapshot_id, day
-        The plan, its group, and the snapshot it was planned from, with its day.
-    published_at, expires_at
-        When its hint was published, and when it expires.
-    next_plan_id, next_at
-        The next hint of the group; None for its last one.
-    ending
-        The event that ended the plan, if any: (event, reason).
+    published_at, expires_at: When its hint was published, and when it expires.
+    next_plan_id, next_at: The next hint of the group; None for its last one.
+    ending: The event that ended the plan, if any: (event, reason).
     """
 
     plan_id: str
@@ -62,16 +55,8 @@ class PublishedPlan:
 def find_published(events: Iterable[Mapping[str, Any]]) -> list[PublishedPlan]:
     """Return the published plans, ordered by group and sequence.
 
-    Parameters
-    ----------
-    events
-        Rows of ``plan_events`` of one cluster with :data:`EVENT_COLUMNS`: PUBLISHED and :data:`ENDINGS`, of
-        whole groups.
-
-    Returns
-    -------
-    list of PublishedPlan
-        Each plan once, whatever the number of its events.
+    events: Rows of ``plan_events`` of one cluster with :data:`EVENT_COLUMNS`: PUBLISHED and
+        :data:`ENDINGS`, of whole groups.
     """
     published: dict[str, Mapping[str, Any]] = {}
     endings: dict[str, tuple[str, str | None]] = {}

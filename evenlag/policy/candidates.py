@@ -54,18 +54,7 @@ class Candidate:
         return _declared(self.assignor).uses_lag
 
     def settings_for(self, rule: GroupSettings) -> CandidateSettings:
-        """Return the settings in effect for a group.
-
-        Parameters
-        ----------
-        rule
-            The group's rule. The candidate's own values were checked when its name was parsed.
-
-        Returns
-        -------
-        CandidateSettings
-            The rule with the candidate's changes, and the assignor's own parameters.
-        """
+        """Return the settings in effect for a group."""
         changed = dict(self.changes)
         declared = _declared(self.assignor)
         parameters = {
@@ -118,21 +107,8 @@ class CandidateSettings:
 def parse_candidate(text: str) -> Candidate:
     """Parse ``NAME[:key=value,…]``.
 
-    Parameters
-    ----------
-    text
-        The name of an assignor, and settings: those of a rule that a simulation uses, ``load`` if the
+    text: The name of an assignor, and settings: those of a rule that a simulation uses, ``load`` if the
         assignor uses the load, and the assignor's own parameters.
-
-    Returns
-    -------
-    Candidate
-        The candidate, with a canonical name.
-
-    Raises
-    ------
-    PolicyError
-        If the assignor or a key does not exist, or a value is not valid; the message lists the known ones.
 
     Examples
     --------

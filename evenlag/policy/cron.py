@@ -24,18 +24,7 @@ _RANDOM: Final = re.compile(r"(?:^|,)[rh](?:\(|/|,|$)", re.IGNORECASE)
 
 
 def check_expression(expression: str) -> None:
-    """Check that Airflow takes a cron expression.
-
-    Parameters
-    ----------
-    expression
-        Five fields, or one of Airflow's presets, for example ``@hourly``.
-
-    Raises
-    ------
-    ValueError
-        If Airflow or evenlag does not take it; the message says why.
-    """
+    """Check that Airflow takes a cron expression."""
     from croniter import CroniterError, croniter
 
     text = expression.strip()
@@ -58,24 +47,7 @@ def check_expression(expression: str) -> None:
 def last_due(expression: str, now: datetime, count: int) -> list[datetime]:
     """Return the last times at which a schedule was due, up to `now`, newest first.
 
-    Parameters
-    ----------
-    expression
-        A cron expression, evaluated in UTC.
-    now
-        The current time, with a time zone.
-    count
-        Number of times to return.
-
-    Returns
-    -------
-    list of datetime.datetime
-        In UTC.
-
-    Raises
-    ------
-    ValueError
-        As in :func:`check_expression`.
+    expression: A cron expression, evaluated in UTC.
 
     Examples
     --------

@@ -51,22 +51,8 @@ class Override:
 def read_overrides(content: Mapping[str, Any], environ: Mapping[str, str]) -> list[Override]:
     """Read the overrides of a policy.
 
-    Parameters
-    ----------
-    content
-        The policy file's content, for the names of its clusters.
-    environ
-        The environment; an empty variable counts as not set.
-
-    Returns
-    -------
-    list of Override
-        In the order of the variables' names.
-
-    Raises
-    ------
-    PolicyError
-        If a variable names a cluster or key that does not exist, or two clusters share its name.
+    Returns in the order of the variables' names.
+    environ: The environment; an empty variable counts as not set.
     """
     found = []
     for variable in sorted(environ):
@@ -83,15 +69,7 @@ def read_overrides(content: Mapping[str, Any], environ: Mapping[str, str]) -> li
 
 
 def apply_overrides(content: dict[str, Any], overrides: list[Override]) -> None:
-    """Apply overrides to a policy's content.
-
-    Parameters
-    ----------
-    content
-        The policy file's content; changed in place.
-    overrides
-        The overrides.
-    """
+    """Apply overrides to a policy's content."""
     for override in overrides:
         node = content
         for part in override.path[:-1]:
@@ -109,16 +87,6 @@ def describe_overrides(overrides: list[Override]) -> str:
     """Format the overrides as YAML comments, which the lake stores with the file's text.
 
     ``EVENLAG_LAKE`` is left out: it names the lake that stores the text.
-
-    Parameters
-    ----------
-    overrides
-        The overrides.
-
-    Returns
-    -------
-    str
-        One comment per override.
     """
     lines = [
         f"# {override.variable} gives {'.'.join(override.path)}: {_on_one_line(override.value)}"
@@ -130,16 +98,6 @@ def describe_overrides(overrides: list[Override]) -> str:
 
 def read_described(text: str) -> dict[str, str]:
     r"""Read the overrides in a stored text: the environment that gives them again.
-
-    Parameters
-    ----------
-    text
-        A policy's text with the comments of :func:`describe_overrides`.
-
-    Returns
-    -------
-    dict of str to str
-        Values by variable.
 
     Examples
     --------

@@ -46,22 +46,7 @@ class Explanation:
 
 
 def explain_group(loaded: LoadedPolicy, cluster: str, group_id: str) -> Explanation:
-    """Explain which settings are in effect for a group, and why.
-
-    Parameters
-    ----------
-    loaded
-        The policy with its text.
-    cluster
-        The cluster's name.
-    group_id
-        The group.
-
-    Returns
-    -------
-    Explanation
-        The rule that applies, the earlier rules, and all settings.
-    """
+    """Explain which settings are in effect for a group, and why."""
     policy = loaded.policy
     passed_over: list[tuple[int, str, str]] = []
     for number, rule in enumerate(policy.groups, 1):

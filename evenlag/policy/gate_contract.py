@@ -22,18 +22,7 @@ class Comparison(StrEnum):
     AT_LEAST = "at_least"
 
     def holds(self, observed: Any, allowed: Any) -> bool:
-        """Return whether a known value is within its limit.
-
-        Parameters
-        ----------
-        observed, allowed
-            The value and its limit, in the same unit.
-
-        Returns
-        -------
-        bool
-            Whether the comparison holds.
-        """
+        """Return whether a known value is within its limit."""
         if self is Comparison.EQUAL:
             return bool(observed == allowed)
         return bool(observed <= allowed) if self is Comparison.AT_MOST else bool(observed >= allowed)
@@ -52,13 +41,7 @@ class Fixed:
     value: Any
 
     def allowed(self, _settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
-        """Return the limit: always the same value.
-
-        Parameters
-        ----------
-        _settings, _plan
-            Not used.
-        """
+        """Return the limit: always the same value."""
         return self.value
 
 
@@ -83,12 +66,7 @@ class RuleSetting:
     def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
         """Return the limit for a group.
 
-        Parameters
-        ----------
-        settings
-            The group's settings as plain values.
-        _plan
-            Not used.
+        settings: The group's settings as plain values.
         """
         return settings[self.name] + self.plus
 
@@ -128,12 +106,7 @@ class GateSetting:
     def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
         """Return the limit for a group.
 
-        Parameters
-        ----------
-        settings
-            The group's settings as plain values.
-        _plan
-            Not used.
+        settings: The group's settings as plain values.
         """
         return settings["gates"][self.name]
 
@@ -154,15 +127,7 @@ class PlanLimit:
     compute: Callable[..., Any]
 
     def allowed(self, _settings: Mapping[str, Any], plan: Mapping[str, Any]) -> Any:
-        """Return the limit for a plan.
-
-        Parameters
-        ----------
-        _settings
-            Not used.
-        plan
-            The inputs by name.
-        """
+        """Return the limit for a plan."""
         return self.compute(*(plan[name] for name in self.inputs))
 
 
@@ -266,15 +231,8 @@ class Gate:
     def observe(self, plan: Mapping[str, Any]) -> Any:
         """Compute the observed value.
 
-        Parameters
-        ----------
-        plan
-            The inputs by name: numbers of one plan, or arrays with one element per plan.
-
-        Returns
-        -------
-        Any
-            A number or an array, as the inputs are.
+        Returns a number or an array, as the inputs are.
+        plan: The inputs by name: numbers of one plan, or arrays with one element per plan.
         """
         values = [plan[name] for name in self.observed_inputs]
         return values[0] if self.compute is None else self.compute(*values)
@@ -282,17 +240,7 @@ class Gate:
     def passes(self, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
         """Evaluate the gate for one plan.
 
-        Parameters
-        ----------
-        settings
-            The group's settings as plain values.
-        plan
-            The inputs by name.
-
-        Returns
-        -------
-        bool
-            Whether the plan passes.
+        settings: The group's settings as plain values.
         """
         observed = self.observe(plan)
         if is_unknown(observed):
@@ -302,15 +250,7 @@ class Gate:
     def explain(self, observed: Any, allowed: Any) -> str:
         """Describe a failure.
 
-        Parameters
-        ----------
-        observed, allowed
-            The value, None or NaN if it is unknown, and its limit.
-
-        Returns
-        -------
-        str
-            The gate's message with both values; for an unknown value, that it is unknown.
+        observed, allowed: The value, None or NaN if it is unknown, and its limit.
         """
         if is_unknown(observed):
             return f"{self.observed} is not known, so {self.name} cannot be passed"
@@ -318,16 +258,5 @@ class Gate:
 
 
 def is_unknown(value: Any) -> bool:
-    """Return whether a value is None or NaN.
-
-    Parameters
-    ----------
-    value
-        A single value.
-
-    Returns
-    -------
-    bool
-        Whether it is unknown.
-    """
+    """Return whether a value is None or NaN."""
     return value is None or bool(value != value)  # noqa: PLR0124 - only NaN is not equal to itself

@@ -158,20 +158,7 @@ class GroupRule(GroupSettings):
     )
 
     def matches(self, cluster: str, group_id: str) -> bool:
-        """Return whether the rule matches a group of a cluster.
-
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-        group_id
-            The group.
-
-        Returns
-        -------
-        bool
-            Whether it matches.
-        """
+        """Return whether the rule matches a group of a cluster."""
         if self.clusters is not None and cluster not in self.clusters:
             return False
         return matches_pattern(self.match, group_id)

@@ -11,10 +11,7 @@ from evenlag.policy.settings import Policy
 def render_schema() -> str:
     """Render the schema.
 
-    Returns
-    -------
-    str
-        JSON with sorted keys, and a newline at its end.
+    Returns JSON with sorted keys, and a newline at its end.
     """
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

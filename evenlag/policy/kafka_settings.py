@@ -76,16 +76,6 @@ _SHOWN: Final = 60
 def check_server(address: str) -> str:
     """Return a broker's address if it is valid.
 
-    Parameters
-    ----------
-    address
-        The address.
-
-    Raises
-    ------
-    ValueError
-        If it is not valid; the message names the address and the expected form.
-
     Examples
     --------
     >>> check_server("kafka-1.example.org:9092")
@@ -104,16 +94,7 @@ def check_server(address: str) -> str:
 def check_kafka_settings(settings: Mapping[str, Any]) -> None:
     """Check the settings that a policy passes to kafka-python.
 
-    Parameters
-    ----------
-    settings
-        Literals and :class:`~evenlag.policy.secrets.SecretRef`, by kafka-python's names.
-
-    Raises
-    ------
-    ValueError
-        If a setting is not known, does not belong in a policy, is out of range, or is a literal and may
-        contain a secret. The message names the setting, never its value.
+    settings: Literals and :class:`~evenlag.policy.secrets.SecretRef`, by kafka-python's names.
     """
     # pydantic: most commands check an address without it.
     from evenlag.policy.secrets import SecretRef

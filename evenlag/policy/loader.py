@@ -39,13 +39,7 @@ DEFAULT_POLICY_PATH: Final = Path("evenlag.yaml")
 
 
 def hash_policy(text: str) -> str:
-    """Return the hash by which the lake has a policy: SHA-256 of its text, in hex.
-
-    Parameters
-    ----------
-    text
-        The text.
-    """
+    """Return the hash by which the lake has a policy: SHA-256 of its text, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -79,23 +73,7 @@ class LoadedPolicy:
         return hash_policy(self.text)
 
     def cluster_settings(self, name: str) -> ClusterSettings:
-        """Return the settings of a cluster.
-
-        Parameters
-        ----------
-        name
-            The cluster's name.
-
-        Returns
-        -------
-        ClusterSettings
-            Its settings.
-
-        Raises
-        ------
-        PolicyError
-            If the policy has no such cluster.
-        """
+        """Return the settings of a cluster."""
         found = self.policy.clusters.get(name)
         if found is None:
             known = ", ".join(sorted(self.policy.clusters))
@@ -103,13 +81,7 @@ class LoadedPolicy:
         return found
 
     def line_of(self, *path: str | int) -> int | None:
-        """Return the line of a key or item in the file; None if the file does not contain it.
-
-        Parameters
-        ----------
-        *path
-            Keys and indexes from the root.
-        """
+        """Return the line of a key or item in the file; None if the file does not contain it."""
         node, line = self.tree, None
         for part in path:
             child = child_of(node, part)
@@ -119,23 +91,14 @@ class LoadedPolicy:
         return line
 
     def variable_of(self, *path: str) -> str | None:
-        """Return the variable that overrides a key; None if there is none.
-
-        Parameters
-        ----------
-        *path
-            Keys from the root.
-        """
+        """Return the variable that overrides a key; None if there is none."""
         return next((item.variable for item in self.overrides if item.path == path), None)
 
 
 def find_policy_path(path: str | os.PathLike[str] | None = None) -> Path:
     """Return the policy file: the given path, else ``EVENLAG_CONFIG``, else ``evenlag.yaml`` in this folder.
 
-    Parameters
-    ----------
-    path
-        The path; None or empty if not given.
+    path: The path; None or empty if not given.
     """
     return Path(path or os.environ.get(POLICY_VARIABLE) or DEFAULT_POLICY_PATH)
 
@@ -143,20 +106,7 @@ def find_policy_path(path: str | os.PathLike[str] | None = None) -> Path:
 def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
     """Read and validate the policy file, and set the variables of its ``storage`` for this process.
 
-    Parameters
-    ----------
-    path
-        The file; see :func:`find_policy_path` for None.
-
-    Returns
-    -------
-    LoadedPolicy
-        The policy with its text.
-
-    Raises
-    ------
-    PolicyError
-        If the file cannot be read, is not YAML, or contains an invalid setting.
+    path: The file; see :func:`find_policy_path` for None.
     """
     loaded = read_policy(path)
     if loaded.policy.storage is not None:
@@ -171,20 +121,7 @@ def read_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
     For a process that reads several policies, as Airflow does when it parses DAG files: the storage of one
     must not become that of another.
 
-    Parameters
-    ----------
-    path
-        The file; see :func:`find_policy_path` for None.
-
-    Returns
-    -------
-    LoadedPolicy
-        The policy with its text.
-
-    Raises
-    ------
-    PolicyError
-        As :func:`load_policy`.
+    path: The file; see :func:`find_policy_path` for None.
     """
     found = find_policy_path(path)
     return parse_policy(read_text(found), name=str(found))
@@ -193,27 +130,7 @@ def read_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
 def parse_policy(
     text: str, *, name: str = "policy", environ: Mapping[str, str] | None = None
 ) -> LoadedPolicy:
-    """Validate a policy text with the overrides from the environment (:mod:`evenlag.policy.environment`).
-
-    Parameters
-    ----------
-    text
-        The policy as YAML.
-    name
-        Name of the text in messages.
-    environ
-        The environment; that of the process if None.
-
-    Returns
-    -------
-    LoadedPolicy
-        The policy with its text.
-
-    Raises
-    ------
-    PolicyError
-        With the place (`name`, line) and the remedy.
-    """
+    """Validate a policy text with the overrides from the environment (:mod:`evenlag.policy.environment`)."""
     environ = os.environ if environ is None else environ
     content, tree = read_mapping(text, name)
     overrides = read_overrides(content, environ)
@@ -228,23 +145,7 @@ def parse_policy(
 
 
 def parse_recorded(text: str) -> Policy:
-    """Validate a text that the lake has stored, with the overrides that its comments describe.
-
-    Parameters
-    ----------
-    text
-        :attr:`LoadedPolicy.text` of an earlier run.
-
-    Returns
-    -------
-    Policy
-        The policy that the run used, but for the place of its lake.
-
-    Raises
-    ------
-    PolicyError
-        If this version of evenlag does not accept it.
-    """
+    """Validate a text that the lake has stored, with the overrides that its comments describe."""
     return parse_policy(text, name="the recorded policy", environ=read_described(text)).policy
 
 
@@ -254,20 +155,7 @@ def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) ->
     A secret stays a reference to its variable: ``EVENLAG_KAFKA_SASL_PLAIN_PASSWORD`` becomes ``{"env":
     "EVENLAG_KAFKA_SASL_PLAIN_PASSWORD"}``.
 
-    Parameters
-    ----------
-    environ
-        The environment; that of the process if None.
-
-    Returns
-    -------
-    dict
-        Values by the names of kafka-python's settings.
-
-    Raises
-    ------
-    PolicyError
-        If a value cannot be read, or the settings are not valid.
+    Returns values by the names of kafka-python's settings.
     """
     from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS, check_kafka_settings
 

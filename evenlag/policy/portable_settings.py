@@ -45,13 +45,7 @@ class GroupMethods(CommonMethods):
         return values["mode"] is Mode.APPROVE and values["on_change"] is OnChange.LOADS
 
     def capacity_of(self, instance_id: str | None) -> float:
-        """Return a member's capacity relative to others: 1 without an instance id or a rule that matches it.
-
-        Parameters
-        ----------
-        instance_id
-            The member's ``group.instance.id``; None for a dynamic member.
-        """
+        """Return a member's capacity relative to others: 1 without an instance id or a matching rule."""
         for rule in self.values()["capacities"] if instance_id is not None else ():
             if matches_pattern(rule.match, str(instance_id)):
                 return float(rule.capacity)
@@ -69,13 +63,7 @@ class PortableSettings(CommonMethods):
         return dict(self.__dict__)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy of the settings with some values changed.
-
-        Parameters
-        ----------
-        **values
-            New values by name.
-        """
+        """Return a copy of the settings with some values changed."""
         return type(self)(**self.values() | values)
 
     def __getattr__(self, name: str) -> Any:
@@ -108,20 +96,7 @@ class PortablePolicy(PortableSettings):
     """
 
     def group_settings(self, cluster: str, group_id: str) -> PortableGroupSettings:
-        """Return the settings of a group: of the first rule that matches, else the defaults.
-
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-        group_id
-            The group.
-
-        Returns
-        -------
-        PortableGroupSettings
-            The settings in effect.
-        """
+        """Return the settings of a group: of the first rule that matches, else the defaults."""
         found: PortableGroupSettings = next(
             (
                 settings
@@ -137,36 +112,12 @@ _KINDS = {kind.__name__: kind for kind in (PortableSettings, PortableGroupSettin
 
 
 def unpack(kind: str, values: Mapping[str, Any]) -> PortableSettings:
-    """Build the portable form of a pickled settings object; called by ``pickle``.
-
-    Parameters
-    ----------
-    kind
-        Name of the class.
-    values
-        The settings by name.
-
-    Returns
-    -------
-    PortableSettings
-        An object of that class.
-    """
+    """Build the portable form of a pickled settings object; called by ``pickle``."""
     return _KINDS[kind](**values)
 
 
 def plain_values(value: Any) -> Any:
-    """Return settings as JSON values: equal for validated and portable settings.
-
-    Parameters
-    ----------
-    value
-        Settings, or a value of them.
-
-    Returns
-    -------
-    Any
-        Mappings, lists and scalars.
-    """
+    """Return settings as JSON values: equal for validated and portable settings."""
     if isinstance(value, CommonMethods):
         return {name: plain_values(item) for name, item in value.values().items()}
     if isinstance(value, dict):

@@ -43,20 +43,7 @@ class Pseudonymizer:
     def of(cls, privacy: PrivacySettings) -> Pseudonymizer:
         """Build the pseudonymizer of a policy, for the rows of ``members``.
 
-        Parameters
-        ----------
-        privacy
-            The cluster's privacy settings.
-
-        Returns
-        -------
-        Pseudonymizer
-            Without a key if nothing is hashed.
-
-        Raises
-        ------
-        SecretError
-            If the key does not exist.
+        Returns without a key if nothing is hashed.
         """
         wanted = {"client_host": privacy.hosts, "client_id": privacy.client_ids}
         columns = {name: how.value for name, how in wanted.items() if how is not Disclosure.KEEP}
@@ -66,15 +53,7 @@ class Pseudonymizer:
     def apply(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return copies of the rows with hidden columns; null stays null.
 
-        Parameters
-        ----------
-        rows
-            Rows of ``members``.
-
-        Returns
-        -------
-        list of dict
-            The same rows if no column is hidden.
+        Returns the same rows if no column is hidden.
         """
         if not self.columns:
             return rows

@@ -56,13 +56,7 @@ class SecretRef(BaseModel):
         return value
 
     def require_allowed(self) -> None:
-        """Check that the deployment allows a policy to refer to this place.
-
-        Raises
-        ------
-        SecretError
-            If ``EVENLAG_SECRETS``, or without it the default, lists neither the variable nor a folder of it.
-        """
+        """Check that the deployment allows a policy to refer to this place."""
         listed = os.environ.get(ALLOWED_VARIABLE) or _ALLOWED
         allowed = [part.strip() for part in listed.split(",")]
         if self.env is not None:
@@ -81,19 +75,7 @@ class SecretRef(BaseModel):
         )
 
     def resolve(self) -> str:
-        """Read the secret that a policy refers to; from then on it is masked in all log records.
-
-        Returns
-        -------
-        str
-            The value. The trailing newline of a secret file is ignored.
-
-        Raises
-        ------
-        SecretError
-            If the reference is not allowed; if the variable is not set, or the file is missing, unreadable or
-            empty.
-        """
+        """Read the secret that a policy refers to; from then on it is masked in all log records."""
         self.require_allowed()
         return self.read()
 
@@ -106,15 +88,7 @@ class SecretRef(BaseModel):
     def resolve_key(self) -> bytes:
         """Read a secret that is the key of an HMAC.
 
-        Returns
-        -------
-        bytes
-            The value in UTF-8.
-
-        Raises
-        ------
-        SecretError
-            As :meth:`resolve`; or if it is so short that it could be guessed from what it signs.
+        Returns the value in UTF-8.
         """
         key = self.resolve().encode()
         if len(key) < MIN_KEY_BYTES:

@@ -39,10 +39,7 @@ class SettingsModel(CommonMethods, BaseModel):
     def changed(self, **values: Any) -> Self:
         """Return a copy of the settings with some values changed, without validation.
 
-        Parameters
-        ----------
-        **values
-            New values by name; they must be valid.
+        **values: New values by name; they must be valid.
         """
         return self.model_copy(update=values)
 
@@ -74,23 +71,7 @@ ResetSetting = Annotated[
 
 
 def known_assignor(name: str) -> str:
-    """Check that an assignor exists.
-
-    Parameters
-    ----------
-    name
-        Name of the assignor.
-
-    Returns
-    -------
-    str
-        The name.
-
-    Raises
-    ------
-    ValueError
-        If it does not exist; the message lists the known assignors.
-    """
+    """Check that an assignor exists."""
     from assignor_core.assignors import find_assignor
     from assignor_core.errors import UnknownAssignorError
 
@@ -101,13 +82,7 @@ def known_assignor(name: str) -> str:
 
 
 def uses_load(assignor: str) -> bool:
-    """Return whether an assignor balances a load that the policy chooses.
-
-    Parameters
-    ----------
-    assignor
-        Name of the assignor.
-    """
+    """Return whether an assignor balances a load that the policy chooses."""
     from assignor_core.assignors import find_assignor
 
     return find_assignor(assignor).uses_load
@@ -116,20 +91,7 @@ def uses_load(assignor: str) -> bool:
 def cron_expression(value: str) -> str:
     """Check that Airflow takes a cron expression.
 
-    Parameters
-    ----------
-    value
-        The expression.
-
-    Returns
-    -------
-    str
-        The expression without spaces around it: Airflow takes no preset with them.
-
-    Raises
-    ------
-    ValueError
-        If Airflow would not load the DAG.
+    Returns the expression without spaces around it: Airflow takes no preset with them.
     """
     value = value.strip()
     try:
@@ -142,62 +104,19 @@ def cron_expression(value: str) -> str:
 
 
 def path_text(value: str) -> str:
-    """Check that a text can be a path or a URI.
-
-    Parameters
-    ----------
-    value
-        The text.
-
-    Returns
-    -------
-    str
-        The same text.
-
-    Raises
-    ------
-    ValueError
-        If it contains a control character.
-    """
+    """Check that a text can be a path or a URI."""
     if not value.isprintable():
         raise ValueError(f"{value!r:.60} is no path or URI: it has a character that none can have")
     return value
 
 
 def one_or_many(value: Any) -> Any:
-    """Split a text at its commas; a list is returned unchanged.
-
-    Parameters
-    ----------
-    value
-        A text or a list.
-
-    Returns
-    -------
-    Any
-        The list.
-    """
+    """Split a text at its commas; a list is returned unchanged."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def approver(value: str) -> str:
-    """Check that a text can name an approver.
-
-    Parameters
-    ----------
-    value
-        Id of a user of Airflow, or ``account:`` and the name of an account of the operating system.
-
-    Returns
-    -------
-    str
-        The same text.
-
-    Raises
-    ------
-    ValueError
-        If it is empty or blank at an end, has a character that is not printable, or an account has no name.
-    """
+    """Check that a text can name an approver."""
     name = value.removeprefix(ACCOUNT_PREFIX)
     if not name or name != name.strip() or value != value.strip() or not value.isprintable():
         raise ValueError(

@@ -211,11 +211,6 @@ class StorageSettings(SettingsModel):
         """Return the variables by which Spark and deltalake take these settings.
 
         A secret that does not exist here is left out: a scheduler reads the policy, too, and no table.
-
-        Returns
-        -------
-        dict of str to str
-            Values by variable, secrets included.
         """
         found = {}
         if self.region is not None:
@@ -288,17 +283,7 @@ class Policy(SettingsModel):
     def approvers_of(self, cluster: str, group_id: str) -> tuple[str, ...] | None:
         """Return who may decide on plans of a group; None if the policy names nobody.
 
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-        group_id
-            The group.
-
-        Returns
-        -------
-        tuple of str or None
-            The approvers of the rule that applies, else those of the cluster.
+        Returns the approvers of the rule that applies, else those of the cluster.
         """
         rule = self.rule_of(cluster, group_id)
         if rule is not None and rule.approvers is not None:
@@ -306,38 +291,12 @@ class Policy(SettingsModel):
         return self.clusters[cluster].approvers if cluster in self.clusters else None
 
     def group_settings(self, cluster: str, group_id: str) -> GroupSettings:
-        """Return the settings of a group: of the first rule that matches, else the defaults (mode shadow).
-
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-        group_id
-            The group.
-
-        Returns
-        -------
-        GroupSettings
-            The settings in effect; their mode is at most ``max_mode``.
-        """
+        """Return the settings of a group: of the first rule that matches, else the defaults (mode shadow)."""
         rule = self.rule_of(cluster, group_id)
         return self._at_most(GroupSettings() if rule is None else rule.settings)
 
     def rule_of(self, cluster: str, group_id: str) -> GroupRule | None:
-        """Return the first rule that matches a group; None if the defaults apply.
-
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-        group_id
-            The group.
-
-        Returns
-        -------
-        GroupRule or None
-            The rule.
-        """
+        """Return the first rule that matches a group; None if the defaults apply."""
         return next((rule for rule in self.groups if rule.matches(cluster, group_id)), None)
 
     def _at_most(self, settings: GroupSettings) -> GroupSettings:

@@ -49,24 +49,7 @@ _WANTED: Final = {
 
 
 def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides: Sequence[Override]) -> str:
-    """Describe all errors, one line each, in the order of the file.
-
-    Parameters
-    ----------
-    error
-        pydantic's error.
-    name
-        Name of the file in messages.
-    tree
-        The file's YAML nodes; None if there are none.
-    overrides
-        Overrides from the environment: an error in one names its variable.
-
-    Returns
-    -------
-    str
-        Lines without duplicates.
-    """
+    """Describe all errors, one line each, in the order of the file."""
     # Branches of a union may report the same error: equal lines are reported once.
     told = dict.fromkeys(
         _explain(name, tree, item, overrides)
@@ -78,17 +61,7 @@ def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return the end of a message: the nearest known name, or all names if none is near and they are few.
 
-    Parameters
-    ----------
-    wrong
-        The unknown name.
-    known
-        The known names.
-
-    Returns
-    -------
-    str
-        Begins with a semicolon; empty if there is nothing to suggest.
+    Begins with a semicolon; empty if there is nothing to suggest.
     """
     names = sorted(known)
     near = difflib.get_close_matches(wrong, names, n=1)
@@ -100,17 +73,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 def locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, int]:
     """Follow a location as far as the YAML tree contains it; pydantic adds parts of its own to unions.
 
-    Parameters
-    ----------
-    tree
-        The root node; None if there is none.
-    location
-        Keys and indexes from the root.
-
-    Returns
-    -------
-    tuple of (str, int)
-        The path, joined by dots, and its line.
+    Returns the path, joined by dots, and its line.
     """
     node, path = tree, []
     line = tree.start_mark.line + 1 if tree is not None else 1
@@ -126,20 +89,7 @@ def locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, 
 
 
 def child_of(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node, int] | None:
-    """Return the node under a key or index, with its line; None if there is none.
-
-    Parameters
-    ----------
-    node
-        A mapping or a sequence.
-    part
-        The key or index.
-
-    Returns
-    -------
-    tuple of (yaml.Node, int) or None
-        The node, and the line of the key or item.
-    """
+    """Return the node under a key or index, with its line; None if there is none."""
     if isinstance(node, yaml.MappingNode):
         # If a merged mapping has the same key, the mapping's own key comes last and applies.
         for key, value in reversed(node.value):

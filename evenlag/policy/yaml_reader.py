@@ -25,23 +25,7 @@ _SHOWN: Final = 60
 
 
 def read_text(path: Path) -> str:
-    """Read a policy file's text.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    str
-        The text.
-
-    Raises
-    ------
-    PolicyError
-        If it cannot be read, is too large, or is not UTF-8; the message names the remedy.
-    """
+    """Read a policy file's text."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -65,25 +49,7 @@ def read_text(path: Path) -> str:
 
 
 def read_mapping(text: str, name: str) -> tuple[dict[Any, Any], yaml.Node]:
-    """Read a text that contains one mapping.
-
-    Parameters
-    ----------
-    text
-        The YAML text.
-    name
-        Name of the text in messages.
-
-    Returns
-    -------
-    tuple
-        The mapping, and its YAML nodes with line numbers.
-
-    Raises
-    ------
-    PolicyError
-        If it is not YAML or not a mapping, has a duplicate key, or expands too far.
-    """
+    """Read a text that contains one mapping."""
     loader: Any = None
     try:
         loader = _Loader(text)
@@ -104,23 +70,7 @@ def read_mapping(text: str, name: str) -> tuple[dict[Any, Any], yaml.Node]:
 
 
 def read_value(text: str) -> Any:
-    """Read one YAML value, e.g. of an environment variable.
-
-    Parameters
-    ----------
-    text
-        The YAML text.
-
-    Returns
-    -------
-    Any
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read.
-    """
+    """Read one YAML value, e.g. of an environment variable."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
     except (yaml.YAMLError, RecursionError) as error:
@@ -128,20 +78,7 @@ def read_value(text: str) -> Any:
 
 
 def dump_yaml(value: Any, *, in_one_line: bool = False) -> str:
-    """Write a value so that this module reads it again.
-
-    Parameters
-    ----------
-    value
-        Mappings, lists and plain values.
-    in_one_line
-        Whether to write it in YAML's flow style.
-
-    Returns
-    -------
-    str
-        The YAML text.
-    """
+    """Write a value so that this module reads it again."""
     width = float("inf") if in_one_line else 80
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=in_one_line, width=width)
     return text

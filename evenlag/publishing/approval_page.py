@@ -31,12 +31,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 class ApprovalPage:
     """An approval request, as a user reads it.
 
-    Attributes
-    ----------
-    subject
-        One line, plain text.
-    body
-        Markdown.
+    subject: One line, plain text.
     """
 
     subject: str
@@ -46,12 +41,7 @@ class ApprovalPage:
 def build_page(plan: VerifiedPlan, *, answer_by: datetime) -> ApprovalPage:
     """Build the page of a plan.
 
-    Parameters
-    ----------
-    plan
-        The plan, with its assignments.
-    answer_by
-        Deadline: a plan without an answer is then rejected.
+    answer_by: Deadline: a plan without an answer is then rejected.
     """
     head, rows = plan.head, plan.assignments
     subject = (

@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 class ApprovalRequest:
     """An open approval request.
 
-    Attributes
-    ----------
-    plan_id, group_id, slot
-        The plan, its group and its slot.
-    answer_by
-        Deadline: a plan without an answer is then rejected.
-    plan
-        The plan as it was read for the request.
+    answer_by: Deadline: a plan without an answer is then rejected.
     """
 
     plan_id: str
@@ -60,37 +53,7 @@ def request_approval(
 ) -> ApprovalRequest:
     """Open the approval request of a plan. Idempotent: the same run gets the same request again.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    plan_id
-        The plan.
-    run_id
-        The run that waits for the answer.
-    now
-        Current time.
-    approvers
-        Who may decide if the policy names nobody; None: whoever Airflow lets answer.
-    dag_id
-        The DAG of that run.
-
-    Returns
-    -------
-    ApprovalRequest
-        The open request.
-
-    Raises
-    ------
-    NotWaitingError
-        When the plan does not wait, another run has requested it, or the group has another open request. The
-        latter is recorded as the reason why the plan stays in shadow.
-    EditedPlanError
-        When the rows of the plan are not as they were sealed.
-    LakeError
-        When a table cannot be read or written.
-    SecretError
-        When the approval key cannot be read.
+    approvers: Who may decide if the policy names nobody; None: whoever Airflow lets answer.
     """
     reader, sealer = LakeReader(loaded.policy.lake), Sealer.of(loaded.policy.clusters[cluster])
     chosen: list[tuple[VerifiedPlan, Mapping[str, Any]]] = []
@@ -144,19 +107,7 @@ def set_aside_shadowed(
 ) -> list[VerifiedPlan]:
     """Record which waiting plans stay in shadow because their group has an open request.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    plans
-        Waiting plans.
-    run_id, now
-        Recorded with the requests.
-
-    Returns
-    -------
-    list of VerifiedPlan
-        The plans for which approval may be requested.
+    Returns the plans for which approval may be requested.
     """
     waiting = list(plans)
     if not waiting:
@@ -193,13 +144,7 @@ def set_aside_shadowed(
 
 
 def asked_plans(reader: LakeReader, cluster: str, now: datetime) -> set[str]:
-    """Return the plans with a request before its deadline, by rows that anybody may have written.
-
-    Parameters
-    ----------
-    reader, cluster, now
-        The lake, the cluster's name and the current time.
-    """
+    """Return the plans with a request before its deadline, by rows that anybody may have written."""
     filters: list[Filter] = [
         ("cluster", "=", cluster),
         ("day", ">=", oldest_day(now)),
@@ -215,14 +160,7 @@ def open_requests(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the open approval requests: before their deadline, of plans without a decision.
 
-    Parameters
-    ----------
-    reader, cluster
-        The lake, and the cluster's name.
-    now
-        The current time.
-    sealer
-        The cluster's sealer; None to believe the rows, where nothing depends on them.
+    sealer: The cluster's sealer; None to believe the rows, where nothing depends on them.
     """
     ids = asked_plans(reader, cluster, now)
     plans = read_plans(reader, sealer, cluster, oldest_day(now), ids, has_assignments=False).values()
@@ -237,18 +175,7 @@ def open_requests(
 
 
 def check_deadline(loaded: LoadedPolicy, plan: VerifiedPlan, now: datetime) -> None:
-    """Check that the deadline of a plan's approval has not passed.
-
-    Parameters
-    ----------
-    loaded, plan, now
-        The policy, the plan and the current time.
-
-    Raises
-    ------
-    NotWaitingError
-        When the deadline has passed.
-    """
+    """Check that the deadline of a plan's approval has not passed."""
     head, request = plan.head, plan.request
     timeout_s = loaded.policy.group_settings(head["cluster"], head["group_id"]).approval_timeout_s
     until = request["answer_by"] if request else head["slot"] + timedelta(seconds=timeout_s)

@@ -45,30 +45,8 @@ def decide(
 
     Idempotent: the same decision by the same run changes nothing.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    plan_id
-        The plan.
-    approve
-        Whether the plan is approved; else it is rejected.
-    actor
-        Who decides, and over which channel; recorded with the event.
-    reason, run_id, now
-        Recorded with the event.
-    approvers
-        Who may decide if the policy names nobody; None: whom the plan's request names.
-
-    Returns
-    -------
-    dict
-        The plan's head.
-
-    Raises
-    ------
-    AlreadyDecidedError, NotWaitingError, NotAnApproverError, EditedPlanError
-        When the plan has its answer, does not wait, waits for others, or was edited: then it is rejected.
+    approve: Whether the plan is approved; else it is rejected.
+    approvers: Who may decide if the policy names nobody; None: whom the plan's request names.
     """
     event = PlanEvent.APPROVED if approve else PlanEvent.REJECTED
     sealer = Sealer.of(loaded.policy.clusters[cluster])

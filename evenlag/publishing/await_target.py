@@ -44,22 +44,9 @@ def await_target_assignment(
 ) -> dict[str, str]:
     """Trigger the coordinators of groups until their target assignments match the hints.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``, to read the target assignments.
-    cluster
-        Its settings.
-    payloads
-        Payload of each group's hint on the topic; all groups use the consumer protocol.
-    timeout_s
-        Time limit for all groups together, in seconds.
-
-    Returns
-    -------
-    dict
-        By group id, why its target does not match its hint yet; without the groups whose target matches.
-        Errors are returned as reasons and never raised.
+    Returns by group id, why its target does not match its hint yet; without the groups whose target
+    matches. Errors are returned as reasons and never raised.
+    timeout_s: Time limit for all groups together, in seconds.
     """
     if not payloads:
         return {}
@@ -77,17 +64,7 @@ def await_target_assignment(
 def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
     """Whether a group's target assignment matches its hint.
 
-    Parameters
-    ----------
-    payload
-        Payload of the hint.
-    group
-        The live group.
-
-    Returns
-    -------
-    bool
-        True when every hinted member has exactly its hinted partitions as target.
+    True when every hinted member has exactly its hinted partitions as target.
     """
     wanted = {
         key: {topic: sorted(numbers) for topic, numbers in by_topic.items() if len(numbers)}

@@ -37,31 +37,8 @@ def ask_coordinator(
 ) -> str:
     """Join a group briefly; on return, its coordinator has called its assignor.
 
-    Parameters
-    ----------
-    client
-        Connection settings for confluent-kafka: ``bootstrap.servers``, ``security.protocol``, ….
-        The principal needs Read on the group, and Describe and Read on the hint topic.
-    group_id
-        A group of the consumer protocol. The caller checks that it exists: joining would create it.
-    hint_topic
-        The only topic that the member subscribes to; it commits nothing.
-    timeout_s
-        Time limit in seconds.
-
-    Returns
-    -------
-    str
-        The member id, for a log.
-
-    Raises
-    ------
-    MissingExtraError
-        When confluent-kafka is not installed.
-    KafkaUnreachableError
-        When the member could not join within the time limit; a retry may succeed.
-    JobError
-        When confluent-kafka rejects the settings.
+    hint_topic: The only topic that the member subscribes to; it commits nothing.
+    timeout_s: Time limit in seconds.
     """
     try:
         from confluent_kafka import Consumer, KafkaException

@@ -48,14 +48,8 @@ ENDED: Final = frozenset(
 class Approved(NamedTuple):
     """Where to look for approved plans: events name them, and anybody may have written those.
 
-    Attributes
-    ----------
-    open_ids
-        Plans with an approval and no end.
-    newer_ids
-        Ended plans of the same groups with an approval, and of later snapshots.
-    ended_ids
-        Plans with an end.
+    open_ids: Plans with an approval and no end.
+    newer_ids: Ended plans of the same groups with an approval, and of later snapshots.
     """
 
     open_ids: frozenset[str] = frozenset()
@@ -68,14 +62,7 @@ def find_approved(
 ) -> Approved:
     """Return the plans that may be approved, by their events alone; :func:`read_plans` says which ones are.
 
-    Parameters
-    ----------
-    reader, cluster
-        The lake, and the cluster's name.
-    since
-        The day of the oldest plan.
-    only
-        Ids of the plans of interest; all when None.
+    only: Ids of the plans of interest; all when None.
     """
     rows, _ = reader.read_checked(
         PLAN_EVENTS,
@@ -112,24 +99,8 @@ def read_publishable(
 ) -> list[dict[str, Any]]:
     """Read the plans that are approved and have not ended.
 
-    Parameters
-    ----------
-    loaded
-        The policy; its current modes apply too.
-    cluster
-        Name of the cluster in the policy.
-    slot
-        Plans of later slots are ignored.
-    modes
-        Current modes of the groups to read plans of.
-    only
-        Ids of the plans to read; all when None.
-
-    Returns
-    -------
-    list of dict
-        Heads of plans by group, oldest first, with ``approved_at, approved_by`` and ``refusal``: why the plan
-        must not be published, None when it may be.
+    Returns heads of plans by group, oldest first, with ``approved_at, approved_by`` and ``refusal``: why
+    the plan must not be published, None when it may be.
     """
     reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))
     found = find_approved(reader, cluster, since, only)

@@ -43,19 +43,8 @@ class PlanEventRow:
     ) -> Self:
         """Build an event of a plan, from a row that has the plan's columns.
 
-        Parameters
-        ----------
-        plan
-            ``cluster, day, snapshot_id, plan_id, group_id, run_id``, e.g. a row of ``plans``.
-        event
-            Name of the event (:class:`~evenlag.enums.PlanEvent`).
-        reason
-            Explanation for users.
-        actor
-            User or component that decided.
-        at
-            Time of the event. A job derives it from the data, so that a repeat builds the same row; it is not
-            earlier than the end of the snapshot that the event is based on.
+        at: Time of the event. A job derives it from the data, so that a repeat builds the same row; it is
+            not earlier than the end of the snapshot that the event is based on.
         """
         names = ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")
         return cls(**{name: plan[name] for name in names}, event=event, reason=reason, actor=actor, at=at)
@@ -72,21 +61,9 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow], once: str | No
     has the day of its plan; only APPLIED, IGNORED and EXPIRED of a published plan have the day of the
     snapshot that settled it, which is never earlier.
 
-    Parameters
-    ----------
-    root
-        Root of the lake.
-    events
-        The events, of any clusters and plans.
-    once
-        A transaction id for all of them, if every attempt to write them has the same events, e.g.
+    once: A transaction id for all of them, if every attempt to write them has the same events, e.g.
         ``proposed/orders/<snapshot>``: one id in the log instead of one per plan. Without it each plan is a
         guard (:mod:`evenlag.lake.guarded_append`).
-
-    Returns
-    -------
-    int
-        Number of events written.
     """
     if not events:
         return 0
@@ -97,13 +74,7 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow], once: str | No
 
 
 def plan_guard(row: Mapping[str, Any]) -> str:
-    """Return the guard of events of a plan that depend on its earlier events.
-
-    Parameters
-    ----------
-    row
-        An event, as a row.
-    """
+    """Return the guard of events of a plan that depend on its earlier events."""
     return f"events/{row['cluster']}/{row['plan_id']}"
 
 

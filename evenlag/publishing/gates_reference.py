@@ -74,15 +74,8 @@ fastest assignor that plans by lag (without session start and imports). Figures:
 def render_gates(gates: Iterable[Gate] = GATES) -> str:
     """Render the page.
 
-    Parameters
-    ----------
-    gates
-        The gates in the order of the page; all of them by default.
-
-    Returns
-    -------
-    str
-        Markdown, with a newline at its end.
+    Returns markdown, with a newline at its end.
+    gates: The gates in the order of the page; all of them by default.
     """
     chosen = tuple(gates)
     parts = [

@@ -55,10 +55,7 @@ _MAX_FOREIGN_KEYS: Final = 100_000
 class ForeignRecords:
     """Records that nobody reads: their key is not evenlag's, or is in a partition that is not its group's.
 
-    Attributes
-    ----------
-    num_keys, num_bytes
-        Number of keys, and bytes of keys and values.
+    num_keys, num_bytes: Number of keys, and bytes of keys and values.
     """
 
     num_keys: int = 0
@@ -69,24 +66,16 @@ class ForeignRecords:
 class TopicState:
     """Current records of the hint topic, each in the partition where consumers look for it.
 
-    Attributes
-    ----------
-    exists, num_partitions
-        Whether the topic exists, and its number of partitions (0 when it does not exist).
-    hints, unreadable
-        By group: its current hint, or why its record is not a valid hint.
-    stopped_partitions
-        Partitions with ``control/stop``. A consumer reads only the partition of its group's key.
-    loads, unreadable_loads
-        By group: its current record of loads, or why its record is not valid.
-    other_keys
-        Keys of hints and loads of groups that were not asked for.
-    num_unkept
-        Number of records that did not fit into the limit of what is kept.
-    foreign
-        The records that nobody reads.
-    num_compressed
-        Number of compressed batches that were skipped.
+    exists, num_partitions: Whether the topic exists, and its number of partitions (0 when it does not
+        exist).
+    hints, unreadable: By group: its current hint, or why its record is not a valid hint.
+    stopped_partitions: Partitions with ``control/stop``. A consumer reads only the partition of its group's
+        key.
+    loads, unreadable_loads: By group: its current record of loads, or why its record is not valid.
+    other_keys: Keys of hints and loads of groups that were not asked for.
+    num_unkept: Number of records that did not fit into the limit of what is kept.
+    foreign: The records that nobody reads.
+    num_compressed: Number of compressed batches that were skipped.
     """
 
     exists: bool
@@ -107,37 +96,19 @@ class TopicState:
         return bool(self.stopped_partitions)
 
     def has_record_of(self, group_id: str) -> bool:
-        """Return whether the topic has any record of a group that was asked for, valid or not.
-
-        Parameters
-        ----------
-        group_id
-            The group.
-        """
+        """Return whether the topic has any record of a group that was asked for, valid or not."""
         return any(
             group_id in records
             for records in (self.hints, self.unreadable, self.loads, self.unreadable_loads)
         )
 
     def other_groups(self, prefix: str) -> set[str]:
-        """Return the groups that were not asked for and have a record.
-
-        Parameters
-        ----------
-        prefix
-            Of the record's key: that of hints, or of loads.
-        """
+        """Return the groups that were not asked for and have a record."""
         return {key.removeprefix(prefix) for key in self.other_keys if key.startswith(prefix)}
 
 
 def own_partition(group_id: str, num_partitions: int) -> int:
-    """Return the partition of a group's records: that of its hint's key, by Kafka's default partitioner.
-
-    Parameters
-    ----------
-    group_id, num_partitions
-        The group, and the number of partitions of the topic.
-    """
+    """Return the partition of a group's records: that of its hint's key, by Kafka's default partitioner."""
     from kafka.partitioner import murmur2
 
     return int(murmur2(hint_key(group_id)) & 0x7FFFFFFF) % num_partitions
@@ -148,10 +119,7 @@ def is_plausible(hint: Hint, now_ms: int) -> bool:
 
     One with other numbers is never counted on, and never recorded.
 
-    Parameters
-    ----------
-    hint, now_ms
-        The hint, and the time in milliseconds since the epoch.
+    hint, now_ms: The hint, and the time in milliseconds since the epoch.
     """
     return (
         hint.sequence <= MAX_PLAUSIBLE_SEQUENCE
@@ -168,27 +136,9 @@ def read_hint_topic(
 ) -> TopicState:
     """Return the topic's committed records.
 
-    Parameters
-    ----------
-    cluster
-        The cluster's settings.
-    groups
-        The groups whose records are needed, a set if there are many; None: all groups.
-    before
-        (partition, key) → offset: records of the key from this offset on are left out. Who has written first
-        reads the earlier state.
-
-    Returns
-    -------
-    TopicState
-        The state.
-
-    Raises
-    ------
-    KafkaAuthorizationError
-        When evenlag may not describe the topic.
-    PublishError
-        When reading makes no progress for the time of a request. Other errors are those of ``kafka_errors``.
+    groups: The groups whose records are needed, a set if there are many; None: all groups.
+    before: (partition, key) → offset: records of the key from this offset on are left out. Who has written
+        first reads the earlier state.
     """
     skipped: set[tuple[int, int]] = set()
     stopped: set[int] = set()
@@ -219,13 +169,7 @@ def read_hint_topic(
 
 
 def foreign_keys(cluster: ClusterSettings) -> Iterator[set[tuple[int, bytes]]]:
-    """Yield partition and key of the records that nobody reads, in parts of bounded size.
-
-    Parameters
-    ----------
-    cluster
-        The cluster's settings. The topic exists.
-    """
+    """Yield partition and key of the records that nobody reads, in parts of bounded size."""
     with _reader(cluster) as consumer:
         num_partitions = len(consumer.partitions_for_topic(cluster.hint_topic) or ())
         for records in _all_records(consumer, cluster):
@@ -249,20 +193,7 @@ def _require_visible(cluster: ClusterSettings) -> None:
 
 
 def is_committed(cluster: ClusterSettings, partition: int, offset: int) -> bool:
-    """Return whether a record of a transaction that has ended is visible: committed, not aborted.
-
-    Parameters
-    ----------
-    cluster
-        The cluster's settings.
-    partition, offset
-        Where the record was written.
-
-    Raises
-    ------
-    PublishError
-        When the topic cannot be read to the record.
-    """
+    """Return whether a record of a transaction that has ended is visible: committed, not aborted."""
     from kafka import TopicPartition
 
     with _reader(cluster) as consumer:

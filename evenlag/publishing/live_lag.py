@@ -37,14 +37,9 @@ _UNKNOWN: Final = -1
 class LiveGain:
     """Effect of a plan on the current lag.
 
-    Attributes
-    ----------
-    gain
-        Relative decrease of the largest lag of a member by its capacity; negative when it increases.
-    num_unknown
-        Partitions whose lag is unknown; the gain is meaningless unless this is 0.
-    error
-        Why offsets could not be read; None when all were. It says nothing about the plan.
+    gain: Relative decrease of the largest lag of a member by its capacity; negative when it increases.
+    num_unknown: Partitions whose lag is unknown; the gain is meaningless unless this is 0.
+    error: Why offsets could not be read; None when all were. It says nothing about the plan.
     """
 
     gain: float
@@ -61,23 +56,9 @@ def read_live_gains(
 ) -> dict[str, LiveGain]:
     """Read the current offsets of the plans' groups and measure the plans on the lag.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    plans
-        ``plan_id, group_id, payload``; one per group.
-    live
-        The groups, with the members and topics that the plans were made for (same fingerprint).
-    settings
-        Settings of each group.
-    limits
-        Request rate, timeouts and deadline; what is not read by the deadline is unknown.
-
-    Returns
-    -------
-    dict
-        By plan id.
+    plans: ``plan_id, group_id, payload``; one per group.
+    live: The groups, with the members and topics that the plans were made for (same fingerprint).
+    limits: Request rate, timeouts and deadline; what is not read by the deadline is unknown.
     """
     if not plans:
         return {}
@@ -100,24 +81,7 @@ def read_live_gains(
 def measure_gain(
     payload: HintPayload, group: LiveGroup, settings: GroupSettings, group_id: str, offsets: LiveOffsets
 ) -> LiveGain:
-    """Measure a plan on the current lag of its group.
-
-    Parameters
-    ----------
-    payload
-        The plan's assignment.
-    group, group_id
-        The live group, with the members and topics of the plan.
-    settings
-        Settings of the group.
-    offsets
-        Current offsets of the group and its topics.
-
-    Returns
-    -------
-    LiveGain
-        The gain, and how many partitions' lag is unknown.
-    """
+    """Measure a plan on the current lag of its group."""
     sizes = [size for _, _, size in group.topics]
     lag = group_lag(group, settings, group_id, offsets)
     first_row = dict(
@@ -142,19 +106,8 @@ def group_lag(
 ) -> NDArray[np.int64]:
     """Compute the current lag of a group.
 
-    Parameters
-    ----------
-    group, group_id
-        The live group; its topics give the order of the rows.
-    settings
-        Its isolation level and reset policy.
-    offsets
-        Current offsets of the group and its topics.
-
-    Returns
-    -------
-    ndarray
-        Lag in records by (topic, partition number), int64; -1: unknown, or known as a bound only.
+    Returns lag in records by (topic, partition number), int64; -1: unknown, or known as a bound only.
+    group, group_id: The live group; its topics give the order of the rows.
     """
     import pyarrow.compute as pc
 

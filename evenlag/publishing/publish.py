@@ -66,21 +66,15 @@ _NOT_OURS: Final = (
 class PublishReport:
     """Result of one publishing run.
 
-    Attributes
-    ----------
-    published
-        (group_id, plan_id, sequence) of the hints that this run, or its killed earlier try, wrote.
-    expired
-        (group_id, plan_id, reason) of the plans that no longer apply.
-    held
-        (group_id, plan_id, reason) of the plans that wait for the next run, for example while all hints are
-        stopped, or while the coordinator of the group does not answer. They stay approved.
-    not_taken_up
-        (group_id, plan_id, reason) of published plans that their group does not follow yet, or, where brokers
-        assign, whose coordinator has not adopted the hint as its target. The hint is read when the group
-        changes next. Empty if ``temporary_member_after_s`` is null: nothing is waited for then.
-    loads
-        Groups whose loads were refreshed.
+    published: (group_id, plan_id, sequence) of the hints that this run, or its killed earlier try, wrote.
+    expired: (group_id, plan_id, reason) of the plans that no longer apply.
+    held: (group_id, plan_id, reason) of the plans that wait for the next run, for example while all hints
+        are stopped, or while the coordinator of the group does not answer. They stay approved.
+    not_taken_up: (group_id, plan_id, reason) of published plans that their group does not follow yet, or,
+        where brokers assign, whose coordinator has not adopted the hint as its target. The hint is read
+        when the group changes next. Empty if ``temporary_member_after_s`` is null: nothing is waited for
+        then.
+    loads: Groups whose loads were refreshed.
     """
 
     published: list[tuple[str, str, int]] = field(default_factory=list)
@@ -113,18 +107,7 @@ class _Written:
 def publish_cycle(
     loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str, *, actor: str
 ) -> dict[str, int]:
-    """Publish as the last step of a cycle outside Airflow: publish, with the step in the log.
-
-    Parameters
-    ----------
-    loaded, cluster, slot, run_id, actor
-        As for :func:`publish_hints`.
-
-    Returns
-    -------
-    dict
-        Summary of the step: the counts of :meth:`PublishReport.summary`.
-    """
+    """Publish as the last step of a cycle outside Airflow: publish, with the step in the log."""
     with log_fields(run_id=run_id, cluster=cluster, step=CycleStep.PUBLISH, slot=slot.isoformat()):
         return publish_hints(loaded, cluster, slot, run_id, actor=actor).summary()
 
@@ -141,30 +124,9 @@ def publish_hints(
 ) -> PublishReport:
     """Publish the approved plans of a cluster up to a slot, and refresh the loads of its groups.
 
-    Parameters
-    ----------
-    loaded
-        The policy. The groups' current modes apply, not the modes that the plans were made in.
-    cluster
-        Name of the cluster in the policy.
-    slot
-        Plans of later slots are ignored.
-    run_id, actor
-        Recorded with the events.
-    allow_modes
-        Modes that may publish; can only narrow the default.
-    only
-        Ids of the plans that may be published; all, and loads, when None.
-
-    Returns
-    -------
-    PublishReport
-        What was published, expired or held back, and whose loads were refreshed.
-
-    Raises
-    ------
-    KafkaUnreachableError, KafkaAuthenticationError, PublishError, FencedPublisherError, LakeError
-        When nothing was published, or the events could not be written; a repeat is safe.
+    loaded: The policy. The groups' current modes apply, not the modes that the plans were made in.
+    allow_modes: Modes that may publish; can only narrow the default.
+    only: Ids of the plans that may be published; all, and loads, when None.
     """
     refresh = partial(refresh_loads, loaded, cluster) if only is None else LoadsReport
     reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))

@@ -45,14 +45,8 @@ Plan: TypeAlias = "Mapping[str, Any]"  # a row of `read_publishable`
 class ExpiredPlan:
     """A plan that no longer applies.
 
-    Attributes
-    ----------
-    plan
-        Row of ``read_publishable``.
-    reason
-        Why it no longer applies.
-    at
-        When that was found, in UTC.
+    plan: Row of ``read_publishable``.
+    at: When that was found, in UTC.
     """
 
     plan: Plan
@@ -64,12 +58,7 @@ class ExpiredPlan:
 class HeldPlan:
     """A plan that waits for the next run: whether it still applies is not known now.
 
-    Attributes
-    ----------
-    plan
-        Row of ``read_publishable``.
-    reason
-        Why it waits.
+    plan: Row of ``read_publishable``.
     """
 
     plan: Plan
@@ -80,14 +69,8 @@ class HeldPlan:
 class Checked:
     """Plans, by whether they passed the checks of a stage.
 
-    Attributes
-    ----------
-    accepted
-        Plans that passed, in their order.
-    expired
-        Plans that did not, with the reason.
-    held
-        Plans that could not be checked: they stay approved.
+    expired: Plans that did not, with the reason.
+    held: Plans that could not be checked: they stay approved.
     """
 
     accepted: tuple[Plan, ...]
@@ -107,19 +90,8 @@ def expire_stale(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], clie
 
     An error of Kafka says nothing about a plan: reading is repeated for a few seconds, then the plan is held.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    plans
-        Rows of ``read_publishable`` that are not published yet.
-    client
-        A ``KafkaAdminClient``.
-
-    Returns
-    -------
-    Checked
-        The plans that may be published now, those that no longer apply, and those that wait.
+    Returns the plans that may be published now, those that no longer apply, and those that wait.
+    plans: Rows of ``read_publishable`` that are not published yet.
     """
     eligible = check_eligibility(loaded, cluster, plans)
     settings = loaded.policy.clusters[cluster]
@@ -141,20 +113,7 @@ def expire_stale(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], clie
 
 
 def check_eligibility(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan]) -> Checked:
-    """Check what needs no Kafka: whether a plan may be published at all, and its age.
-
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    plans
-        Rows of ``read_publishable``.
-
-    Returns
-    -------
-    Checked
-        The plans that may be published, and the others.
-    """
+    """Check what needs no Kafka: whether a plan may be published at all, and its age."""
 
     def blocker(plan: Plan) -> _Blocker | None:
         settings = loaded.policy.group_settings(cluster, plan["group_id"])

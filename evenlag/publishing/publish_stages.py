@@ -36,16 +36,9 @@ _RECORD_HEADER_BYTES: Final = 100
 class PublishedPlan:
     """A plan whose hint is on the topic.
 
-    Attributes
-    ----------
-    plan
-        Row of ``read_publishable``.
-    sequence
-        Sequence number of the hint.
-    issued_at, expires_at
-        Validity of the hint, in UTC.
-    signing_key_id
-        Id of the master key that signed it; None if it is unsigned, or an earlier try wrote it.
+    plan: Row of ``read_publishable``.
+    issued_at, expires_at: Validity of the hint, in UTC.
+    signing_key_id: Id of the master key that signed it; None if it is unsigned, or an earlier try wrote it.
     """
 
     plan: Plan
@@ -59,12 +52,8 @@ class PublishedPlan:
 class Reconciled:
     """Plans, by whether their hint is already on the topic.
 
-    Attributes
-    ----------
-    published
-        Plans that an earlier, killed try has published without recording it.
-    waiting
-        All others, in their order.
+    published: Plans that an earlier, killed try has published without recording it.
+    waiting: All others, in their order.
     """
 
     published: tuple[PublishedPlan, ...]
@@ -75,14 +64,8 @@ class Reconciled:
 class EncodedHint:
     """A hint as it is written to the topic.
 
-    Attributes
-    ----------
-    plan
-        Row of ``read_publishable``.
-    value
-        Value of the record.
-    sequence, issued_at, expires_at, signing_key_id
-        As in :class:`PublishedPlan`.
+    plan: Row of ``read_publishable``.
+    sequence, issued_at, expires_at, signing_key_id: As in :class:`PublishedPlan`.
     """
 
     plan: Plan
@@ -101,12 +84,8 @@ class EncodedHint:
 class EncodedHints:
     """Result of :func:`encode_hints`.
 
-    Attributes
-    ----------
-    hints
-        Hints to write, one per group.
-    expired
-        Plans whose hint exceeds the topic's record size.
+    hints: Hints to write, one per group.
+    expired: Plans whose hint exceeds the topic's record size.
     """
 
     hints: tuple[EncodedHint, ...]
@@ -117,12 +96,8 @@ class EncodedHints:
 class LastSequences:
     """Newest sequence numbers on record in the lake.
 
-    Attributes
-    ----------
-    by_group
-        By group id, of recent events.
-    floor
-        The same for all other groups: no earlier number is larger.
+    by_group: By group id, of recent events.
+    floor: The same for all other groups: no earlier number is larger.
     """
 
     by_group: Mapping[str, int]
@@ -131,13 +106,8 @@ class LastSequences:
     def next_of(self, group_id: str, state: TopicState) -> int:
         """Return the sequence number of a group's next hint.
 
-        Parameters
-        ----------
-        group_id
-            The group.
-        state
-            State of the hint topic: its hint has the newest number, unless the topic is lost, or the hint is
-            not from this publisher.
+        state: State of the hint topic: its hint has the newest number, unless the topic is lost, or the
+            hint is not from this publisher.
         """
         current = state.hints.get(group_id)
         if current is None or current.sequence > MAX_PLAUSIBLE_SEQUENCE:
@@ -148,13 +118,7 @@ class LastSequences:
         return min(1 + last, MAX_PLAUSIBLE_SEQUENCE)
 
     def unrecorded(self, group_id: str, state: TopicState) -> int | None:
-        """Return the sequence number of a group's hint if it is larger than all on record, else None.
-
-        Parameters
-        ----------
-        group_id, state
-            As for :meth:`next_of`.
-        """
+        """Return the sequence number of a group's hint if it is larger than all on record, else None."""
         current = state.hints.get(group_id)
         if current is None or not self.by_group.get(group_id, self.floor) < current.sequence:
             return None
@@ -162,20 +126,7 @@ class LastSequences:
 
 
 def reconcile_published(plans: Sequence[Plan], state: TopicState) -> Reconciled:
-    """Find the plans whose hint is already on the topic: an earlier try was killed before its events.
-
-    Parameters
-    ----------
-    plans
-        Rows of ``read_publishable``.
-    state
-        State of the hint topic, read behind the fence.
-
-    Returns
-    -------
-    Reconciled
-        The plans that are published already, and those that wait.
-    """
+    """Find the plans whose hint is already on the topic: an earlier try was killed before its events."""
     published: list[PublishedPlan] = []
     waiting: list[Plan] = []
     now_ms = _to_ms(datetime.now(UTC))
@@ -201,25 +152,8 @@ def encode_hints(
 ) -> EncodedHints:
     """Encode and sign the hints of plans; a hint that exceeds the topic's record size expires its plan.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    plans
-        Plans to publish, one per group.
-    state
-        State of the hint topic, read behind the fence.
-    last_sequences
-        From :func:`read_last_sequences`.
-    max_bytes
-        ``max.message.bytes`` of the hint topic; None when it is not known.
-    issued_at
-        Time from which the hints are valid.
-
-    Returns
-    -------
-    EncodedHints
-        The hints to write, and the plans without one.
+    plans: Plans to publish, one per group.
+    max_bytes: ``max.message.bytes`` of the hint topic; None when it is not known.
     """
     settings = loaded.policy.clusters[cluster]
     signer = signing_key_id(settings)
@@ -255,17 +189,7 @@ def read_last_sequences(lake: str, cluster: str, now: datetime) -> LastSequences
     Only recent events are read. A group without any gets numbers from the time in seconds on, which are
     larger than all earlier ones; in a lake without older events it has had no hint, and begins with 1.
 
-    Parameters
-    ----------
-    lake, cluster
-        Root of the lake, and the cluster's name.
-    now
-        The current time.
-
-    Returns
-    -------
-    LastSequences
-        Sequence numbers by group id, and the smallest one of other groups.
+    Returns sequence numbers by group id, and the smallest one of other groups.
     """
     reader, since = LakeReader(lake), now - REPEATS
     # A hint may be withdrawn although its PUBLISHED event was never written: WITHDRAWN counts too.

@@ -58,19 +58,12 @@ class NotRecordedError(LakeError):
 class Withdrawal:
     """Result of a withdrawal.
 
-    Attributes
-    ----------
-    group_id, was_present
-        The group, and whether the topic had any record of it.
-    plan_id, sequence
-        Of the hint that this call withdrew; None when its record could not be read or was not from evenlag,
-        or a repeat had nothing left to do.
-    unpublished
-        Ids of approved plans of the group that will no longer be published.
-    had_loads
-        Whether loads of the group were removed, too.
-    unread
-        Why the topic could not be read after the withdrawal; None when it could.
+    group_id, was_present: The group, and whether the topic had any record of it.
+    plan_id, sequence: Of the hint that this call withdrew; None when its record could not be read or was
+        not from evenlag, or a repeat had nothing left to do.
+    unpublished: Ids of approved plans of the group that will no longer be published.
+    had_loads: Whether loads of the group were removed, too.
+    unread: Why the topic could not be read after the withdrawal; None when it could.
     """
 
     group_id: str
@@ -86,16 +79,10 @@ class Withdrawal:
 class StopChange:
     """Result of stopping or resuming.
 
-    Attributes
-    ----------
-    hint_topic, num_partitions
-        The topic, and the number of partitions that were written to.
-    changed
-        False when all partitions already were in this state.
-    unread
-        Why the topic could not be read after the change; None when it could. `changed` is then True.
-    warning
-        Why consumers may not see the change; None when they do.
+    hint_topic, num_partitions: The topic, and the number of partitions that were written to.
+    changed: False when all partitions already were in this state.
+    unread: Why the topic could not be read after the change; None when it could. `changed` is then True.
+    warning: Why consumers may not see the change; None when they do.
     """
 
     hint_topic: str
@@ -111,25 +98,6 @@ def withdraw_hint(
     """Withdraw a group's hint, and its approved plans that are not published yet.
 
     Idempotent: a repeat only records what an earlier, killed try left unrecorded.
-
-    Parameters
-    ----------
-    loaded, cluster, group_id, actor, reason
-        The policy, the cluster's name in it, the group; and the actor and reason to record with the events.
-
-    Returns
-    -------
-    Withdrawal
-        What was withdrawn.
-
-    Raises
-    ------
-    NoHintError
-        When the group has no hint and nothing is left to record.
-    NotRecordedError
-        When the hint is withdrawn and the lake cannot be written, by :func:`_not_recorded`.
-    KafkaUnreachableError, KafkaAuthenticationError, PublishError
-        When the hint was not withdrawn.
     """
     settings = loaded.policy.clusters[cluster]
     seen = try_again_when_fenced(lambda: write_tombstones(settings, group_id))
@@ -159,18 +127,7 @@ def withdraw_hint(
 
 
 def stop_all(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> StopChange:
-    """Stop all hints of a cluster: write ``control/stop`` to all partitions; a missing topic is created.
-
-    Parameters
-    ----------
-    loaded, cluster, actor, reason
-        The policy, the cluster's name in it; and the actor and reason to record, also on the topic.
-
-    Returns
-    -------
-    StopChange
-        The topic, and whether its state changed.
-    """
+    """Stop all hints of a cluster: write ``control/stop`` to all partitions; a missing topic is created."""
     note = {"actor": actor, "at": datetime.now(UTC).isoformat(), "reason": reason}
     return _change_stop(
         loaded, cluster, ControlAction.STOP_ALL, json.dumps(note).encode(), actor=actor, reason=reason
@@ -178,35 +135,12 @@ def stop_all(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> 
 
 
 def resume(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> StopChange:
-    """Remove ``control/stop``: hints are followed and published again. Errors as :func:`stop_all`.
-
-    Parameters
-    ----------
-    loaded, cluster, actor, reason
-        As :func:`stop_all`.
-
-    Returns
-    -------
-    StopChange
-        The topic, and whether its state changed.
-    """
+    """Remove ``control/stop``: hints are followed and published again. Errors as :func:`stop_all`."""
     return _change_stop(loaded, cluster, ControlAction.RESUME, None, actor=actor, reason=reason)
 
 
 def purge_foreign(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str) -> None:
-    """Remove the records on the hint topic that nobody reads.
-
-    Parameters
-    ----------
-    loaded, cluster, actor, reason
-        As :func:`stop_all`.
-
-    Raises
-    ------
-    NotRecordedError
-        When they are removed and the lake cannot be written, by :func:`_not_recorded`. Other errors are those
-        of :func:`stop_all`.
-    """
+    """Remove the records on the hint topic that nobody reads."""
     settings = loaded.policy.clusters[cluster]
     try_again_when_fenced(lambda: write_foreign_tombstones(settings))
     try:
@@ -216,13 +150,7 @@ def purge_foreign(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str
 
 
 def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[str, Any] | None:
-    """Return the newest of some actions on a cluster, a row of ``control_actions``; None when there is none.
-
-    Parameters
-    ----------
-    lake, cluster, actions
-        The lake, the cluster's name, and the actions to consider.
-    """
+    """Return the newest of some actions on a cluster, a row of ``control_actions``; None without any."""
     filters: list[Filter] = [("cluster", "=", cluster), ("action", "in", list(actions))]
     return next(iter(lake.read_newest(CONTROL_ACTIONS, "at", filters=filters).to_pylist()), None)
 
@@ -232,15 +160,8 @@ def plans_to_withdraw(
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the plans of a group to withdraw, and whether the lake has any published hint of the group.
 
-    Parameters
-    ----------
-    lake
-        Reader of the lake.
-    cluster, group_id
-        The cluster's name in the policy, and the group.
-    hint
-        The group's hint on the topic; None without one. One that no publisher of evenlag has written, going
-        by its numbers, is not recorded.
+    hint: The group's hint on the topic; None without one. One that no publisher of evenlag has written,
+        going by its numbers, is not recorded.
     """
     of_group: list[Filter] = [("cluster", "=", cluster), ("group_id", "=", group_id)]
     newest = lake.read_newest(

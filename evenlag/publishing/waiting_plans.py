@@ -40,10 +40,7 @@ class NotWaitingError(JobError):
 class AlreadyDecidedError(NotWaitingError):
     """Raised when a plan is already decided or has ended.
 
-    Attributes
-    ----------
-    event
-        The recorded event, as a row.
+    event: The recorded event, as a row.
     """
 
     def __init__(self, message: str, event: Mapping[str, Any]) -> None:
@@ -52,13 +49,7 @@ class AlreadyDecidedError(NotWaitingError):
 
 
 class EditedPlanError(NotWaitingError):
-    """Raised when the rows of a plan are not as they were sealed; the message names the row.
-
-    Attributes
-    ----------
-    plan
-        The plan.
-    """
+    """Raised when the rows of a plan are not as they were sealed; the message names the row."""
 
     def __init__(self, plan: FaultyPlan) -> None:
         super().__init__(
@@ -70,17 +61,7 @@ class EditedPlanError(NotWaitingError):
 def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[VerifiedPlan]:
     """Read the plans of a slot that wait for approval.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    slot
-        The slot that the plans were made for.
-
-    Returns
-    -------
-    list of VerifiedPlan
-        The plans, ordered by group; one per group.
+    Returns the plans, ordered by group; one per group.
     """
     reader = LakeReader(loaded.policy.lake)
     # Tables store milliseconds; the slot of a manual run has microseconds.
@@ -107,27 +88,8 @@ def read_plan(
 ) -> VerifiedPlan:
     """Return a plan of the last days.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-    plan_id
-        The plan.
-    now
-        The current time.
-    is_sealed
-        Whether seals are checked, if the policy has a key. Without it, the plan is good for messages alone.
-
-    Raises
-    ------
-    EditedPlanError
-        When its rows are not as they were sealed.
-    NotWaitingError
-        When there is no such plan.
-    LakeError
-        When a table cannot be read.
-    SecretError
-        When the approval key cannot be read.
+    is_sealed: Whether seals are checked, if the policy has a key. Without it, the plan is good for messages
+        alone.
     """
     sealer = Sealer.of(loaded.policy.clusters[cluster]) if is_sealed else None
     found = read_plans(LakeReader(loaded.policy.lake), sealer, cluster, oldest_day(now), [plan_id])
@@ -142,15 +104,7 @@ def read_plan(
 
 
 def check_waiting(loaded: LoadedPolicy, plan: VerifiedPlan) -> None:
-    """Check that a plan waits for approval.
-
-    Parameters
-    ----------
-    loaded
-        The policy.
-    plan
-        The plan.
-    """
+    """Check that a plan waits for approval."""
     blocker = _blocker(loaded, plan)
     if blocker is None:
         return

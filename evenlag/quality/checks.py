@@ -26,13 +26,7 @@ class Suite(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QualitySetting:
-    """A limit that is a setting of the cluster's ``quality``.
-
-    Attributes
-    ----------
-    name
-        The setting.
-    """
+    """A limit that is a setting of the cluster's ``quality``."""
 
     name: str
 
@@ -41,29 +35,14 @@ class QualitySetting:
 class Check:
     """One check of a snapshot.
 
-    Attributes
-    ----------
-    name
-        Its name in ``quality_results``.
-    suite
-        The suite that it belongs to.
-    table
-        Name of the table that it checks.
-    fails_when
-        When a snapshot fails it, for the documentation.
-    observed
-        Name of the measure.
-    message
-        Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
-    comparison
-        How the measure must compare to the limit. An unknown measure fails, unless `null_passes`.
-    limit
-        The limit: a value, or a setting of the cluster.
-    null_passes
-        Whether an unknown measure passes: the first snapshot has no earlier one to compare with.
-    stops
-        Whether a failure may stop planning (``on_failure: stop``). Not if only the groups concerned are left
-        out: what one group does stops no other.
+    name: Its name in ``quality_results``.
+    observed: Name of the measure.
+    message: Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
+    comparison: How the measure must compare to the limit. An unknown measure fails, unless `null_passes`.
+    limit: The limit: a value, or a setting of the cluster.
+    null_passes: Whether an unknown measure passes: the first snapshot has no earlier one to compare with.
+    stops: Whether a failure may stop planning (``on_failure: stop``). Not if only the groups concerned are
+        left out: what one group does stops no other.
     """
 
     name: str
@@ -85,25 +64,14 @@ class Check:
     def allowed(self, settings: Mapping[str, Any]) -> Any:
         """Return the limit for a cluster.
 
-        Parameters
-        ----------
-        settings
-            The cluster's settings of ``quality`` as plain values.
+        settings: The cluster's settings of ``quality`` as plain values.
         """
         return settings[self.limit.name] if isinstance(self.limit, QualitySetting) else self.limit
 
     def explain(self, observed: Any, allowed: Any) -> str:
         """Describe a failure.
 
-        Parameters
-        ----------
-        observed, allowed
-            The measure, None or NaN if it is unknown, and its limit.
-
-        Returns
-        -------
-        str
-            The check's message with both values; for an unknown measure, that it is unknown.
+        observed, allowed: The measure, None or NaN if it is unknown, and its limit.
         """
         if is_unknown(observed):
             return f"{self.observed} is not known, so {self.name} cannot be passed"

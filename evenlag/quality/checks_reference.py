@@ -75,15 +75,8 @@ The Data Docs show these verdicts, and those of the gates, run by run: see
 def render_checks(checks: Iterable[Check] = CHECKS) -> str:
     """Render the page.
 
-    Parameters
-    ----------
-    checks
-        The checks in the order of the page; all of them by default.
-
-    Returns
-    -------
-    str
-        Markdown, with a newline at its end.
+    Returns markdown, with a newline at its end.
+    checks: The checks in the order of the page; all of them by default.
     """
     chosen = tuple(checks)
     parts = [

@@ -27,21 +27,8 @@ def render_pages(
 ) -> dict[str, str]:
     """Render all pages of a cluster.
 
-    Parameters
-    ----------
-    cluster
-        Its name.
-    runs
-        Its runs, oldest first.
-    suites
-        Expectations by suite: ``gates``, then those of the tables.
-    built_at
-        The current time.
-
-    Returns
-    -------
-    dict of str to str
-        HTML by the path of the page, ``index.html`` and one per run.
+    Returns HTML by the path of the page, ``index.html`` and one per run.
+    suites: Expectations by suite: ``gates``, then those of the tables.
     """
     names = {run.snapshot_id: _page_name(run.snapshot_id, number) for number, run in enumerate(runs)}
     pages = {"index.html": _index(cluster, runs, names, suites, built_at)}

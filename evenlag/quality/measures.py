@@ -57,21 +57,9 @@ def measure_snapshot(
 ) -> dict[str, Any]:
     """Measure the marker and the offsets of a snapshot.
 
-    Parameters
-    ----------
-    marker
-        Its row of ``snapshots``.
-    offsets
-        Its rows of ``offsets``, with :data:`OFFSET_COLUMNS`.
-    earlier
-        Rows of ``offsets`` of the snapshot before, with :data:`EARLIER_COLUMNS`; None: there is none.
-    checked_at
-        Time of the check.
-
-    Returns
-    -------
-    dict
-        Measures by name; one that cannot be computed is None.
+    Returns measures by name; one that cannot be computed is None.
+    offsets: Its rows of ``offsets``, with :data:`OFFSET_COLUMNS`.
+    earlier: Rows of ``offsets`` of the snapshot before, with :data:`EARLIER_COLUMNS`; None: there is none.
     """
     import pyarrow.compute as pc
 
@@ -97,17 +85,8 @@ def measure_groups(
 ) -> dict[str, int]:
     """Count in the rows of some groups; the counts of batches of groups add up.
 
-    Parameters
-    ----------
-    members, commits, lag
-        All rows of the groups, with :data:`MEMBER_COLUMNS`, :data:`COMMIT_COLUMNS` and :data:`LAG_COLUMNS`.
-    topic_sizes
-        From :func:`count_partitions`.
-
-    Returns
-    -------
-    dict of str to int
-        Counts by name.
+    members, commits, lag: All rows of the groups, with :data:`MEMBER_COLUMNS`, :data:`COMMIT_COLUMNS` and
+        :data:`LAG_COLUMNS`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -133,15 +112,7 @@ def measure_groups(
 def count_partitions(offsets: pa.Table) -> pa.Table:
     """Count the partitions of each topic.
 
-    Parameters
-    ----------
-    offsets
-        Rows of ``offsets``, with :data:`OFFSET_COLUMNS`.
-
-    Returns
-    -------
-    pyarrow.Table
-        ``topic, num_partitions``.
+    offsets: Rows of ``offsets``, with :data:`OFFSET_COLUMNS`.
     """
     distinct = offsets.group_by(["topic", "partition"]).aggregate([])
     counted = distinct.group_by("topic").aggregate([("partition", "count")])
@@ -151,22 +122,7 @@ def count_partitions(offsets: pa.Table) -> pa.Table:
 def combine(
     marker: Mapping[str, Any], of_snapshot: Mapping[str, Any], of_groups: Iterable[Mapping[str, int]]
 ) -> dict[str, Any]:
-    """Combine the measures of a snapshot to one row.
-
-    Parameters
-    ----------
-    marker
-        Its row of ``snapshots``.
-    of_snapshot
-        From :func:`measure_snapshot`.
-    of_groups
-        From :func:`measure_groups`, for each batch of groups.
-
-    Returns
-    -------
-    dict
-        All measures by name.
-    """
+    """Combine the measures of a snapshot to one row."""
     total = measure_nothing()
     for counts in of_groups:
         total = {name: total[name] + counts[name] for name in total}

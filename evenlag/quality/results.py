@@ -20,22 +20,7 @@ _COMPLETENESS: Final = "snapshot_complete"
 def read_results(reader: LakeReader, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Read the verdicts of a snapshot.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    snapshot
-        Its row of ``snapshots``.
-
-    Returns
-    -------
-    list of dict
-        Rows of ``quality_results``; empty if the snapshot was not checked.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be read.
+    Returns rows of ``quality_results``; empty if the snapshot was not checked.
     """
     filters: list[Filter] = [(name, "=", snapshot[name]) for name in ("cluster", "day", "snapshot_id")]
     found: list[dict[str, Any]] = reader.read(QUALITY_RESULTS, filters=filters).to_pylist()
@@ -51,15 +36,7 @@ def stopping_failures(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str,
 def failures_by_table(results: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
     """Return what is wrong with the tables of a snapshot.
 
-    Parameters
-    ----------
-    results
-        From :func:`read_results`.
-
-    Returns
-    -------
-    dict of str to str or None
-        Messages by table, without that of an incomplete snapshot; None if the snapshot was not checked.
+    Returns messages by table, without that of an incomplete snapshot; None if the snapshot was not checked.
     """
     if not results:
         return None

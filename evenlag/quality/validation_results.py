@@ -18,20 +18,11 @@ _SIGNS: Final = {Comparison.EQUAL: "=", Comparison.AT_MOST: "≤", Comparison.AT
 class Expectation:
     """An expectation of a suite, independent of any run.
 
-    Attributes
-    ----------
-    name
-        The gate or check.
-    kind
-        Type of the expectation, as Great Expectations names it.
-    observed
-        Name of the observed value.
-    comparison
-        How it must compare to the limit.
-    fails_when
-        When it fails.
-    table
-        The table that it checks; empty: a plan.
+    name: The gate or check.
+    kind: Type of the expectation, as Great Expectations names it.
+    observed: Name of the observed value.
+    comparison: How it must compare to the limit.
+    table: The table that it checks; empty: a plan.
     """
 
     name: str
@@ -51,14 +42,8 @@ class Expectation:
 class Result:
     """The result of one expectation for one row: a plan, or a snapshot.
 
-    Attributes
-    ----------
-    passed
-        The verdict of the validation.
-    observed, allowed
-        The value and its limit as they are recorded; None: unknown.
-    message
-        The recorded message.
+    passed: The verdict of the validation.
+    observed, allowed: The value and its limit as they are recorded; None: unknown.
     """
 
     passed: bool
@@ -85,18 +70,9 @@ class PlanResults:
 class Run:
     """What one run evaluated.
 
-    Attributes
-    ----------
-    snapshot_id, slot
-        The snapshot and its slot.
-    plans
-        The plans to show.
-    num_plans
-        Number of plans, of which `plans` may be a part.
-    checks
-        Results of the quality checks by name; empty if the snapshot was not checked.
-    num_differing
-        Number of verdicts that are not those on record.
+    num_plans: Number of plans, of which `plans` may be a part.
+    checks: Results of the quality checks by name; empty if the snapshot was not checked.
+    num_differing: Number of verdicts that are not those on record.
     """
 
     snapshot_id: str

@@ -16,15 +16,8 @@ CLIENT_COLUMNS: Final = ("member_id", "group_instance_id", "client_id")
 def client_names(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the name of each member's client.
 
-    Parameters
-    ----------
-    members
-        Rows with :data:`CLIENT_COLUMNS`; a row without a member id is ignored.
-
-    Returns
-    -------
-    dict
-        Instance id, or else client id, by member id; empty text where neither is known.
+    Returns instance id, or else client id, by member id; empty text where neither is known.
+    members: Rows with :data:`CLIENT_COLUMNS`; a row without a member id is ignored.
     """
     return {
         row["member_id"]: row["group_instance_id"] or row["client_id"] or ""
@@ -38,28 +31,7 @@ def read_group_members(
 ) -> list[dict[str, Any]]:
     """Read the members of a group in one snapshot.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake.
-    cluster
-        Name of the cluster in the policy.
-    snapshot_id
-        The snapshot.
-    group_id
-        The group.
-
-    Returns
-    -------
-    list of dict
-        Rows with :data:`CLIENT_COLUMNS`; none if the snapshot is not, or no longer, in the lake.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be read.
-    ValueError
-        If the id is not a snapshot's.
+    Returns rows with :data:`CLIENT_COLUMNS`; none if the snapshot is not, or no longer, in the lake.
     """
     from evenlag.lake.snapshot_ids import slot_day
     from evenlag.lake.tables import MEMBERS

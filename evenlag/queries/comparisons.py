@@ -79,28 +79,8 @@ def read_replays(
 ) -> list[dict[str, Any]]:
     """Read the replays of days, or of the periods that begin on them, without their time series.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses ``replays`` or ``continuous_replays``.
-    cluster
-        Name of the cluster in the policy.
-    since, until
-        First and last day; default: all.
-    group
-        Read one group only.
-    is_continuous
-        Read replays of whole periods instead of single days.
-
-    Returns
-    -------
-    list of dict
-        One row per day, group and policy.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
+    Returns one row per day, group and policy.
+    since, until: First and last day; default: all.
     """
     from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
 
@@ -116,26 +96,8 @@ def read_optimality_gaps(
 ) -> OptimalityGaps:
     """Read how far the most loaded member is above the lower bound, by the lag of each snapshot.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses ``comparisons``.
-    cluster
-        Name of the cluster in the policy.
-    since, until
-        First and last day; default: all.
-    group
-        Read one group only.
-
-    Returns
-    -------
-    dict
-        Sum and number of the gaps, by day, group id and policy.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
+    Returns sum and number of the gaps, by day, group id and policy.
+    since, until: First and last day; default: all.
     """
     from evenlag.lake.tables import COMPARISONS
 
@@ -175,28 +137,15 @@ def sum_up(
     Only group-days that all policies have count, so that all policies are compared on the same data. A
     group-day with a partition whose lag was never known is a lower bound: it counts only if all are.
 
-    Parameters
-    ----------
-    replays
-        Rows of :func:`read_replays`.
-    gaps
-        Result of :func:`read_optimality_gaps`.
-    by
-        One of :class:`By`.
-    is_continuous
-        Whether a replay covers all days up to the end of its period.
-
-    Returns
-    -------
-    list of dict
-        One row per policy, the best first: ``policy, is_best`` (several if they are equal), ``group_days``,
-        ``best_in`` (group-days on which no other policy is better), ``mean_lag_records`` (of a group),
-        ``max_lag_records, p95_time_lag_ms`` (mean over group-days), ``max_time_lag_ms, drain_time_ms``
-        (median over group-days; a group-day that did not drain counts as infinite; None: the median did not
-        drain), ``not_drained`` (group-days), ``moves, takeover_moves, rebalances, optimality_gap`` (mean over
-        their snapshots), ``unknown_share``, ``unknown_ages`` and ``unknown_partitions`` (data missing from
-        these numbers, see the table ``replays``), and for `observed` also ``measured_*``, measured without a
-        model.
+    Returns one row per policy, the best first: ``policy, is_best`` (several if they are equal),
+    ``group_days``, ``best_in`` (group-days on which no other policy is better), ``mean_lag_records`` (of a
+    group), ``max_lag_records, p95_time_lag_ms`` (mean over group-days), ``max_time_lag_ms, drain_time_ms``
+    (median over group-days; a group-day that did not drain counts as infinite; None: the median did not
+    drain), ``not_drained`` (group-days), ``moves, takeover_moves, rebalances, optimality_gap`` (mean over
+    their snapshots), ``unknown_share``, ``unknown_ages`` and ``unknown_partitions`` (data missing from
+    these numbers, see the table ``replays``), and for `observed` also ``measured_*``, measured without a
+    model.
+    is_continuous: Whether a replay covers all days up to the end of its period.
     """
     whole, policies = _counted_cells(replays)
     best_in: dict[str, int] = defaultdict(int)
@@ -216,16 +165,8 @@ def sum_up(
 def count_left_out(replays: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Count the group-days that :func:`sum_up` leaves out.
 
-    Parameters
-    ----------
-    replays
-        Rows of :func:`read_replays`.
-
-    Returns
-    -------
-    dict
-        ``left_out``: a policy has no replay of them; ``partly_known``: the lag of a partition was never
-        known.
+    Returns ``left_out``: a policy has no replay of them; ``partly_known``: the lag of a partition was never
+    known.
     """
     whole = len(_whole_cells(replays)[0])
     return {
@@ -319,19 +260,11 @@ def _mean(values: list[float]) -> float | None:
 def model_row(replays: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     """Summarize the error of the model: the replay of the real assignment against the measured lag.
 
-    Parameters
-    ----------
-    replays
-        Rows of :func:`read_replays`.
-
-    Returns
-    -------
-    dict or None
-        ``group_days``; ``median_error`` and ``p95_error`` of a group in a snapshot with lag, as a share of
-        the measured lag, and ``median_error_records`` and ``p95_error_records``, medians over group-days;
-        ``error_snapshots``, the number of these snapshots (None: of some group-days all snapshots count);
-        ``observed_capacities`` and ``assumed_capacities``, numbers of members by the source of their
-        capacity. None without replays. Group-days count as in :func:`sum_up`.
+    Returns ``group_days``; ``median_error`` and ``p95_error`` of a group in a snapshot with lag, as a share
+    of the measured lag, and ``median_error_records`` and ``p95_error_records``, medians over group-days;
+    ``error_snapshots``, the number of these snapshots (None: of some group-days all snapshots count);
+    ``observed_capacities`` and ``assumed_capacities``, numbers of members by the source of their capacity.
+    None without replays. Group-days count as in :func:`sum_up`.
     """
     found = [row for row in replays if row["policy"] == OBSERVED and row["median_error"] is not None]
     if not found:
@@ -350,13 +283,7 @@ def model_row(replays: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def model_error_text(model: Mapping[str, Any]) -> str:
-    """Say how far the model is off, in per cent and in records.
-
-    Parameters
-    ----------
-    model
-        Result of :func:`model_row`.
-    """
+    """Say how far the model is off, in per cent and in records."""
     count = model["error_snapshots"]
     median_error, p95_error = (
         f"{percent(model[f'{name}_error'])} ({number(model[f'{name}_error_records'])} records)"
@@ -376,15 +303,7 @@ def model_error_text(model: Mapping[str, Any]) -> str:
 def not_compared(replays: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """List the groups that could not be replayed.
 
-    Parameters
-    ----------
-    replays
-        Rows of :func:`read_replays`.
-
-    Returns
-    -------
-    list of dict
-        ``group_id, policy, reason, days`` (number of days), sorted.
+    Returns ``group_id, policy, reason, days`` (number of days), sorted.
     """
     days: dict[tuple[str, str, str], int] = defaultdict(int)
     for row in replays:

@@ -33,22 +33,14 @@ _FACTS: Final = ("commit_problem", "subscription_problem", "owner_problem")
 def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     """Aggregate lag by group.
 
-    Parameters
-    ----------
-    lag
-        Rows of ``lag`` of one snapshot, with :data:`~evenlag.lag.group_lag.LAG_COLUMNS`.
-    members
-        Rows of ``members`` of the same snapshot, with :data:`MEMBER_COLUMNS`.
-
-    Returns
-    -------
-    list of dict
-        All groups of either table, by lag, largest first, groups without any known lag last: ``group_id,
-        num_members, num_partitions, num_unknown_partitions, lag_records, lag_bound, max_member_lag_records,
-        lag_skew, unevenness, time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags,
-        num_not_subscribed_partitions, not_subscribed_lag_records, commit_problem, subscription_problem,
-        owner_problem, statuses`` (number of partitions by lag status).
-        See :class:`~evenlag.lag.group_lag.GroupLag`.
+    Returns all groups of either table, by lag, largest first, groups without any known lag last:
+    ``group_id, num_members, num_partitions, num_unknown_partitions, lag_records, lag_bound,
+    max_member_lag_records, lag_skew, unevenness, time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags,
+    num_not_subscribed_partitions, not_subscribed_lag_records, commit_problem, subscription_problem,
+    owner_problem, statuses`` (number of partitions by lag status). See
+    :class:`~evenlag.lag.group_lag.GroupLag`.
+    lag: Rows of ``lag`` of one snapshot, with :data:`~evenlag.lag.group_lag.LAG_COLUMNS`.
+    members: Rows of ``members`` of the same snapshot, with :data:`MEMBER_COLUMNS`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -100,20 +92,11 @@ def _group_row(lag: GroupLag, described: Mapping[str, Any]) -> dict[str, Any]:
 def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     """Aggregate lag by member of one group, without the partitions that the group has left.
 
-    Parameters
-    ----------
-    lag
-        Rows of ``lag`` of one snapshot and group: ``status, owner_member_id, lag_records, lag_bound,
-        owner_problem``.
-    members
-        Rows of ``members`` of the same snapshot and group: ``member_id``.
-
-    Returns
-    -------
-    list of dict
-        ``member_id`` (None: partitions without a known owner), ``num_partitions, num_unknown_partitions,
-        lag_records, lag_bound``; by lag, largest first, members without any known lag last. A live member
-        without partitions has a lag of 0, or None where it may own some of those without a known owner.
+    Returns ``member_id`` (None: partitions without a known owner), ``num_partitions,
+    num_unknown_partitions, lag_records, lag_bound``; by lag, largest first, members without any known lag
+    last. A live member without partitions has a lag of 0, or None where it may own some of those without a
+    known owner.
+    members: Rows of ``members`` of the same snapshot and group: ``member_id``.
     """
     import pyarrow.compute as pc
 
@@ -147,11 +130,6 @@ def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
 def unknown_facts(row: Mapping[str, Any]) -> str:
     """Return which facts of a group are unknown, and why, as text; empty if all are known.
 
-    Parameters
-    ----------
-    row
-        ``commit_problem, subscription_problem, owner_problem``.
-
     Examples
     --------
     >>> why = "the group is PreparingRebalance"
@@ -166,13 +144,7 @@ def unknown_facts(row: Mapping[str, Any]) -> str:
 
 
 def unmeasured(row: Mapping[str, Any]) -> str | None:
-    """Return why a group has no lag at all: it is not a consumer group, or not measured; None: else.
-
-    Parameters
-    ----------
-    row
-        A row of :func:`group_rows`.
-    """
+    """Return why a group has no lag at all: it is not a consumer group, or not measured; None: else."""
     if row["lag_records"] is not None:
         return None
     reasons = (row["subscription_problem"] or "", row["commit_problem"] or "")
@@ -180,26 +152,14 @@ def unmeasured(row: Mapping[str, Any]) -> str | None:
 
 
 def unknown_facts_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return which facts of groups are unknown, and why, of the first three; empty if there are none.
-
-    Parameters
-    ----------
-    rows
-        Rows of :func:`group_rows`.
-    """
+    """Return which facts of groups are unknown, and why, of the first three; empty if there are none."""
     told = [f"{row['group_id']}: {facts}" for row in rows if (facts := unknown_facts(row))]
     more = f"; and {len(told) - _MAX_TOLD} more" if len(told) > _MAX_TOLD else ""
     return "; ".join(told[:_MAX_TOLD]) + more
 
 
 def left_topics_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the lag of partitions that groups have left, as a sentence; empty if there are none.
-
-    Parameters
-    ----------
-    rows
-        Rows of :func:`group_rows`.
-    """
+    """Return the lag of partitions that groups have left, as a sentence; empty if there are none."""
     counts = [(row["num_not_subscribed_partitions"], row["not_subscribed_lag_records"]) for row in rows]
     num_partitions, lag = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
     if not num_partitions:
@@ -218,16 +178,9 @@ def owner_text(row: Mapping[str, Any]) -> str:
 def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
     """Sum the lag of a cycle's snapshot.
 
-    Parameters
-    ----------
-    cycle
-        ``cluster``, ``lake`` and the summary ``observe``, as ``evenlag run --json`` has them.
-
-    Returns
-    -------
-    dict
-        ``lag_records`` and ``num_unknown_partitions``; None when they cannot be read. The sum is None when no
-        partition's lag is known.
+    Returns ``lag_records`` and ``num_unknown_partitions``; None when they cannot be read. The sum is None
+    when no partition's lag is known.
+    cycle: ``cluster``, ``lake`` and the summary ``observe``, as ``evenlag run --json`` has them.
     """
     from evenlag.errors import LakeError
     from evenlag.lake.reader import LakeReader
@@ -251,15 +204,8 @@ def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
 def sum_lag(lag: pa.Table) -> dict[str, Any]:
     """Sum the lag of all groups of a snapshot.
 
-    Parameters
-    ----------
-    lag
-        Rows of ``lag``, with :data:`SUM_COLUMNS`.
-
-    Returns
-    -------
-    dict
-        ``lag_records`` and ``num_unknown_partitions``, as :func:`total_lag` returns them.
+    Returns ``lag_records`` and ``num_unknown_partitions``, as :func:`total_lag` returns them.
+    lag: Rows of ``lag``, with :data:`SUM_COLUMNS`.
     """
     import pyarrow.compute as pc
 

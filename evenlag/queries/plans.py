@@ -37,38 +37,17 @@ def plan_rows(
 ) -> list[dict[str, Any]]:
     """Read plans with their status, newest first.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses ``plans``, ``outcomes``, ``approval_requests`` and the plan events.
-    cluster
-        Name of the cluster in the policy.
-    group, plan_prefix, snapshot_id
-        Filters: a group id, the start of a plan id, a snapshot id. Of several plans with this start only the
-        newest is found, and those of the 31 days before it.
-    days
-        Number of days before that of the newest snapshot to read; default: all.
-    between
-        First and last day of the snapshots to read; default: all.
-    until
-        Return plans as they were at this moment.
-    events
-        Plan events until then; read from the lake if not given.
-
-    Returns
-    -------
-    list of dict
-        One row per plan: its row of ``plans`` without payload, ``status`` and ``reason`` (of its last event;
-        for a plan that waits for approval, the state of the request), ``answer_by``, ``decided_by`` (the user
-        who approved or rejected it, and the channel; None if no user did, or it is not recorded), and
-        ``max_member_lag_records`` before, predicted and actual (None until an outcome is known). With
-        ``num_unknown_lags`` (of ``num_partitions``) above 0 the first two are lower bounds, with
-        ``num_unknown_partitions_actual`` (of ``num_partitions_actual``) the third.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
+    Returns one row per plan: its row of ``plans`` without payload, ``status`` and ``reason`` (of its last
+    event; for a plan that waits for approval, the state of the request), ``answer_by``, ``decided_by`` (the
+    user who approved or rejected it, and the channel; None if no user did, or it is not recorded), and
+    ``max_member_lag_records`` before, predicted and actual (None until an outcome is known). With
+    ``num_unknown_lags`` (of ``num_partitions``) above 0 the first two are lower bounds, with
+    ``num_unknown_partitions_actual`` (of ``num_partitions_actual``) the third.
+    group, plan_prefix, snapshot_id: Filters: a group id, the start of a plan id, a snapshot id. Of several
+        plans with this start only the newest is found, and those of the 31 days before it.
+    days: Number of days before that of the newest snapshot to read; default: all.
+    until: Return plans as they were at this moment.
+    events: Plan events until then; read from the lake if not given.
     """
     from evenlag.lake.tables import APPROVAL_REQUESTS, OUTCOMES, PLANS
 
@@ -127,25 +106,8 @@ def groups_without_plan(
 ) -> list[dict[str, Any]]:
     """Read why groups got no plan from the newest snapshot that was planned.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake. Uses ``decisions``.
-    cluster
-        Name of the cluster in the policy.
-    group
-        Read one group only.
-
-    Returns
-    -------
-    list of dict
-        ``group_id, policy_mode, decision, reason, slot``, by group id. Groups whose assignment needs no
-        change are left out.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
+    Returns ``group_id, policy_mode, decision, reason, slot``, by group id. Groups whose assignment needs no
+    change are left out.
     """
     import pyarrow.compute as pc
 
@@ -173,15 +135,7 @@ def groups_without_plan(
 def no_plan_reason(decided: Mapping[str, Any]) -> str:
     """Return why a cycle made no plan.
 
-    Parameters
-    ----------
-    decided
-        The summary of its step ``decide``.
-
-    Returns
-    -------
-    str
-        The quality checks that stopped planning, else that no group needs a change.
+    Returns the quality checks that stopped planning, else that no group needs a change.
     """
     if stopped := decided.get("stopped"):
         return f"nothing is planned, because the snapshot failed quality checks: {stopped}."
@@ -191,15 +145,7 @@ def no_plan_reason(decided: Mapping[str, Any]) -> str:
 def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Select the event that determines the status of each plan.
 
-    Parameters
-    ----------
-    events
-        Plan events, by time.
-
-    Returns
-    -------
-    dict
-        Event by plan id: the last one by :func:`event_order`.
+    Returns event by plan id: the last one by :func:`event_order`.
     """
     last: dict[str, dict[str, Any]] = {}
     for event in events:
@@ -212,15 +158,7 @@ def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def event_order(event: dict[str, Any]) -> int:
     """Return the position of an event in the life of a plan.
 
-    Parameters
-    ----------
-    event
-        A plan event.
-
-    Returns
-    -------
-    int
-        See :data:`evenlag.enums.EVENT_RANK`; -1 for an unknown event.
+    Returns see :data:`evenlag.enums.EVENT_RANK`; -1 for an unknown event.
     """
     return EVENT_RANK.get(event["event"], -1)
 

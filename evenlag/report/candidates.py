@@ -14,11 +14,8 @@ LARGE_P95_ERROR: Final = 0.25
 class MeasuredResult:
     """Measured lag on the days that were simulated; None: unknown.
 
-    Attributes
-    ----------
-    unknown_lags, unknown_share, unknown_time_lags
-        Unknown lags, share of the time, and time lags: if there are any, the largest lag, the mean lag and
-        the largest time lag are lower bounds.
+    unknown_lags, unknown_share, unknown_time_lags: Unknown lags, share of the time, and time lags: if there
+        are any, the largest lag, the mean lag and the largest time lag are lower bounds.
     """
 
     mean_lag_records: float | None
@@ -33,26 +30,17 @@ class MeasuredResult:
 class PolicyResult:
     """Simulated result of a policy over the days that all policies have.
 
-    Attributes
-    ----------
-    name
-        Name of the policy; ``observed`` is the real assignment, simulated like the others.
-    num_days
-        Number of days.
-    p95_time_lag_ms, drain_time_ms, num_not_drained
-        Mean of the 95th percentiles of the days; median over the days, None if the median day did not drain;
-        number of days that did not drain.
-    optimality_gap
-        Mean relative distance of the most loaded member from the lower bound; None: unknown.
-    is_best
-        As in `evenlag compare`: the least time lag, then the least mean lag, then the fewest moves; several
-        policies may be equal.
-    unknown_ages
-        Partitions whose initial lag has no known age: if there are any, time lags are lower bounds.
-    unknown_partitions
-        Partitions whose lag was never known: if there are any, lags and time lags are lower bounds.
-    measured
-        For ``observed`` only: measured lag, without the model; None: unknown.
+    name: Name of the policy; ``observed`` is the real assignment, simulated like the others.
+    p95_time_lag_ms, drain_time_ms, num_not_drained: Mean of the 95th percentiles of the days; median over
+        the days, None if the median day did not drain; number of days that did not drain.
+    optimality_gap: Mean relative distance of the most loaded member from the lower bound; None: unknown.
+    is_best: As in `evenlag compare`: the least time lag, then the least mean lag, then the fewest moves;
+        several policies may be equal.
+    unknown_ages: Partitions whose initial lag has no known age: if there are any, time lags are lower
+        bounds.
+    unknown_partitions: Partitions whose lag was never known: if there are any, lags and time lags are lower
+        bounds.
+    measured: For ``observed`` only: measured lag, without the model; None: unknown.
     """
 
     name: str
@@ -76,12 +64,8 @@ class PolicyResult:
 class ModelError:
     """How far the simulation of the real assignment is from the measured lag, over the snapshots with lag.
 
-    Attributes
-    ----------
-    median, p95
-        Relative error; over several days, the median of the days.
-    text
-        Both, also in records, as `evenlag compare` says it.
+    median, p95: Relative error; over several days, the median of the days.
+    text: Both, also in records, as `evenlag compare` says it.
     """
 
     median: float

@@ -46,15 +46,7 @@ HINT_MARKERS: Final = dict(zip(HINT_EVENTS, ("v", "o", "X", "s", "D"), strict=Tr
 def change_plot(change: LagChange) -> str:
     """Draw a bar chart of the lag of each member before a plan, as predicted, and after it.
 
-    Parameters
-    ----------
-    change
-        Members by lag, largest first; only the first :data:`MAX_MEMBERS` are drawn.
-
-    Returns
-    -------
-    str
-        HTML of the chart.
+    change: Members by lag, largest first; only the first :data:`MAX_MEMBERS` are drawn.
     """
     members = change.members[:MAX_MEMBERS]
     height = 0.8 + len(members) * (0.55 if change.plan_id else 0.36)
@@ -122,19 +114,8 @@ def _change_label(change: LagChange) -> str:
 def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark] = ()) -> str:
     """Draw a line chart of the lag of the group over time: measured, and simulated for each candidate.
 
-    Parameters
-    ----------
-    observed
-        Measured lag: a wide line below the others, so that none hides it or is hidden by it.
-    replayed
-        Simulated lag, one series per candidate.
-    hints
-        Events of hints to mark, oldest first.
-
-    Returns
-    -------
-    str
-        HTML of the chart.
+    observed: Measured lag: a wide line below the others, so that none hides it or is hidden by it.
+    hints: Events of hints to mark, oldest first.
     """
     styles = lag_styles(replayed)
 
@@ -181,34 +162,12 @@ def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark]
 
 
 def chart_marks(hints: Iterable[Mark]) -> list[ChartMark]:
-    """Convert events of hints to marks of a chart.
-
-    Parameters
-    ----------
-    hints
-        The events, oldest first.
-
-    Returns
-    -------
-    list of ChartMark
-        Each with its word and its shape.
-    """
+    """Convert events of hints to marks of a chart."""
     return [ChartMark(mark.at, mark.event, HINT_MARKERS[mark.event]) for mark in hints]
 
 
 def lag_styles(replayed: Sequence[Series]) -> list[LineStyle]:
-    """Choose how the lines of the candidates are drawn.
-
-    Parameters
-    ----------
-    replayed
-        Simulated lag, one series per candidate.
-
-    Returns
-    -------
-    list of LineStyle
-        Style of each line.
-    """
+    """Choose how the lines of the candidates are drawn."""
     return line_styles([Line(each.at, each.lag_records) for each in replayed])
 
 
@@ -264,17 +223,7 @@ def _values(points: Sequence[int | None]) -> list[float]:
 
 
 def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
-    """Set ticks at round times, as many as fit; midnight is labeled with its date.
-
-    Parameters
-    ----------
-    axes
-        Matplotlib axes.
-    since, until
-        First and last time on the axis.
-    size
-        Size of the chart.
-    """
+    """Set ticks at round times, as many as fit; midnight is labeled with its date."""
     span_s = max(1.0, (until - since).total_seconds())
     most = 9 if size.is_wide else 6
     step_s = next((step for step in _STEPS_S if span_s / step <= most), ceil(span_s / most / _DAY_S) * _DAY_S)
@@ -301,18 +250,8 @@ def _round_times(since: datetime, until: datetime, step_s: int) -> list[datetime
 def short(name: str, size: Size) -> str:
     """Shorten a name to fit into a chart.
 
-    Parameters
-    ----------
-    name
-        Name of a member or partition.
-    size
-        Size of the chart.
-
-    Returns
-    -------
-    str
-        The name, or its end after an ellipsis: names differ at the end. Of one line, without control
-        characters.
+    Returns the name, or its end after an ellipsis: names differ at the end. Of one line, without control
+    characters.
     """
     longest = 32 if size.is_wide else 14
     name = printable(name)

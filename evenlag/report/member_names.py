@@ -16,11 +16,6 @@ class Names:
     """Display names: instance id, else client id, else member id.
 
     If several members of the period share a client id, the end of the member id is appended.
-
-    Parameters
-    ----------
-    known
-        (instance id, client id) by member id.
     """
 
     def __init__(self, known: Mapping[str, tuple[str | None, str | None]]) -> None:
@@ -35,18 +30,7 @@ class Names:
         }
 
     def of(self, member_id: str | None) -> str:
-        """Return the display name of a member.
-
-        Parameters
-        ----------
-        member_id
-            Member id, or None.
-
-        Returns
-        -------
-        str
-            The name; `NOBODY` for None, the member id for an unknown member.
-        """
+        """Return the display name of a member."""
         if member_id is None:
             return NOBODY
         return self._names.get(member_id, member_id)
@@ -61,23 +45,7 @@ def _name(member_id: str, instance: str | None, client: str | None, shared: Mapp
 
 
 def read_names(scope: Scope) -> Names:
-    """Read the display names of all members of a period.
-
-    Parameters
-    ----------
-    scope
-        Period and group of the report.
-
-    Returns
-    -------
-    Names
-        Names by member id.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
-    """
+    """Read the display names of all members of a period."""
     import pyarrow.compute as pc
 
     from evenlag.lake.tables import MEMBERS

@@ -29,17 +29,11 @@ class VerdictKind(StrEnum):
 class Verdict:
     """What happened in the period, in plain words.
 
-    Attributes
-    ----------
-    kind
-        ``good``: a plan was followed and the lag is more even; ``warn``: it was not followed or brought
+    kind: ``good``: a plan was followed and the lag is more even; ``warn``: it was not followed or brought
         nothing; ``plain``: neither.
-    happened
-        What happened, with the lag of the most loaded member.
-    worth
-        Whether it was worth it; empty if nothing was followed.
-    others
-        What became of the other plans of the period; empty if there are none.
+    happened: What happened, with the lag of the most loaded member.
+    worth: Whether it was worth it; empty if nothing was followed.
+    others: What became of the other plans of the period; empty if there are none.
     """
 
     kind: VerdictKind
@@ -57,11 +51,8 @@ class Verdict:
 class MemberLag:
     """Lag of a member in records: before a plan, as predicted by it, and observed after it; None: unknown.
 
-    Attributes
-    ----------
-    unknown
-        For each of the three, the number of partitions with unknown lag. If there are any, the lag is a lower
-        bound.
+    unknown: For each of the three, the number of partitions with unknown lag. If there are any, the lag is
+        a lower bound.
     """
 
     name: str
@@ -75,21 +66,15 @@ class MemberLag:
 class LagChange:
     """Lag of each member before and after a plan; without a plan, `before` is the newest snapshot.
 
-    Attributes
-    ----------
-    members
-        By lag, largest first.
-    before_at, after_at
-        Read times of the lag.
-    plan_id, status, moves
-        Id and status of the plan, and the number of partitions that it moves; None without a plan.
-    unknown_before, unknown_after
-        Number of partitions with unknown lag, and of all partitions, in the two snapshots.
-    total_before, total_after
-        Known lag of the group in the two snapshots; None: unknown.
-    drain_before_ms, drain_after_ms
-        Time until the group has no lag at the rates of the two snapshots, of the partition that takes
-        longest. Infinite if a partition's lag does not shrink; None: unknown.
+    members: By lag, largest first.
+    before_at, after_at: Read times of the lag.
+    plan_id, status, moves: Id and status of the plan, and the number of partitions that it moves; None
+        without a plan.
+    unknown_before, unknown_after: Number of partitions with unknown lag, and of all partitions, in the two
+        snapshots.
+    total_before, total_after: Known lag of the group in the two snapshots; None: unknown.
+    drain_before_ms, drain_after_ms: Time until the group has no lag at the rates of the two snapshots, of
+        the partition that takes longest. Infinite if a partition's lag does not shrink; None: unknown.
     """
 
     members: tuple[MemberLag, ...]
@@ -110,19 +95,12 @@ class LagChange:
 class Interval:
     """Time during which a partition had one owner: up to the first snapshot that shows another one.
 
-    Attributes
-    ----------
-    partition
-        ``topic-number``.
-    owner
-        Name of the member; None if there is no known owner.
-    what
-        Why there is no known owner; empty if there is one.
-    start, end
-        Read time of the first snapshot with this owner, and of the first one without it; if `is_open`, the
-        end of the last snapshot.
-    is_open
-        Whether the last snapshot of the period shows this owner.
+    partition: ``topic-number``.
+    owner: Name of the member; None if there is no known owner.
+    what: Why there is no known owner; empty if there is one.
+    start, end: Read time of the first snapshot with this owner, and of the first one without it; if
+        `is_open`, the end of the last snapshot.
+    is_open: Whether the last snapshot of the period shows this owner.
     """
 
     partition: str
@@ -137,12 +115,8 @@ class Interval:
 class Mark:
     """An event of the timeline, at the time at which it was observed.
 
-    Attributes
-    ----------
-    kind
-        ``rebalance`` or ``hint``.
-    event
-        Event of a published hint, one of `HINT_EVENTS`; empty for a rebalance.
+    kind: ``rebalance`` or ``hint``.
+    event: Event of a published hint, one of `HINT_EVENTS`; empty for a rebalance.
     """
 
     at: datetime
@@ -155,16 +129,11 @@ class Mark:
 class Timeline:
     """Owners of the partitions over time.
 
-    Attributes
-    ----------
-    partitions
-        Names of the partitions shown, in order. If there are too many, those with the most changes of owner.
-    owners
-        Names of the owners by first appearance.
-    num_left_out
-        Number of partitions that are not shown.
-    num_unaudited
-        Number of snapshots of the period that are not in the audit yet.
+    partitions: Names of the partitions shown, in order. If there are too many, those with the most changes
+        of owner.
+    owners: Names of the owners by first appearance.
+    num_left_out: Number of partitions that are not shown.
+    num_unaudited: Number of snapshots of the period that are not in the audit yet.
     """
 
     partitions: tuple[str, ...]
@@ -181,13 +150,9 @@ class Series:
 
     The days of a replay are separated by None, so that no line connects them.
 
-    Attributes
-    ----------
-    num_unknown
-        Number of partitions with unknown lag at each time: if there are any, the lag is a lower bound. Empty
-        if there are none at any time.
-    unknown
-        Statuses of these partitions: (status, number of snapshots, largest number of partitions).
+    num_unknown: Number of partitions with unknown lag at each time: if there are any, the lag is a lower
+        bound. Empty if there are none at any time.
+    unknown: Statuses of these partitions: (status, number of snapshots, largest number of partitions).
     """
 
     name: str
@@ -227,19 +192,13 @@ class DecisionSummary:
 class GroupLag:
     """A group of the cluster in the newest snapshot; a lag of None is unknown.
 
-    Attributes
-    ----------
-    num_unknown
-        Number of partitions with unknown lag: if there are any, the lags are lower bounds.
-    unknown
-        Number of these partitions by lag status.
-    lag_bound
-        LOWER or UPPER: the lags are such bounds; None: they are exact.
-    time_lag_ms, time_lag_at_least_ms
-        Largest time lag of a partition; where it is not known, a lower bound of it.
-    not_subscribed
-        Number of partitions with a commit of topics that no member subscribes to, and their known lag. They
-        are in none of the other numbers.
+    num_unknown: Number of partitions with unknown lag: if there are any, the lags are lower bounds.
+    unknown: Number of these partitions by lag status.
+    lag_bound: LOWER or UPPER: the lags are such bounds; None: they are exact.
+    time_lag_ms, time_lag_at_least_ms: Largest time lag of a partition; where it is not known, a lower bound
+        of it.
+    not_subscribed: Number of partitions with a commit of topics that no member subscribes to, and their
+        known lag. They are in none of the other numbers.
     """
 
     group_id: str
@@ -259,38 +218,22 @@ class GroupLag:
 class Report:
     """Report on a group and period; parts without data in the lake are None or empty.
 
-    Attributes
-    ----------
-    since, until
-        The period: slots of its first and last snapshot.
-    finished_at
-        End of the last snapshot. If an end was requested, later data is left out.
-    num_snapshots
-        Number of snapshots that list the group.
-    now
-        The group in the newest snapshot of the period.
-    groups
-        All groups of that snapshot, by lag, largest first.
-    verdict
-        What happened, and whether it was worth it.
-    change
-        Lag of each member; None if no snapshot shows a member.
-    timeline
-        Owners over time; None if the period has not been audited.
-    observed, replayed
-        Observed lag, and simulated lag of each policy.
-    policies, reasons
-        Simulated results in the order of the table, and why some could not be simulated.
-    model_error
-        Error of the simulation of the real assignment; None: unknown.
-    hints
-        Events of published hints in the period, oldest first.
-    plans
-        Rows of `evenlag.queries.plans.plan_rows`, newest first, as of the end of the period.
-    num_by_event
-        Number of plan events in the period, by event.
-    num_snapshots_left_out
-        Number of snapshots at the beginning of the requested period that were not read: it has too many rows.
+    since, until: The period: slots of its first and last snapshot.
+    finished_at: End of the last snapshot. If an end was requested, later data is left out.
+    num_snapshots: Number of snapshots that list the group.
+    now: The group in the newest snapshot of the period.
+    groups: All groups of that snapshot, by lag, largest first.
+    verdict: What happened, and whether it was worth it.
+    change: Lag of each member; None if no snapshot shows a member.
+    timeline: Owners over time; None if the period has not been audited.
+    observed, replayed: Observed lag, and simulated lag of each policy.
+    policies, reasons: Simulated results in the order of the table, and why some could not be simulated.
+    model_error: Error of the simulation of the real assignment; None: unknown.
+    hints: Events of published hints in the period, oldest first.
+    plans: Rows of `evenlag.queries.plans.plan_rows`, newest first, as of the end of the period.
+    num_by_event: Number of plan events in the period, by event.
+    num_snapshots_left_out: Number of snapshots at the beginning of the requested period that were not read:
+        it has too many rows.
     """
 
     cluster: str

@@ -33,21 +33,9 @@ def report_page(
 ) -> str:
     """Build the page of a report.
 
-    Parameters
-    ----------
-    report
-        Content of the report.
-    link_of
-        Returns the URL of the report of another group; None if there is none, as for a file.
-    clusters
-        URLs of the reports of the clusters, by name.
-    cluster
-        Which of them this is; None: the one with the report's own name.
-
-    Returns
-    -------
-    str
-        The page: without scripts and external resources; all text from the lake is escaped.
+    Returns the page: without scripts and external resources; all text from the lake is escaped.
+    link_of: Returns the URL of the report of another group; None if there is none, as for a file.
+    cluster: Which of them this is; None: the one with the report's own name.
     """
     sections = (
         ("change", "Lag of each member", change_section(report)),

@@ -28,18 +28,7 @@ _KIND_BY_STATUS: Final[dict[str, str]] = {
 
 
 def plans_section(report: Report) -> Html:
-    """Build the section on plans, gates and decisions.
-
-    Parameters
-    ----------
-    report
-        Content of the report.
-
-    Returns
-    -------
-    Html
-        The section without its heading.
-    """
+    """Build the section on plans, gates and decisions."""
     parts: list[str] = []
     if report.plans:
         parts += ["<h3>Plans</h3>", _plan_table(report.plans), left_out(report.plans)]

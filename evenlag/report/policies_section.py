@@ -26,18 +26,7 @@ bound, because some values are unknown.</p>"""
 
 
 def policies_section(report: Report) -> Html:
-    """Build the section on simulated policies.
-
-    Parameters
-    ----------
-    report
-        Content of the report.
-
-    Returns
-    -------
-    Html
-        The section without its heading.
-    """
+    """Build the section on simulated policies."""
     if not report.policies and not report.reasons:
         return note("Nothing was compared on these days. Run: ", COMPARE)
     columns = (

@@ -20,27 +20,9 @@ def read_group_events(
 ) -> list[dict[str, Any]]:
     """Read the events of a group's plans, oldest first.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    cluster, group_id
-        The group.
-    since
-        Start of the period. Events of the 31 days before it are read too: the publishing of the hints that
-        end in the period.
-    until
-        Later events are left out; none are when not given.
-
-    Returns
-    -------
-    list of dict
-        Rows of ``plan_events``.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
+    since: Start of the period. Events of the 31 days before it are read too: the publishing of the hints
+        that end in the period.
+    until: Later events are left out; none are when not given.
     """
     filters: list[Filter] = [
         ("cluster", "=", cluster),
@@ -55,15 +37,7 @@ def read_group_events(
 def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the ids of the plans whose hint was on the hint topic.
 
-    Parameters
-    ----------
-    events
-        Plan events.
-
-    Returns
-    -------
-    set of str
-        Plan ids. Plans that expired or were withdrawn before publishing are not among them.
+    Returns plan ids. Plans that expired or were withdrawn before publishing are not among them.
     """
     # A publisher that was killed writes no PUBLISHED event, but the withdrawal contains the sequence number.
     return {
@@ -74,20 +48,7 @@ def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def count_events(events: Iterable[Mapping[str, Any]], since: datetime) -> dict[str, int]:
-    """Count events from a moment on.
-
-    Parameters
-    ----------
-    events
-        Plan events.
-    since
-        Ignore earlier events.
-
-    Returns
-    -------
-    dict
-        Number of events by name.
-    """
+    """Count events from a moment on."""
     counts: dict[str, int] = {}
     for event in events:
         if event["at"] >= since:

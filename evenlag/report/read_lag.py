@@ -20,15 +20,8 @@ if TYPE_CHECKING:
 def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
     """Aggregate the lag of the groups of a snapshot.
 
-    Parameters
-    ----------
-    lag, members
-        Rows of the snapshot, as in :func:`evenlag.queries.lag.group_rows`.
-
-    Returns
-    -------
-    list of GroupLag
-        By lag, largest first; last the groups of which only partitions without a subscriber are left.
+    Returns by lag, largest first; last the groups of which only partitions without a subscriber are left.
+    lag, members: Rows of the snapshot, as in :func:`evenlag.queries.lag.group_rows`.
     """
     unknown: dict[str, dict[str, int]] = {}
     for row in _unknown_by_status(counted_rows(lag), "group_id"):
@@ -55,17 +48,7 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
 def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
     """Aggregate the lag of a group by snapshot.
 
-    Parameters
-    ----------
-    lag
-        Rows of ``lag`` of the group.
-    read_at
-        Time at which the end offsets had been read, by snapshot id; simulations use it, too.
-
-    Returns
-    -------
-    Series
-        Lag by time.
+    read_at: Time at which the end offsets had been read, by snapshot id; simulations use it, too.
     """
     keys = ["snapshot_id"]
     shown = lag["snapshot_id"].unique().to_pylist()
@@ -94,20 +77,7 @@ def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
 
 
 def cut(series: Series, since: datetime, until: datetime) -> Series:
-    """Cut a simulated series to a period.
-
-    Parameters
-    ----------
-    series
-        The series.
-    since, until
-        The period, inclusive.
-
-    Returns
-    -------
-    Series
-        Its points within the period.
-    """
+    """Cut a simulated series to a period."""
     # Replays before model version 3 have times cut to milliseconds, the period has microseconds.
     since = floor_to_ms(since)
     places = [place for place, at in enumerate(series.at) if since <= at <= until]

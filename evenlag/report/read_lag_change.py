@@ -51,26 +51,7 @@ def read_change(
 ) -> LagChange | None:
     """Read the lag of the members before and after the newest plan that was applied, or the next best.
 
-    Parameters
-    ----------
-    scope
-        Period and group of the report.
-    lag
-        Rows of ``lag`` of the group and period.
-    plans
-        Plans of the group, newest first.
-    names
-        Names of the members.
-
-    Returns
-    -------
-    LagChange or None
-        Without a plan, the members of the newest snapshot; None if it has none.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
+    Returns without a plan, the members of the newest snapshot; None if it has none.
     """
     import pyarrow.compute as pc
 
@@ -123,22 +104,7 @@ def read_change(
 def read_evaluation(scope: Scope, plan_id: str | None) -> Mapping[str, Any] | None:
     """Read the evaluation of a plan at its horizon.
 
-    Parameters
-    ----------
-    scope
-        Period and group of the report.
-    plan_id
-        The plan; None: there is none.
-
-    Returns
-    -------
-    Mapping or None
-        Row of ``plan_evaluations``; None without one, or if it was evaluated after the requested end.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
+    Returns row of ``plan_evaluations``; None without one, or if it was evaluated after the requested end.
     """
     from evenlag.lake.tables import PLAN_EVALUATIONS
 

@@ -52,33 +52,11 @@ def read_report(
 ) -> Report:
     """Read the report of a group and period.
 
-    Parameters
-    ----------
-    reader
-        Reader of the lake.
-    cluster
-        Name of the cluster in the policy.
-    group_id
-        The group; default: the one with the largest lag in the last snapshot.
-    hours
-        Length of the period in hours.
-    until
-        End of the period; the report contains only data that was known then. Default: the newest snapshot.
-    max_rows
-        Read at most about so many rows of ``lag``: the newest snapshots of the period, at least one. Default:
-        the whole period.
-
-    Returns
-    -------
-    Report
-        Content of the report.
-
-    Raises
-    ------
-    NothingToReportError
-        When the period has no snapshot, or no snapshot lists the group.
-    LakeError
-        When a table cannot be read.
+    group_id: The group; default: the one with the largest lag in the last snapshot.
+    until: End of the period; the report contains only data that was known then. Default: the newest
+        snapshot.
+    max_rows: Read at most about so many rows of ``lag``: the newest snapshots of the period, at least one.
+        Default: the whole period.
     """
     import pyarrow.compute as pc
 

@@ -28,16 +28,10 @@ if TYPE_CHECKING:
 class Comparison:
     """Simulations of a period.
 
-    Attributes
-    ----------
-    series
-        Simulated lag over time, by policy.
-    results
-        Result of each policy, the best first.
-    model_error
-        Error of the simulation of the real assignment; None: unknown.
-    reasons
-        Why policies or days are missing.
+    series: Simulated lag over time, by policy.
+    results: Result of each policy, the best first.
+    model_error: Error of the simulation of the real assignment; None: unknown.
+    reasons: Why policies or days are missing.
     """
 
     series: tuple[Series, ...] = ()
@@ -51,20 +45,7 @@ def read_policies(scope: Scope) -> Comparison:
 
     The results are aggregated as in `evenlag compare`, so that both report the same best policy.
 
-    Parameters
-    ----------
-    scope
-        Period and group of the report.
-
-    Returns
-    -------
-    Comparison
-        Empty if nothing was simulated.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
+    Empty if nothing was simulated.
     """
     from evenlag.lake.tables import REPLAYS
 

@@ -59,24 +59,8 @@ _NOT_OWNED: Final = {
 def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Names) -> Timeline | None:
     """Read the timeline of a period.
 
-    Parameters
-    ----------
-    scope
-        Period and group of the report.
-    events
-        Plan events of the group up to the end of the period.
-    names
-        Names of the members.
-
-    Returns
-    -------
-    Timeline or None
-        None if the group was not audited in the period.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read, or the audit is being rebuilt.
+    None if the group was not audited in the period.
+    events: Plan events of the group up to the end of the period.
     """
     try:
         period = read_period(
@@ -179,17 +163,7 @@ def _rebalance(row: Mapping[str, Any], names: Names) -> Mark:
 def hint_marks(events: Sequence[Mapping[str, Any]], since: datetime) -> Iterator[Mark]:
     """Select the events of published hints.
 
-    Parameters
-    ----------
-    events
-        Plan events of the group up to the end of the period, oldest first.
-    since
-        Ignore earlier events.
-
-    Yields
-    ------
-    Mark
-        An event. Plans that expired or were withdrawn before publishing had no hint.
+    events: Plan events of the group up to the end of the period, oldest first.
     """
     published = published_plans(events)
     for event in events:

@@ -18,18 +18,11 @@ if TYPE_CHECKING:
 class Scope:
     """Cluster, group and period of a report.
 
-    Attributes
-    ----------
-    since, until
-        Slots of the first and the last snapshot.
-    started_at, finished_at
-        Start of the first and end of the last snapshot.
-    snapshot_ids
-        Finished snapshots of the period, oldest first.
-    read_at
-        Time of the lag of each snapshot: when the end offsets had been read.
-    end
-        Requested end of the period; later data is left out. None: no end was requested.
+    since, until: Slots of the first and the last snapshot.
+    started_at, finished_at: Start of the first and end of the last snapshot.
+    snapshot_ids: Finished snapshots of the period, oldest first.
+    read_at: Time of the lag of each snapshot: when the end offsets had been read.
+    end: Requested end of the period; later data is left out. None: no end was requested.
     """
 
     reader: LakeReader
@@ -44,18 +37,7 @@ class Scope:
     end: datetime | None = None
 
     def filters(self, *, days_after: int = 0) -> list[Filter]:
-        """Return filters on the cluster, the days of the period and the group; they prune files.
-
-        Parameters
-        ----------
-        days_after
-            Number of days after the period to include.
-
-        Returns
-        -------
-        list of tuple
-            Column, operator and value.
-        """
+        """Return filters on the cluster, the days of the period and the group; they prune files."""
         return [
             ("cluster", "=", self.cluster),
             ("day", ">=", self.since.date()),

@@ -32,18 +32,7 @@ MAX_ROWS: Final = 400
 
 
 def change_section(report: Report) -> Html:
-    """Build the section on the lag of each member before and after a plan.
-
-    Parameters
-    ----------
-    report
-        Content of the report.
-
-    Returns
-    -------
-    Html
-        The section without its heading.
-    """
+    """Build the section on the lag of each member before and after a plan."""
     change = report.change
     if change is None:
         return note("No snapshot of the period shows a live member.")
@@ -94,15 +83,7 @@ def _drain_times(change: LagChange) -> str:
 def drain_time(milliseconds: float | None) -> str:
     """Format a time to drain.
 
-    Parameters
-    ----------
-    milliseconds
-        The time; infinite: never; None: unknown.
-
-    Returns
-    -------
-    str
-        The text.
+    milliseconds: The time; infinite: never; None: unknown.
     """
     if milliseconds is None:
         return "not known"
@@ -124,18 +105,7 @@ def _unknown_in_change(change: LagChange) -> str:
 
 
 def timeline_section(report: Report) -> Html:
-    """Build the section on the owners of the partitions over time.
-
-    Parameters
-    ----------
-    report
-        Content of the report.
-
-    Returns
-    -------
-    Html
-        The section without its heading.
-    """
+    """Build the section on the owners of the partitions over time."""
     timeline = report.timeline
     if timeline is None:
         return note("The period has not been audited yet. Run: ", AUDIT)
@@ -183,18 +153,7 @@ def timeline_section(report: Report) -> Html:
 
 
 def lag_section(report: Report) -> Html:
-    """Build the section on the lag over time, observed and simulated.
-
-    Parameters
-    ----------
-    report
-        Content of the report.
-
-    Returns
-    -------
-    Html
-        The section without its heading.
-    """
+    """Build the section on the lag over time, observed and simulated."""
     lines = [
         (line(series_variable(place), dashes=style.dashes, marker=style.marker), each.name)
         for place, (each, style) in enumerate(zip(report.replayed, lag_styles(report.replayed), strict=True))
@@ -290,15 +249,7 @@ def _model_error(error: ModelError) -> str:
 def model_warning(error: ModelError | None) -> Html:
     """Build a warning that the model is far off.
 
-    Parameters
-    ----------
-    error
-        Error of the model; None: unknown.
-
-    Returns
-    -------
-    Html
-        The warning; empty if the error is not large.
+    Returns the warning; empty if the error is not large.
     """
     if error is None or not error.is_large:
         return Html("")
@@ -308,17 +259,7 @@ def model_warning(error: ModelError | None) -> Html:
 def note(message: str, command: str = "") -> Html:
     """Build a note.
 
-    Parameters
-    ----------
-    message
-        Plain text.
-    command
-        Command to show after the message, as plain text; none if empty.
-
-    Returns
-    -------
-    Html
-        The note.
+    command: Command to show after the message, as plain text; none if empty.
     """
     code = f"<code>{page_text(command)}</code>" if command else ""
     return Html(f'<p class="note">{page_text(message)}{code}</p>')

@@ -29,15 +29,7 @@ _LABELS: Final = 0.35
 def count_marks(marks: Iterable[Mark]) -> Counter[str]:
     """Count marks.
 
-    Parameters
-    ----------
-    marks
-        Marks of a timeline.
-
-    Returns
-    -------
-    Counter
-        Number of marks by event of a hint, and under ``rebalance``.
+    Returns number of marks by event of a hint, and under ``rebalance``.
     """
     return Counter(mark.event or mark.kind for mark in marks)
 
@@ -45,17 +37,7 @@ def count_marks(marks: Iterable[Mark]) -> Counter[str]:
 def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
     """Draw the owners of each partition over time, one row per partition, with rebalances and hints.
 
-    Parameters
-    ----------
-    timeline
-        The timeline.
-    owner_numbers
-        Number of each owner, from 0, by name; it selects the color.
-
-    Returns
-    -------
-    str
-        HTML of the chart.
+    owner_numbers: Number of each owner, from 0, by name; it selects the color.
     """
     rows = {name: number for number, name in enumerate(timeline.partitions)}
     since = min(each.start for each in timeline.intervals)

@@ -56,25 +56,9 @@ def build_verdict(
 ) -> Verdict:
     """Build the verdict of a report.
 
-    Parameters
-    ----------
-    change
-        Lag of each member around the plan that the report shows; None if no snapshot shows a member.
-    plans
-        Rows of :func:`evenlag.queries.plans.plan_rows` of the period.
-    events
-        Plan events up to the end of the period.
-    evaluation
-        Row of ``plan_evaluations`` of the plan; None before its horizon.
-    now
-        The group in the newest snapshot.
-    decisions
-        Planning decisions of the period.
-
-    Returns
-    -------
-    Verdict
-        The verdict.
+    change: Lag of each member around the plan that the report shows; None if no snapshot shows a member.
+    events: Plan events up to the end of the period.
+    evaluation: Row of ``plan_evaluations`` of the plan; None before its horizon.
     """
     if change is None or change.plan_id is None:
         return _without_plan(now, decisions)
@@ -100,20 +84,7 @@ def build_verdict(
 
 
 def largest(change: LagChange, part: str) -> int | None:
-    """Lag of the most loaded member.
-
-    Parameters
-    ----------
-    change
-        Lag of each member.
-    part
-        ``before``, ``predicted`` or ``after``.
-
-    Returns
-    -------
-    int or None
-        The largest known lag; None if there is none.
-    """
+    """Lag of the most loaded member."""
     known = [value for member in change.members if (value := getattr(member, part)) is not None]
     return max(known, default=None)
 

@@ -37,15 +37,8 @@ def outdated() -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Write the pages that are outdated.
 
-    Parameters
-    ----------
-    argv
-        Arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        0; with ``--check`` 1 if a page is outdated.
+    Returns 0; with ``--check`` 1 if a page is outdated.
+    argv: Arguments; those of this process when None.
     """
     arguments = sys.argv[1:] if argv is None else argv
     names = outdated()

@@ -28,13 +28,7 @@ its headings. In scripts, use `-o json`."""
 
 
 def render_command() -> str:
-    """Render the page.
-
-    Returns
-    -------
-    str
-        Markdown: a section for each command that can be called.
-    """
+    """Render the page."""
     root: Any = typer.main.get_command(app)
     names = [name for name, _ in _commands(root, "evenlag")]
     index = table(

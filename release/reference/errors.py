@@ -41,13 +41,7 @@ An error of no class below is a fault of evenlag; its traceback is in the log.""
 
 
 def render_errors() -> str:
-    """Render the page.
-
-    Returns
-    -------
-    str
-        Markdown: the exit codes, then each error with its own.
-    """
+    """Render the page."""
     classes = [
         one
         for _, one in inspect.getmembers(errors, inspect.isclass)

@@ -186,18 +186,7 @@ _SECTIONS: Final = (
 
 
 def render_events() -> str:
-    """Render the page.
-
-    Returns
-    -------
-    str
-        Markdown: a table for each kind of value.
-
-    Raises
-    ------
-    ValueError
-        If a value has no meaning here, or the reverse.
-    """
+    """Render the page."""
     ignored = ", ".join(f"`{reason}`" for reason in Reason if reason in IGNORED)
     sections = [_section(*section) for section in _SECTIONS]
     note = f"A hint counts as ignored by a consumer for: {ignored}."

@@ -14,17 +14,7 @@ COMMAND: Final = "python -m release.reference"
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Render a table.
 
-    Parameters
-    ----------
-    header
-        Its headings.
-    rows
-        Its rows, a text for each heading.
-
-    Returns
-    -------
-    str
-        Markdown without a newline at its end.
+    Returns markdown without a newline at its end.
     """
     heads = list(header)
     lines = [heads, ["---"] * len(heads), *rows]
@@ -32,37 +22,14 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text as a cell of a table.
-
-    Parameters
-    ----------
-    text
-        Markdown.
-
-    Returns
-    -------
-    str
-        The text on one line, its bars escaped.
-    """
+    """Return a text as a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def page(title: str, source: str, parts: Iterable[str]) -> str:
     """Join the parts of a page.
 
-    Parameters
-    ----------
-    title
-        Its heading.
-    source
-        What it is generated from.
-    parts
-        Its parts.
-
-    Returns
-    -------
-    str
-        Markdown with a newline at its end.
+    Returns markdown with a newline at its end.
     """
     origin = f"This page is generated from {source} by `{COMMAND}`; a test compares the two."
     return "\n\n".join([f"# {title}", origin, *(part.strip("\n") for part in parts)]) + "\n"

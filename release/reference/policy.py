@@ -34,13 +34,7 @@ _BOUNDS: Final = (
 
 
 def render_policy() -> str:
-    """Render the page.
-
-    Returns
-    -------
-    str
-        Markdown: a table for each section of the file.
-    """
+    """Render the page."""
     schema = Policy.model_json_schema()
     parts = [_INTRODUCTION]
     for path, model in _sections(schema, schema["$defs"], ""):

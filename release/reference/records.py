@@ -21,15 +21,7 @@ considered. A record does not change; a later one replaces it
 def render_records(folder: Path = ROOT / "docs" / "adr") -> str:
     """Render the index.
 
-    Parameters
-    ----------
-    folder
-        Where the records are.
-
-    Returns
-    -------
-    str
-        Markdown: number, title and status of each record, the newest first.
+    Returns Markdown: number, title and status of each record, the newest first.
     """
     header = ("number", "decision", "status")
     return page("Decision records", "the records", [_INTRODUCTION, table(header, _rows(folder))])

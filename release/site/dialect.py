@@ -20,15 +20,8 @@ _LEVEL: Final = "    "
 def to_python_markdown(text: str) -> str:
     """Rewrite the lists of a page.
 
-    Parameters
-    ----------
-    text
-        A page in GitHub's Markdown, its lists indented by the width of their markers.
-
-    Returns
-    -------
-    str
-        The same page, its lists indented by four spaces a level, each after a blank line.
+    Returns the same page, its lists indented by four spaces a level, each after a blank line.
+    text: A page in GitHub's Markdown, its lists indented by the width of their markers.
     """
     return "\n".join(_lines(text.splitlines())) + "\n"
 

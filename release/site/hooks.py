@@ -10,20 +10,7 @@ from release.site.links import PROJECT_PAGES, rewrite_links
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the repository's other pages to the site.
-
-    Parameters
-    ----------
-    files
-        The site's files.
-    config
-        MkDocs' configuration.
-
-    Returns
-    -------
-    mkdocs.structure.files.Files
-        The files with these pages.
-    """
+    """Add the repository's other pages to the site."""
     from mkdocs.structure.files import File
 
     for source, page in PROJECT_PAGES.items():
@@ -32,20 +19,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_others: Any) -> str:
-    """Translate a page from GitHub's Markdown, with its links.
-
-    Parameters
-    ----------
-    markdown
-        The page's text.
-    page
-        MkDocs' page.
-
-    Returns
-    -------
-    str
-        The text for Python-Markdown.
-    """
+    """Translate a page from GitHub's Markdown, with its links."""
     sources = {there: source for source, there in PROJECT_PAGES.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     return to_python_markdown(rewrite_links(markdown, source))

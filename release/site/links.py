@@ -21,17 +21,7 @@ _CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")
 def rewrite_links(text: str, source: str) -> str:
     """Let the links of a page lead to the same pages on the site.
 
-    Parameters
-    ----------
-    text
-        The page in Markdown.
-    source
-        Its path in the repository, e.g. ``docs/lag.md``.
-
-    Returns
-    -------
-    str
-        The page; a link to a file that the site does not have is its text alone.
+    Returns the page; a link to a file that the site does not have is its text alone.
     """
     parts = re.split(r"(?m)(^\s*(?:`{3,}|~{3,})[^\n]*\n.*?^\s*(?:`{3,}|~{3,})\s*?$)", text, flags=re.DOTALL)
     # Every second part is a block of code.
@@ -41,15 +31,7 @@ def rewrite_links(text: str, source: str) -> str:
 def site_path(file: str) -> str | None:
     """Return where the site has a file of the repository.
 
-    Parameters
-    ----------
-    file
-        Path in the repository.
-
-    Returns
-    -------
-    str or None
-        Path below the site's pages; None if the site does not have it.
+    Returns path below the site's pages; None if the site does not have it.
     """
     if file in PROJECT_PAGES:
         return PROJECT_PAGES[file]
@@ -61,20 +43,7 @@ def site_path(file: str) -> str | None:
 
 
 def github_anchor(heading: str, separator: str = "-") -> str:
-    """Return the anchor that GitHub makes of a heading.
-
-    Parameters
-    ----------
-    heading
-        Its text.
-    separator
-        What is put in place of a blank; MkDocs passes it.
-
-    Returns
-    -------
-    str
-        The anchor without ``#``.
-    """
+    """Return the anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
 
 

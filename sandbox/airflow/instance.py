@@ -37,14 +37,9 @@ _ASKS_WITHOUT_TRIGGERER = (3, 3)
 class Airflow:
     """A running Airflow; on exit the context manager stops all of it and keeps its folder.
 
-    Attributes
-    ----------
-    url : str
-        URL of the web UI, on 127.0.0.1.
-    username, password : str
-        Login; every start has a new password.
-    rest : AirflowRest
-        Client of its REST API.
+    url: URL of the web UI, on 127.0.0.1.
+    username, password: Login; every start has a new password.
+    rest: Client of its REST API.
 
     Examples
     --------
@@ -75,26 +70,7 @@ class Airflow:
     ) -> Self:
         """Create the database, start the components and wait until all of them are healthy.
 
-        Parameters
-        ----------
-        directory
-            Airflow's home; created if it does not exist.
-        policy
-            The policy file that the DAGs are generated from.
-        environment
-            Further variables for Airflow and its child processes, including secrets of the policy.
-        on_step
-            Called with a description of each step.
-
-        Returns
-        -------
-        Airflow
-            The running Airflow.
-
-        Raises
-        ------
-        AirflowError
-            If a component exits, or is not healthy within two minutes.
+        directory: Airflow's home; created if it does not exist.
         """
         airflow = cls(Path(directory), policy=policy, environment=environment)
         tell = on_step or (lambda _step: None)

@@ -27,12 +27,8 @@ class AirflowError(RuntimeError):
 class DagRun:
     """The last known state of a DAG run.
 
-    Attributes
-    ----------
-    state
-        ``queued``, ``running``, ``success`` or ``failed``.
-    task_states
-        State by task id; None for a task that has not started.
+    state: ``queued``, ``running``, ``success`` or ``failed``.
+    task_states: State by task id; None for a task that has not started.
     """
 
     dag_id: str
@@ -45,12 +41,9 @@ class DagRun:
 class AirflowRest:
     """A client of one Airflow's REST API.
 
-    Parameters
-    ----------
-    url
-        Root URL of the API server.
-    username, password
-        For the simple auth manager. The token is requested at the first use, and again after it has expired.
+    url: Root URL of the API server.
+    username, password: For the simple auth manager. The token is requested at the first use, and again
+        after it has expired.
     """
 
     def __init__(self, url: str, username: str, password: str) -> None:
@@ -68,20 +61,7 @@ class AirflowRest:
         return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
 
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 120.0) -> None:
-        """Wait until a DAG has been parsed.
-
-        Parameters
-        ----------
-        dag_id
-            The DAG.
-        timeout_s
-            Timeout in seconds.
-
-        Raises
-        ------
-        AirflowError
-            If its file has an import error, or the DAG does not appear in time.
-        """
+        """Wait until a DAG has been parsed."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             errors = self.get("/api/v2/importErrors")["import_errors"]
@@ -102,21 +82,7 @@ class AirflowRest:
     ) -> DagRun:
         """Trigger a run now.
 
-        Parameters
-        ----------
-        dag_id
-            The DAG.
-        run_id
-            Id of the run; None: Airflow generates one.
-        conf
-            Parameters of the run.
-        logical_date
-            Its logical date, as the form of Airflow's page fills it in; None: none.
-
-        Returns
-        -------
-        DagRun
-            The new run.
+        logical_date: Its logical date, as the form of Airflow's page fills it in; None: none.
         """
         date = None if logical_date is None else logical_date.isoformat()
         body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {})}
@@ -136,27 +102,7 @@ class AirflowRest:
     def wait(
         self, run: DagRun, *, timeout_s: float, on_change: Callable[[DagRun], None] | None = None
     ) -> DagRun:
-        """Follow a run until it ends.
-
-        Parameters
-        ----------
-        run
-            The run.
-        timeout_s
-            Timeout in seconds.
-        on_change
-            Called whenever the state of the run or of one of its tasks changes.
-
-        Returns
-        -------
-        DagRun
-            The successful run.
-
-        Raises
-        ------
-        AirflowError
-            If the run fails, with the tail of the first failed task's log, or if it times out.
-        """
+        """Follow a run until it ends."""
         started = time.monotonic()
         seen: object = None
         while (elapsed := time.monotonic() - started) < timeout_s:
@@ -178,34 +124,14 @@ class AirflowRest:
         raise AirflowError(f"{run.run_id} is {run.state} after {timeout_s:.0f} s: {run.task_states}")
 
     def xcom(self, run: DagRun, task_id: str, key: str = "return_value") -> Any:
-        """Return an XCom of a run.
-
-        Parameters
-        ----------
-        run
-            The run.
-        task_id
-            The task that pushed it.
-        key
-            Its key.
-        """
+        """Return an XCom of a run."""
         path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         return self.get(f"{path}/taskInstances/{quote(task_id)}/xcomEntries/{key}", deserialize="true")[
             "value"
         ]
 
     def log(self, run: DagRun, task_id: str, *, lines: int = 30) -> str:
-        """Return the last lines of the log of a task's newest try.
-
-        Parameters
-        ----------
-        run
-            The run.
-        task_id
-            The task.
-        lines
-            Number of lines.
-        """
+        """Return the last lines of the log of a task's newest try."""
         path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         task = f"{path}/taskInstances/{quote(task_id)}"
         attempt = self.get(task)["try_number"]
@@ -217,37 +143,11 @@ class AirflowRest:
         return self._call("GET", f"{path}?{urlencode(query)}" if query else path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a POST request, and return the JSON of the response.
-
-        Parameters
-        ----------
-        path
-            Path below the API's root.
-        body
-            JSON body.
-
-        Returns
-        -------
-        dict
-            JSON of the response.
-        """
+        """Send a POST request, and return the JSON of the response."""
         return self._call("POST", path, body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a PATCH request, and return the JSON of the response.
-
-        Parameters
-        ----------
-        path
-            Path below the API's root.
-        body
-            JSON body.
-
-        Returns
-        -------
-        dict
-            JSON of the response.
-        """
+        """Send a PATCH request, and return the JSON of the response."""
         return self._call("PATCH", path, body)
 
     def delete(self, path: str) -> None:

@@ -19,21 +19,7 @@ _MAX_DIFFERENCES: Final = 20
 def compare_answers(lake: Path, run: Runner, folder: Path, tell: Callable[[str], None]) -> Promise:
     """Run every command on the lake, and compare each value with the rows of the tables.
 
-    Parameters
-    ----------
-    lake
-        The root of the lake.
-    run
-        Runs the command.
-    folder
-        For exported files, the report's page, and ``differences.txt`` if there are any; created.
-    tell
-        Receives the summary line.
-
-    Returns
-    -------
-    Promise
-        Whether all values are equal.
+    folder: For exported files, the report's page, and ``differences.txt`` if there are any; created.
     """
     folder.mkdir(parents=True, exist_ok=True)
     checks = check_lake(lake, run, folder)

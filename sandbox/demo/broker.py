@@ -23,25 +23,7 @@ _PROPERTIES: Final = {
 
 
 def start_demo_broker(folder: Path, protocol: str) -> Broker:
-    """Start the demo's broker in its own folder.
-
-    Parameters
-    ----------
-    folder
-        The demo's folder.
-    protocol
-        Protocol of the demo's consumers; for ``consumer`` the broker gets evenlag's plug-in, built for it.
-
-    Returns
-    -------
-    Broker
-        The running broker.
-
-    Raises
-    ------
-    BrokerError, JarsError
-        If it does not start, or the plug-in cannot be built.
-    """
+    """Start the demo's broker in its own folder."""
     if protocol != CONSUMER:
         return Broker.start(folder / "broker")
     jar = build_plugin(folder / "plugin")

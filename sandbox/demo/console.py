@@ -44,15 +44,7 @@ class Story:
         return time.monotonic() - self._started
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Print a line.
-
-        Parameters
-        ----------
-        text
-            The line.
-        style
-            Style of rich.
-        """
+        """Print a line."""
         self.console.print(Text(text, style=style), soft_wrap=True)
 
     def chapter(self, text: str) -> None:

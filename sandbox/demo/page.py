@@ -25,19 +25,7 @@ def write_page(
     *,
     is_java: bool = False,
 ) -> None:
-    """Write the page of a demo.
-
-    Parameters
-    ----------
-    path
-        The file to write.
-    result, promises
-        Results, and whether each promise was kept.
-    samples
-        Lag over time.
-    is_java
-        Whether the consumers are of Kafka's Java client.
-    """
+    """Write the page of a demo."""
     kept = all(promise.kept for promise in promises)
     before, after = f"{result.max_before:,}", f"{result.max_after:,}"
     headline = (

@@ -45,16 +45,9 @@ class MemberLag:
 class DemoResult:
     """The result in numbers, all of them from the lake.
 
-    Attributes
-    ----------
-    plan_id, moves, sequence
-        The published plan.
-    outcome
-        Its row of ``outcomes``; empty if there is none.
-    members
-        Lag by consumer name.
-    elapsed_s
-        Seconds between the two snapshots.
+    outcome: Its row of ``outcomes``; empty if there is none.
+    members: Lag by consumer name.
+    elapsed_s: Seconds between the two snapshots.
     """
 
     plan_id: str
@@ -97,13 +90,7 @@ class DemoLake:
         self._cluster, self._group_id = cluster, group_id
 
     def published_plan(self) -> PublishedPlan:
-        """Return the one published plan of the group.
-
-        Raises
-        ------
-        DemoError
-            If there is none; the message says what happened to the plans instead.
-        """
+        """Return the one published plan of the group."""
         events = self._reader.read_events(filters=self._mine()).to_pylist()
         published = [event for event in events if event["event"] == "PUBLISHED"]
         if len(published) != 1:
@@ -186,23 +173,9 @@ def check_promises(
 ) -> tuple[Promise, ...]:
     """Compare the result with what the demo promises.
 
-    Parameters
-    ----------
-    result
-        The result, from the lake.
-    plan
-        The published plan.
-    owners
-        Partitions by consumer at the end, from the consumers' own journals.
-    evidence
-        Evidence of these journals and of the broker's offsets.
-    records_per_s
-        Processing rate of a consumer: without a plan, the largest lag could fall by no more than this.
-
-    Returns
-    -------
-    tuple of Promise
-        Each promise with its verdict.
+    owners: Partitions by consumer at the end, from the consumers' own journals.
+    records_per_s: Processing rate of a consumer: without a plan, the largest lag could fall by no more than
+        this.
     """
     outcome, adherence = result.outcome.get("outcome"), result.outcome.get("adherence")
     worked_off = records_per_s * result.elapsed_s

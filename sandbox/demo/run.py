@@ -97,22 +97,12 @@ def run_demo(
 ) -> int:
     """Run the demo and return the exit code: 0 only if every promise was kept.
 
-    Parameters
-    ----------
-    folder
-        Folder for everything; created, or emptied if an earlier demo created it.
-    protocol
-        ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): confluent-kafka consumers, which know
-        nothing of hints, and a broker with the plug-in.
-    client
-        Of a classic group: ``python``, evenlag's own consumers, or ``java``, consumers of Kafka's Java client
-        with evenlag's assignor.
-    keep_going
-        Keep running after the end until Ctrl-C.
-    story
-        Terminal output; None: a new one.
-    run
-        Runs the command, to compare its output with the lake at the end; None: no comparison.
+    folder: Folder for everything; created, or emptied if an earlier demo created it.
+    protocol: ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): confluent-kafka consumers, which
+        know nothing of hints, and a broker with the plug-in.
+    keep_going: Keep running after the end until Ctrl-C.
+    story: Terminal output; None: a new one.
+    run: Runs the command, to compare its output with the lake at the end; None: no comparison.
     """
     told = story or Story()
     try:
@@ -198,19 +188,7 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, consumers: Consumers) 
 def make_workload(
     broker: Broker, folder: Path, protocol: str = PROTOCOLS[0], client: str = CLIENTS[0]
 ) -> Workload:
-    """Return the demo's topic and consumers, not started yet.
-
-    Parameters
-    ----------
-    broker
-        The running broker.
-    folder
-        The demo's folder.
-    protocol
-        Protocol of the consumers.
-    client
-        Language of their client.
-    """
+    """Return the demo's topic and consumers, not started yet."""
     return Workload(
         {"bootstrap_servers": broker.bootstrap_servers},
         folder / "workload",
@@ -275,13 +253,7 @@ def _stay(stage: Stage, story: Story) -> None:
 
 
 def prepare_folder(folder: Path) -> Path:
-    """Create or empty the demo's folder, and return it.
-
-    Raises
-    ------
-    DemoError
-        If the folder is not empty and no earlier demo created it.
-    """
+    """Create or empty the demo's folder, and return it."""
     target = folder.resolve()
     if target.exists() and any(target.iterdir()) and not (target / _MARKER).exists():
         raise DemoError(f"{target} is not empty and no earlier demo's: give another one with --folder")

@@ -23,14 +23,9 @@ _EVERY_S = 2.0
 class Samples:
     """Samples over time, and marked events.
 
-    Attributes
-    ----------
-    at_s
-        Seconds since the start.
-    lag_by_name
-        Lag of each consumer at these times; None while it owned no partition.
-    marks
-        (seconds, description) of events.
+    at_s: Seconds since the start.
+    lag_by_name: Lag of each consumer at these times; None while it owned no partition.
+    marks: (seconds, description) of events.
     """
 
     at_s: list[float] = field(default_factory=list)

@@ -16,19 +16,7 @@ if TYPE_CHECKING:
 
 
 def prepare_spark(policy: Path, cluster: str, folder: Path, story: Story) -> None:
-    """Train Spark's class archive if it is wanted and does not exist for this Java and this Spark.
-
-    Parameters
-    ----------
-    policy
-        The policy file.
-    cluster
-        Name of the cluster in it.
-    folder
-        Folder for the training.
-    story
-        Terminal output.
-    """
+    """Train Spark's class archive if it is wanted and does not exist for this Java and this Spark."""
     if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file("connect").is_file():
         return
     with story.step("Getting Spark to start faster from now on, once") as tell:
@@ -37,26 +25,7 @@ def prepare_spark(policy: Path, cluster: str, folder: Path, story: Story) -> Non
 
 
 def start_airflow(stack: ExitStack, folder: Path, policy: Path, dag_id: str, story: Story) -> Airflow:
-    """Start Airflow and the Spark Connect server that its tasks use, side by side.
-
-    Parameters
-    ----------
-    stack
-        Ends both.
-    folder
-        The demo's folder.
-    policy
-        The policy file.
-    dag_id
-        A DAG to wait for.
-    story
-        Terminal output.
-
-    Returns
-    -------
-    Airflow
-        The running Airflow, which knows the DAG.
-    """
+    """Start Airflow and the Spark Connect server that its tasks use, side by side."""
     server = stack.enter_context(ConnectServer.start(folder / "spark"))
     with story.step("Airflow: page, scheduler, DAG processor") as tell:
         environment = {"AIRFLOW_CONN_SPARK_DEFAULT": server.connection()}

@@ -37,17 +37,7 @@ _SIGN: Final = "well"
 def run(bootstrap_servers: str, folder: Path) -> None:
     """Run the workload until SIGTERM or Ctrl-C.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        The broker.
-    folder
-        For journals and output; emptied, so that a restart counts nothing twice.
-
-    Raises
-    ------
-    WorkloadError
-        If one of its processes exits by itself.
+    folder: For journals and output; emptied, so that a restart counts nothing twice.
     """
     shutil.rmtree(folder, ignore_errors=True)
     workload = Workload(

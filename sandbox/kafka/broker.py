@@ -51,14 +51,9 @@ class BrokerError(RuntimeError):
 class SaslSsl:
     """Connection settings of the authenticated listener.
 
-    Attributes
-    ----------
-    bootstrap_servers
-        ``localhost:port``, of a cluster one for each node.
-    ca_file
-        PEM file of the authority that signed the broker's certificate.
-    username, password
-        For SASL mechanism PLAIN; each folder has a new password.
+    bootstrap_servers: ``localhost:port``, of a cluster one for each node.
+    ca_file: PEM file of the authority that signed the broker's certificate.
+    username, password: For SASL mechanism PLAIN; each folder has a new password.
     """
 
     bootstrap_servers: str
@@ -82,13 +77,7 @@ class SaslSsl:
 
 
 def default_version() -> str | None:
-    """Return the version of brokers that are started without one: ``EVENLAG_KAFKA``; None: the sandbox's own.
-
-    Raises
-    ------
-    BrokerError
-        If the variable names a version that the sandbox does not have.
-    """
+    """Return the version of brokers without an explicit one: ``EVENLAG_KAFKA``; None: the sandbox's own."""
     wanted = os.environ.get("EVENLAG_KAFKA") or OWN_KAFKA
     if wanted not in (OWN_KAFKA, *OTHER_KAFKAS):
         known = ", ".join(sorted((OWN_KAFKA, *OTHER_KAFKAS)))
@@ -99,18 +88,10 @@ def default_version() -> str | None:
 class Broker:
     """A running broker; on exit the context manager stops it and keeps its folder.
 
-    Attributes
-    ----------
-    bootstrap_servers : str
-        The plain listener, ``127.0.0.1:port``.
-    logins : dict of str to SaslSsl
-        Connection to the secure listener by user; empty without one.
-    addresses : dict of str to str
-        ``localhost:port`` of the listeners given to the constructor, which maps their names to protocols.
-    place : ClusterPlace
-        Its place in a cluster.
-    log_file : Path
-        All output of the broker.
+    bootstrap_servers: The plain listener, ``127.0.0.1:port``.
+    logins: Connection to the secure listener by user; empty without one.
+    addresses: ``localhost:port`` of the listeners given to the constructor, which maps their names to
+        protocols.
 
     Examples
     --------
@@ -161,33 +142,9 @@ class Broker:
     ) -> Self:
         """Format a new broker in `directory` and start it; returns when clients can use it.
 
-        Parameters
-        ----------
-        directory
-            A new or empty folder; it is created.
-        sasl_ssl
-            Whether to open a SASL_SSL listener (mechanism PLAIN) in addition to the plain one.
-        properties
-            Broker settings that override the sandbox's own.
-        class_path
-            Jars of plug-ins, after the broker's own.
-        jvm_options
-            Further options of the broker's JVM.
-        kafka
-            The version, one of ``sandbox.jars.OTHER_KAFKAS``; None for that of the environment variable
+        directory: A new or empty folder; it is created.
+        kafka: The version, one of ``sandbox.jars.OTHER_KAFKAS``; None for that of the environment variable
             ``EVENLAG_KAFKA``, and without it the sandbox's own.
-
-        Returns
-        -------
-        Broker
-            The running broker.
-
-        Raises
-        ------
-        BrokerError
-            If the folder is in use, or the broker is not ready within 90 s.
-        JarsError
-            If there is no Java, or the broker's jars cannot be fetched.
         """
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
@@ -248,13 +205,7 @@ class Broker:
             self._process = None
 
     def restart(self) -> None:
-        """Restart the broker with its folder and ports; a running one is stopped first.
-
-        Raises
-        ------
-        BrokerError
-            If it is not ready within 90 s.
-        """
+        """Restart the broker with its folder and ports; a running one is stopped first."""
         self.stop()
         try:
             self.launch()
@@ -264,13 +215,7 @@ class Broker:
             raise
 
     def prepare(self) -> None:
-        """Write the properties and format the folder.
-
-        Raises
-        ------
-        BrokerError
-            If Kafka's tool fails.
-        """
+        """Write the properties and format the folder."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._write_properties()
         with self.log_file.open("ab") as log:
@@ -291,13 +236,7 @@ class Broker:
             self._process = start_process([java, *self._jvm_options, *rest], log=log)
 
     def wait_until_ready(self) -> None:
-        """Wait until the broker answers, has the expected cluster id, and finds coordinators of groups.
-
-        Raises
-        ------
-        BrokerError
-            If it ends, is another broker, or is not ready within 90 s.
-        """
+        """Wait until the broker answers, has the expected cluster id, and finds coordinators of groups."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         problem = "it did not answer"
         while time.monotonic() < deadline:

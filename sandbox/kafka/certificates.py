@@ -45,16 +45,7 @@ class CertificateAuthority:
     ) -> Path:
         """Write a key and the chain of its certificate, mode 600.
 
-        Parameters
-        ----------
-        file
-            The PEM file.
-        names
-            Names and addresses of the host; the first one is the subject.
-        valid
-            Until when the certificate is valid, from now; negative: it has expired.
-        password
-            Encrypts the key; None: it is not encrypted.
+        password: Encrypts the key; None: it is not encrypted.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
@@ -99,10 +90,7 @@ class CertificateAuthority:
 def write_certificates(directory: Path) -> tuple[Path, Path]:
     """Write ``ca.pem`` for clients and ``server.pem`` (key and chain, mode 600) for the broker.
 
-    Returns
-    -------
-    tuple
-        The paths of ``ca.pem`` and ``server.pem``. The server's names are localhost and 127.0.0.1.
+    Returns the paths of ``ca.pem`` and ``server.pem``. The server's names are localhost and 127.0.0.1.
     """
     authority = CertificateAuthority(directory / "ca.pem")
     return authority.ca_file, authority.issue(directory / "server.pem")

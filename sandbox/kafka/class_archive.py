@@ -22,13 +22,7 @@ QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def archive_file() -> Path:
-    """Return where the archive for this Java and the sandbox's own Kafka is, whether it exists or not.
-
-    Raises
-    ------
-    JarsError
-        If there is no Java, or the broker's jars cannot be fetched.
-    """
+    """Return where the archive for this Java and the sandbox's own Kafka is, whether it exists or not."""
     told = hashlib.sha256()
     for name in (str(Path(java_command()).resolve()), *broker_classpath().split(os.pathsep)):
         status = Path(name).stat()

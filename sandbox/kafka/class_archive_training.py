@@ -24,10 +24,7 @@ _TIMEOUT_S: Final = 60
 def main() -> int:
     """Make the archive, unless it exists.
 
-    Returns
-    -------
-    int
-        0 when the archive exists; 1 when no broker can be started, or it wrote none.
+    Returns 0 when the archive exists; 1 when no broker can be started, or it wrote none.
     """
     try:
         archive = archive_file()

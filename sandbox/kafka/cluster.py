@@ -32,10 +32,7 @@ _SLOW_PERIOD_S: Final = 0.2
 class Cluster(ClusterAdmin):
     """A running cluster; the context manager stops it at the end and keeps the folders of its nodes.
 
-    Attributes
-    ----------
-    nodes : dict of int to Broker
-        The nodes by id, from 1 on.
+    nodes: The nodes by id, from 1 on.
 
     Examples
     --------
@@ -61,34 +58,9 @@ class Cluster(ClusterAdmin):
     ) -> Self:
         """Format new nodes in folders of `directory`, and start them; returns when the cluster has them all.
 
-        Parameters
-        ----------
-        directory
-            A new or empty folder; it is created.
-        num_nodes
-            Number of nodes, each in a rack of its own.
-        users
-            Users of a SASL_SSL listener; without any there is none.
-        has_acls
-            Whether these users may only do what an ACL allows. The plain listener may do everything.
-        properties
-            Settings of all nodes that override the sandbox's own.
-        class_path
-            Jars of plug-ins, after the broker's own.
-        jvm_options
-            Further options of a node's JVM, by the id of the node.
-
-        Returns
-        -------
-        Cluster
-            The running cluster.
-
-        Raises
-        ------
-        BrokerError
-            If the folder is in use, or a node is not ready within 90 s.
-        JarsError
-            If there is no Java, or the broker's jars cannot be fetched.
+        users: Users of a SASL_SSL listener; without any there is none.
+        has_acls: Whether these users may only do what an ACL allows. The plain listener may do everything.
+        jvm_options: Further options of a node's JVM, by the id of the node.
         """
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
@@ -149,13 +121,7 @@ class Cluster(ClusterAdmin):
         return [self.nodes[id_].bootstrap_servers for id_ in self.running]
 
     def login(self, user: str) -> SaslSsl:
-        """Return the connection of a user to the secure listeners of all nodes.
-
-        Raises
-        ------
-        KeyError
-            If the cluster has no such user.
-        """
+        """Return the connection of a user to the secure listeners of all nodes."""
         logins = [node.logins[user] for node in self.nodes.values()]
         return replace(logins[0], bootstrap_servers=",".join(one.bootstrap_servers for one in logins))
 
@@ -185,13 +151,7 @@ class Cluster(ClusterAdmin):
         self._frozen.clear()
 
     def restart(self, node_id: int) -> None:
-        """Restart a node, and wait until the cluster has it again.
-
-        Raises
-        ------
-        BrokerError
-            If it is not ready within 90 s.
-        """
+        """Restart a node, and wait until the cluster has it again."""
         self.thaw(node_id)
         self.nodes[node_id].restart()
         self.wait_until_ready([node_id])
@@ -211,12 +171,7 @@ class Cluster(ClusterAdmin):
     def slowed(self, node_id: int, *, share: float = 0.8) -> Iterator[None]:
         """Suspend a node for a share of the time, while the ``with`` block runs.
 
-        Parameters
-        ----------
-        node_id
-            The node.
-        share
-            The share of each 200 ms in which it does not run.
+        share: The share of each 200 ms in which it does not run.
         """
         done = threading.Event()
 
@@ -236,18 +191,7 @@ class Cluster(ClusterAdmin):
             thread.join()
 
     def wait_until_ready(self, node_ids: Sequence[int] = ()) -> None:
-        """Wait until nodes answer and the cluster lists them.
-
-        Parameters
-        ----------
-        node_ids
-            The nodes; without any, all.
-
-        Raises
-        ------
-        BrokerError
-            If a node ends, or is not ready in time.
-        """
+        """Wait until nodes answer and the cluster lists them."""
         wanted = set(node_ids or self.nodes)
         for id_ in sorted(wanted):
             self.nodes[id_].wait_until_ready()

@@ -21,13 +21,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 def offsets_partition(group_id: str, num_partitions: int) -> int:
     """Return the partition of ``__consumer_offsets`` that holds a group, as Kafka's coordinators compute it.
 
-    Parameters
-    ----------
-    group_id
-        The group.
-    num_partitions
-        Number of partitions of ``__consumer_offsets``.
-
     Examples
     --------
     >>> offsets_partition("orders", 50)
@@ -45,13 +38,7 @@ class ClusterAdmin:
     """Asks and changes a cluster through the plain listeners of its nodes."""
 
     def plain_listeners(self) -> list[str]:
-        """Return ``host:port`` of each node that runs.
-
-        Raises
-        ------
-        NotImplementedError
-            In this class: a cluster knows its nodes.
-        """
+        """Return ``host:port`` of each node that runs."""
         raise NotImplementedError
 
     def leader(self, topic: str, partition: int) -> int:
@@ -71,20 +58,7 @@ class ClusterAdmin:
         return self.leader(OFFSETS_TOPIC, offsets_partition(group_id, len(self.partitions(OFFSETS_TOPIC))))
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
-        """Move a partition to other nodes, and wait until it is there and its first node leads.
-
-        Parameters
-        ----------
-        topic, partition
-            The partition.
-        replicas
-            Ids of the nodes that are to hold it, the leader first.
-
-        Raises
-        ------
-        BrokerError
-            If it is not done within two minutes.
-        """
+        """Move a partition to other nodes, and wait until it is there and its first node leads."""
         from kafka import TopicPartition
         from kafka.errors import KafkaError
         from kafka.protocol.admin.topics import ElectionType
@@ -111,25 +85,13 @@ class ClusterAdmin:
         self.wait_for(is_done, f"{topic}-{partition} is not on nodes {list(replicas)}")
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make a node that holds a replica the leader of a partition.
-
-        Raises
-        ------
-        BrokerError
-            If it is not done within two minutes.
-        """
+        """Make a node that holds a replica the leader of a partition."""
         others = [id_ for id_ in self.replicas(topic, partition) if id_ != node_id]
         self.reassign(topic, partition, [node_id, *others])
 
     @contextmanager
     def admin(self) -> Iterator[Any]:
-        """Open an admin client that may do everything, through a node that runs.
-
-        Raises
-        ------
-        BrokerError
-            If no node runs.
-        """
+        """Open an admin client that may do everything, through a node that runs."""
         from kafka import KafkaAdminClient
 
         running = self.plain_listeners()
@@ -142,13 +104,7 @@ class ClusterAdmin:
             client.close()
 
     def partitions(self, topic: str) -> list[Mapping[str, Any]]:
-        """Return what the cluster tells about each partition of a topic: leader, replicas, those in sync.
-
-        Raises
-        ------
-        BrokerError
-            If no node tells within two minutes.
-        """
+        """Return what the cluster tells about each partition of a topic: leader, replicas, those in sync."""
         from kafka.errors import KafkaError
 
         def look() -> list[Mapping[str, Any]] | None:
@@ -171,22 +127,7 @@ class ClusterAdmin:
     def wait_for(self, look: Callable[[], _Found | None], problem: str) -> _Found:
         """Return what a look finds, as soon as it finds something.
 
-        Parameters
-        ----------
-        look
-            Returns None as long as there is nothing.
-        problem
-            The error's message, without the time.
-
-        Returns
-        -------
-        object
-            What it found.
-
-        Raises
-        ------
-        BrokerError
-            If it finds nothing within two minutes.
+        problem: The error's message, without the time.
         """
         deadline = time.monotonic() + _TIMEOUT_S
         while (found := look()) is None:

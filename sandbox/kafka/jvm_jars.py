@@ -37,17 +37,7 @@ _SOURCES = _ROOT / "jvm"
 def build_plugin(folder: Path, *, kafka: str | None = None) -> Path:
     """Compile the plug-in and return its jar, ``evenlag-broker-plugin-<version>.jar`` in `folder`.
 
-    Parameters
-    ----------
-    folder
-        For the jar.
-    kafka
-        The version to compile against, one of `PLUGIN_KAFKAS`; None for the sandbox's own.
-
-    Raises
-    ------
-    JarsError
-        If there is no javac, the broker's jars cannot be fetched, or compilation fails.
+    kafka: The version to compile against, one of `PLUGIN_KAFKAS`; None for the sandbox's own.
     """
     return _build(folder / f"evenlag-broker-plugin-{version()}.jar", "broker", broker_classpath(kafka))
 
@@ -55,17 +45,7 @@ def build_plugin(folder: Path, *, kafka: str | None = None) -> Path:
 def build_client(folder: Path, *, class_path: str | None = None) -> Path:
     """Compile the client and return its jar, ``evenlag-client-<version>.jar`` in `folder`.
 
-    Parameters
-    ----------
-    folder
-        For the jar.
-    class_path
-        Kafka's client to compile against; None for the oldest that is supported.
-
-    Raises
-    ------
-    JarsError
-        As for `build_plugin`.
+    class_path: Kafka's client to compile against; None for the oldest that is supported.
     """
     return _build(
         folder / f"evenlag-client-{version()}.jar", "client", class_path or oldest_client_classpath()

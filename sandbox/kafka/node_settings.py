@@ -62,23 +62,15 @@ def new_cluster_id() -> str:
 class ClusterPlace:
     """What a node has in common with the other nodes of its cluster.
 
-    Attributes
-    ----------
-    cluster_id
-        Kafka's 22-character id of the cluster.
-    node_id
-        The node's number.
-    voters
-        Addresses ``host:port`` of all controllers, by node. A node that is not among them is a broker only.
-    rack
-        The node's rack; None without racks.
-    passwords
-        Users of the secure listener with their passwords; empty: no secure listener.
-    certificates
-        Files ``ca.pem`` and ``server.pem`` of the secure listener, the same for all nodes; None: the node
-        writes its own.
-    has_acls
-        Whether an authorizer checks what users of the secure listener may do: nothing without an ACL.
+    cluster_id: Kafka's 22-character id of the cluster.
+    node_id: The node's number.
+    voters: Addresses ``host:port`` of all controllers, by node. A node that is not among them is a broker
+        only.
+    rack: The node's rack; None without racks.
+    passwords: Users of the secure listener with their passwords; empty: no secure listener.
+    certificates: Files ``ca.pem`` and ``server.pem`` of the secure listener, the same for all nodes; None:
+        the node writes its own.
+    has_acls: Whether an authorizer checks what users of the secure listener may do: nothing without an ACL.
     """
 
     cluster_id: str
@@ -100,21 +92,9 @@ def node_properties(
 ) -> dict[str, str]:
     """Return the properties of a node.
 
-    Parameters
-    ----------
-    place
-        The node's place in its cluster.
-    data
-        Folder of its records.
-    listeners
-        Address ``host:port`` by listener name, without the controller's.
-    protocols
-        Security protocol by name of those listeners that are not named after theirs.
-
-    Returns
-    -------
-    dict
-        Value by property. A write needs all replicas but one, so that one node may be down.
+    Returns value by property. A write needs all replicas but one, so that one node may be down.
+    listeners: Address ``host:port`` by listener name, without the controller's.
+    protocols: Security protocol by name of those listeners that are not named after theirs.
     """
     in_sync = max(1, place.replication - 1)
     settings = _COMMON | {

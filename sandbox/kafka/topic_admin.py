@@ -22,24 +22,8 @@ def create_topic(
 ) -> bool:
     """Create a topic with as many replicas as the brokers give by default.
 
-    Parameters
-    ----------
-    client
-        Connection settings, as keyword arguments of kafka-python's clients.
-    name, num_partitions
-        The topic.
-    configs
-        The topic's settings, for example ``{"cleanup.policy": "compact"}``.
-
-    Returns
-    -------
-    bool
-        True if it was created, False if it exists already.
-
-    Raises
-    ------
-    KafkaError
-        When the brokers refuse it, or do not answer for half a minute.
+    True if it was created, False if it exists already.
+    client: Connection settings, as keyword arguments of kafka-python's clients.
     """
     topic = NewTopic(name, num_partitions=num_partitions, replication_factor=-1, topic_configs=configs)
     deadline = time.monotonic() + _CREATE_WITHIN_S
@@ -63,17 +47,8 @@ def create_topic(
 def create_hint_topic(client: Mapping[str, Any], name: str = DEFAULT_HINT_TOPIC) -> bool:
     """Create the compacted hint topic with 3 partitions.
 
-    Parameters
-    ----------
-    client
-        Connection settings, as keyword arguments of kafka-python's clients.
-    name
-        Name of the topic.
-
-    Returns
-    -------
-    bool
-        True if it was created, False if it exists already.
+    True if it was created, False if it exists already.
+    client: Connection settings, as keyword arguments of kafka-python's clients.
     """
     return create_topic(
         client, name, 3, configs={"cleanup.policy": "compact", "compression.type": "uncompressed"}
@@ -85,19 +60,8 @@ def read_offsets(
 ) -> dict[tuple[str, int], tuple[int, int, int | None]]:
     """Read the offsets of partitions.
 
-    Parameters
-    ----------
-    client
-        Connection settings, as keyword arguments of kafka-python's clients.
-    group_id
-        Group whose committed offsets are read.
-    partitions
-        Topics and partition numbers.
-
-    Returns
-    -------
-    dict
-        (log start offset, log end offset, committed offset or None) by partition.
+    Returns (log start offset, log end offset, committed offset or None) by partition.
+    client: Connection settings, as keyword arguments of kafka-python's clients.
     """
     wanted = [TopicPartition(*pair) for pair in partitions]
     admin = KafkaAdminClient(**client)

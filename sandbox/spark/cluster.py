@@ -41,12 +41,8 @@ class SparkClusterError(RuntimeError):
 class SparkCluster:
     """A running cluster; on exit the context manager stops all of it and keeps its folder with the logs.
 
-    Attributes
-    ----------
-    master_url : str
-        ``spark://127.0.0.1:port``.
-    executor_python : Path
-        The executors' interpreter; their ``python3``.
+    master_url: ``spark://127.0.0.1:port``.
+    executor_python: The executors' interpreter; their ``python3``.
 
     Examples
     --------
@@ -74,29 +70,7 @@ class SparkCluster:
         memory: str = "1g",
         conf: Mapping[str, str] | None = None,
     ) -> Self:
-        """Start a cluster in a new folder; returns when all workers are registered.
-
-        Parameters
-        ----------
-        directory
-            A new or empty folder; it is created.
-        num_workers
-            Number of workers.
-        cores, memory
-            What each worker offers to executors.
-        conf
-            Spark settings that override the sandbox's own.
-
-        Returns
-        -------
-        SparkCluster
-            The running cluster.
-
-        Raises
-        ------
-        SparkClusterError
-            If the folder is in use, a process exited, or a worker is not registered within two minutes.
-        """
+        """Start a cluster in a new folder; returns when all workers are registered."""
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
@@ -165,13 +139,7 @@ class SparkCluster:
         kill_process(self._workers.pop(number))
 
     def wait_for_workers(self, count: int) -> None:
-        """Wait until the master reports this many living workers.
-
-        Raises
-        ------
-        SparkClusterError
-            After two minutes, or if a process exited.
-        """
+        """Wait until the master reports this many living workers."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         alive = -1
         while time.monotonic() < deadline:

@@ -39,10 +39,7 @@ class ConnectServerError(RuntimeError):
 class ConnectServer:
     """A server; on exit the context manager stops it and all of its processes.
 
-    Attributes
-    ----------
-    url : str
-        ``sc://127.0.0.1:port``, for ``EVENLAG_SPARK_REMOTE``.
+    url: ``sc://127.0.0.1:port``, for ``EVENLAG_SPARK_REMOTE``.
 
     Examples
     --------
@@ -63,17 +60,8 @@ class ConnectServer:
     def start(cls, directory: str | Path, *, environment: Mapping[str, str] | None = None) -> Self:
         """Start the server without waiting for it: its JVM takes as long as Airflow's start.
 
-        Parameters
-        ----------
-        directory
-            Folder for its log; created if it does not exist.
-        environment
-            Settings of the JVM; None: the sandbox's, with the class archive if it exists.
-
-        Returns
-        -------
-        ConnectServer
-            The starting server.
+        directory: Folder for its log; created if it does not exist.
+        environment: Settings of the JVM; None: the sandbox's, with the class archive if it exists.
         """
         server = cls(Path(directory))
         server.launch(environment)
@@ -95,13 +83,7 @@ class ConnectServer:
         return self._process.pid if self._process is not None else None
 
     def wait_until_ready(self) -> None:
-        """Wait until the server accepts sessions.
-
-        Raises
-        ------
-        ConnectServerError
-            If it exits first, or takes more than three minutes.
-        """
+        """Wait until the server accepts sessions."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self._ready is not None and time.monotonic() < deadline:
             if select.select([self._ready], [], [], _POLL_S)[0]:

@@ -18,13 +18,7 @@ _NAME: Final = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 def make_executor_python(folder: Path) -> Path:
-    """Create the environment in a new folder.
-
-    Returns
-    -------
-    pathlib.Path
-        Its interpreter.
-    """
+    """Create the environment in a new folder."""
     venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
     (packages,) = folder.glob("lib/python*/site-packages")
     for entry in _top_level_entries(EXECUTOR_PACKAGES):

@@ -50,13 +50,7 @@ def is_wanted() -> bool:
 
 
 def archive_file(kind: Kind) -> Path:
-    """Path of the archive for this Java and this Spark, whether it exists or not.
-
-    Parameters
-    ----------
-    kind
-        Of which JVM.
-    """
+    """Path of the archive for this Java and this Spark, whether it exists or not."""
     version = subprocess.run([java_command(), "-version"], capture_output=True, text=True, check=False).stderr
     spec = importlib.util.find_spec("pyspark")
     jars = sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
@@ -69,13 +63,6 @@ def environment(folder: Path, *, kind: Kind) -> dict[str, str]:
 
     Machine settings belong to Spark's environment, not to the DAG, which knows no master. A conf folder would
     work as well, but on the class path it disables class data sharing.
-
-    Parameters
-    ----------
-    folder
-        Folder for its log settings.
-    kind
-        Of which JVM.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log_settings = folder / "spark-log4j2.properties"
@@ -90,21 +77,7 @@ def train(policy: Path, cluster: str, folder: Path, *, kind: Kind) -> bool:
 
     Nothing is published.
 
-    Parameters
-    ----------
-    policy
-        The policy file.
-    cluster
-        The cluster's name in it.
-    folder
-        Folder for the temporary lake and the logs.
-    kind
-        Of which JVM.
-
-    Returns
-    -------
-    bool
-        Whether the archive exists now; without it, JVMs only start slower.
+    Returns whether the archive exists now; without it, JVMs only start slower.
     """
     archive = archive_file(kind)
     folder.mkdir(parents=True, exist_ok=True)

@@ -48,21 +48,8 @@ AUDIT_PARTS: Final[tuple[Part, ...]] = (
 def check_lake(lake: Path, run: Runner, folder: Path, *, clusters: Sequence[str] | None = None) -> Checks:
     """Run all commands on a lake and compare their output.
 
-    Parameters
-    ----------
-    lake
-        The root of the lake; read only.
-    run
-        Runs the command; its output must be wide enough for unwrapped cells.
-    folder
-        For exported files and pages.
-    clusters
-        Clusters to check; None: all of the lake.
-
-    Returns
-    -------
-    Checks
-        The comparisons.
+    lake: The root of the lake; read only.
+    run: Runs the command; its output must be wide enough for unwrapped cells.
     """
     checks = Checks()
     for cluster in clusters if clusters is not None else clusters_of(lake):
@@ -78,15 +65,7 @@ def check_cluster(session: Session) -> None:
 
 
 def check_part(session: Session, part: Part) -> None:
-    """Compare the output of one command.
-
-    Parameters
-    ----------
-    session
-        The cluster and the command.
-    part
-        The comparison.
-    """
+    """Compare the output of one command."""
     if part in AUDIT_PARTS and not session.rows.rows("audited_snapshots"):
         session.fails("audit churn", exit_code=4)
         return

@@ -43,27 +43,15 @@ class Difference:
 class Checks:
     """All comparisons for one lake.
 
-    Attributes
-    ----------
-    differences
-        Values that differ.
-    num_compared
-        Number of compared values by command.
+    differences: Values that differ.
+    num_compared: Number of compared values by command.
     """
 
     differences: list[Difference] = field(default_factory=list)
     num_compared: Counter[str] = field(default_factory=Counter)
 
     def same(self, command: str, value: str, shown: Any, expected: Any) -> None:
-        """Compare two values, nested ones leaf by leaf; floats with :data:`RELATIVE_TOLERANCE`.
-
-        Parameters
-        ----------
-        command, value
-            Command, and description of the value.
-        shown, expected
-            Value that the command shows, and value from the lake.
-        """
+        """Compare two values, nested ones leaf by leaf; floats with :data:`RELATIVE_TOLERANCE`."""
         if isinstance(expected, Mapping) and isinstance(shown, Mapping):
             for key in sorted({*expected, *shown}, key=str):
                 self.same(command, f"{value}.{key}", shown.get(key, MISSING), expected.get(key, MISSING))
@@ -78,15 +66,7 @@ class Checks:
             self.differences.append(Difference(command, value, shown, expected))
 
     def has(self, command: str, value: str, found: Any) -> bool:
-        """Return whether something exists, and record a difference if it does not.
-
-        Parameters
-        ----------
-        command, value
-            Command, and description of the value.
-        found
-            Truthy if it exists.
-        """
+        """Return whether something exists, and record a difference if it does not."""
         self.same(command, value, bool(found), True)  # the expected value
         return bool(found)
 
@@ -102,13 +82,7 @@ MISSING: Final = _Missing()
 
 
 def parse_json_strictly(text: str) -> Any:
-    """Parse JSON according to RFC 8259.
-
-    Raises
-    ------
-    ValueError
-        For ``NaN``, ``Infinity`` and ``-Infinity``, which Python's parser accepts, and for a duplicate key.
-    """
+    """Parse JSON according to RFC 8259."""
     return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
 
 

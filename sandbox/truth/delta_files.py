@@ -40,18 +40,7 @@ def table_names(lake: Path) -> list[str]:
 
 
 def live_files(folder: Path) -> list[LiveFile]:
-    """Return the data files of a table's current version, by path.
-
-    Parameters
-    ----------
-    folder
-        The table's folder.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder has no log.
-    """
+    """Return the data files of a table's current version, by path."""
     live: dict[str, dict[str, Any]] = {}
     for action in _actions(folder / LOG_FOLDER):
         if action.get("remove"):
@@ -71,13 +60,6 @@ def read_arrow(lake: Path, table: str) -> pa.Table:
 
     Columns that a file lacks are null; of the partition columns ``day`` and ``month`` are dates, the others
     strings.
-
-    Parameters
-    ----------
-    lake
-        The root of the lake.
-    table
-        Name of the table.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -110,15 +92,7 @@ def _aware(rows: pa.Table) -> pa.Table:
 
 
 def read_rows(lake: Path, table: str) -> list[dict[str, Any]]:
-    """Return all rows of a table as dicts; timestamps are aware and in UTC.
-
-    Parameters
-    ----------
-    lake
-        The root of the lake.
-    table
-        Name of the table.
-    """
+    """Return all rows of a table as dicts; timestamps are aware and in UTC."""
     rows: list[dict[str, Any]] = read_arrow(lake, table).to_pylist()
     return [{name: _in_utc(value) for name, value in row.items()} for row in rows]
 

@@ -11,15 +11,7 @@ _FORMULA_SIGNS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
-    """Return a number with thousands separators; a dash if unknown.
-
-    Parameters
-    ----------
-    value
-        The number; None: unknown.
-    digits
-        Number of decimals.
-    """
+    """Return a number with thousands separators; a dash if unknown."""
     return UNKNOWN if value is None else format(value, f",.{digits}f")
 
 
@@ -53,13 +45,7 @@ def page_moment(value: datetime) -> str:
 
 
 def between(early: datetime | None, late: datetime | None) -> str:
-    """Return a time between two others as text; the date appears once if it is the same.
-
-    Parameters
-    ----------
-    early, late
-        The bounds; None: unknown.
-    """
+    """Return a time between two others as text; the date appears once if it is the same."""
     if early is None or late is None:
         known, side = (late, "before") if early is None else (early, "later")
         return UNKNOWN if known is None else f"{moment(known)} or {side}"

@@ -32,20 +32,11 @@ Partition = tuple[str, str | None, int]
 class GroupState:
     """A group in one snapshot.
 
-    Attributes
-    ----------
-    head
-        ``group_state, group_type, assignor, error``.
-    seen_at
-        When it was read.
-    members
-        By id.
-    topics
-        Topic id and number of partitions by topic.
-    is_known
-        Whether its ownership is known.
-    cells
-        Rows by partition: one per owner, or one for a partition without an owner.
+    head: ``group_state, group_type, assignor, error``.
+    seen_at: When it was read.
+    topics: Topic id and number of partitions by topic.
+    is_known: Whether its ownership is known.
+    cells: Rows by partition: one per owner, or one for a partition without an owner.
     """
 
     head: Row
@@ -65,13 +56,8 @@ class GroupState:
 class History:
     """The snapshots of an answer, and the states of groups in them.
 
-    Parameters
-    ----------
-    rows
-        The cluster.
-    since, until
-        The requested times. Whole UTC days are read, from the day of the last snapshot before them to the day
-        of the first one after them.
+    since, until: The requested times. Whole UTC days are read, from the day of the last snapshot before
+        them to the day of the first one after them.
     """
 
     def __init__(self, rows: LakeRows, since: datetime, until: datetime) -> None:
@@ -234,15 +220,7 @@ class Run:
 
 
 def runs(places: Sequence[int], content: dict[int, Any]) -> list[Run]:
-    """Return the runs of consecutive indices with the same content.
-
-    Parameters
-    ----------
-    places
-        Indices of snapshots, ascending.
-    content
-        Content by index.
-    """
+    """Return the runs of consecutive indices with the same content."""
     found: list[Run] = []
     for place in sorted(places):
         last = found[-1] if found else None
@@ -254,15 +232,7 @@ def runs(places: Sequence[int], content: dict[int, Any]) -> list[Run]:
 
 
 def bounds(history: History, states: dict[int, GroupState], run: Run) -> Row:
-    """Return the times of a run and of the snapshots next to it, as the tables' page describes them.
-
-    Parameters
-    ----------
-    history, states
-        The snapshots, and the group's states by index.
-    run
-        A run of them.
-    """
+    """Return the times of a run and of the snapshots next to it, as the tables' page describes them."""
     snapshots = history.snapshots
     row: Row = {}
     for edge, place, step, clock in (

@@ -15,15 +15,7 @@ Row = dict[str, Any]
 
 
 class LakeRows:
-    """Rows of one cluster.
-
-    Parameters
-    ----------
-    lake
-        The root of the lake.
-    cluster
-        The cluster.
-    """
+    """Rows of one cluster."""
 
     def __init__(self, lake: Path, cluster: str) -> None:
         self.lake, self.cluster = lake, cluster
@@ -40,25 +32,11 @@ class LakeRows:
         return self._tables[table]
 
     def where(self, table: str, **values: Any) -> list[Row]:
-        """Return the rows of a table with these values.
-
-        Parameters
-        ----------
-        table
-            Name of the table.
-        values
-            Values by column.
-        """
+        """Return the rows of a table with these values."""
         return [row for row in self.rows(table) if all(row[name] == value for name, value in values.items())]
 
     def assigned(self, plan: Row) -> list[Row]:
-        """Return the partitions of a plan: the rows of the attempt that its head names, or all of them.
-
-        Parameters
-        ----------
-        plan
-            The plan's head.
-        """
+        """Return the partitions of a plan: the rows of the attempt that its head names, or all of them."""
         wanted = {} if plan.get("attempt_id") is None else {"attempt_id": plan["attempt_id"]}
         return self.where("plan_assignments", plan_id=plan["plan_id"], **wanted)
 
@@ -70,20 +48,7 @@ class LakeRows:
         }
 
     def one(self, table: str, **values: Any) -> Row | None:
-        """Return the row of a table with these values; None if there is none.
-
-        Parameters
-        ----------
-        table
-            Name of the table.
-        values
-            Values by column.
-
-        Raises
-        ------
-        ValueError
-            If there are several.
-        """
+        """Return the row of a table with these values; None if there is none."""
         found = self.where(table, **values)
         if len(found) > 1:
             raise ValueError(f"{table} has {len(found)} rows with {values}")
@@ -114,29 +79,13 @@ class LakeRows:
         return by(self.rows("lag"), "snapshot_id")
 
     def lag_of(self, snapshot_id: str, group_id: str | None = None) -> list[Row]:
-        """Return the lag rows of a snapshot.
-
-        Parameters
-        ----------
-        snapshot_id
-            The snapshot.
-        group_id
-            The group; None: all groups.
-        """
+        """Return the lag rows of a snapshot."""
         rows = self._lag_by_snapshot.get(snapshot_id, [])
         return [row for row in rows if group_id is None or row["group_id"] == group_id]
 
 
 def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
-    """Group rows by the values of columns; the key of a single column is the value itself.
-
-    Parameters
-    ----------
-    rows
-        The rows.
-    names
-        The columns.
-    """
+    """Group rows by the values of columns; the key of a single column is the value itself."""
     found: dict[Any, list[Row]] = {}
     for row in rows:
         key = row[names[0]] if len(names) == 1 else tuple(row[name] for name in names)
@@ -150,28 +99,12 @@ def counted(lag: Iterable[Row]) -> list[Row]:
 
 
 def known_sum(rows: Iterable[Row], name: str = "lag_records") -> int | None:
-    """Return the sum of the known values; None if none is known.
-
-    Parameters
-    ----------
-    rows
-        The rows.
-    name
-        The column.
-    """
+    """Return the sum of the known values; None if none is known."""
     known = [row[name] for row in rows if row[name] is not None]
     return sum(known) if known else None
 
 
 def largest(values: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Any:
-    """Return the largest known value; None if none is known.
-
-    Parameters
-    ----------
-    values
-        The values; None: unknown.
-    key
-        As for :func:`max`.
-    """
+    """Return the largest known value; None if none is known."""
     known = [value for value in values if value is not None]
     return max(known, key=key) if known else None

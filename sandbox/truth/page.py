@@ -25,24 +25,11 @@ class PageTable:
 class ReportPage:
     """Content of the page.
 
-    Attributes
-    ----------
-    title
-        Its heading.
-    headline
-        The large numbers, each with its label.
-    tables
-        By caption.
-    captions, notes, summaries
-        Captions of charts, remarks, and headings of collapsed sections.
-    labels
-        Text alternatives of the charts.
-    times
-        Times, both machine-readable and as displayed.
-    period
-        The line with the period.
-    verdict, verdict_kind
-        The first line, and its CSS class.
+    headline: The large numbers, each with its label.
+    captions, notes, summaries: Captions of charts, remarks, and headings of collapsed sections.
+    labels: Text alternatives of the charts.
+    times: Times, both machine-readable and as displayed.
+    verdict, verdict_kind: The first line, and its CSS class.
     """
 
     title: str = ""

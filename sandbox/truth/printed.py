@@ -10,14 +10,8 @@ from dataclasses import dataclass, field
 class PrintedTable:
     """A table on a terminal.
 
-    Attributes
-    ----------
-    title, caption
-        The lines above and below it.
-    columns
-        Its headings.
-    rows
-        Cells without surrounding space; the lines of a multi-line cell are joined by line ends.
+    title, caption: The lines above and below it.
+    rows: Cells without surrounding space; the lines of a multi-line cell are joined by line ends.
     """
 
     title: str = ""

@@ -22,16 +22,10 @@ _OBSERVER: Final = "observer"
 class Period:
     """A group's period.
 
-    Attributes
-    ----------
-    end
-        The requested end; None: the newest slot.
-    snapshots
-        Its finished snapshots by slot.
-    events
-        Events of the group's plans up to its end, oldest first, each at the time when it was seen.
-    plans
-        The plans made from its snapshots, as they were at its end, newest first.
+    end: The requested end; None: the newest slot.
+    snapshots: Its finished snapshots by slot.
+    events: Events of the group's plans up to its end, oldest first, each at the time when it was seen.
+    plans: The plans made from its snapshots, as they were at its end, newest first.
     """
 
     rows: LakeRows
@@ -73,19 +67,7 @@ class Period:
 
 
 def read_period(rows: LakeRows, group_id: str, hours: float, end: datetime | None = None) -> Period | None:
-    """Return the snapshots of a number of hours up to a time or the newest slot; None if there are none.
-
-    Parameters
-    ----------
-    rows
-        The cluster.
-    group_id
-        The group.
-    hours
-        Length of the period in hours.
-    end
-        Its end; None: the newest slot.
-    """
+    """Return the snapshots of a number of hours up to a time or the newest slot; None if there are none."""
     last = rows.snapshots[-1]["slot"] if end is None else end
     known = [row for row in rows.snapshots if end is None or row["finished_at"] <= end]
     snapshots = [row for row in known if last - timedelta(hours=hours) <= row["slot"] <= last]

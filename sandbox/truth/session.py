@@ -27,16 +27,8 @@ _WITHOUT_LIMIT: Final = frozenset({"compare", "lake", "report", "policy"})
 class Session:
     """One cluster of a lake, and the command to run.
 
-    Parameters
-    ----------
-    rows
-        The cluster's rows.
-    run
-        Runs the command.
-    checks
-        Receives the comparisons.
-    folder
-        For exported files and pages.
+    checks: Receives the comparisons.
+    folder: For exported files and pages.
     """
 
     def __init__(self, rows: LakeRows, run: Runner, checks: Checks, folder: Path) -> None:
@@ -52,15 +44,7 @@ class Session:
         return True
 
     def same(self, command: str, value: str, shown: Any, expected: Any) -> None:
-        """Compare a value: times as JSON has them, printed text without control characters.
-
-        Parameters
-        ----------
-        command, value
-            Command, and description of the value.
-        shown, expected
-            Value that the command shows, and value from the lake.
-        """
+        """Compare a value: times as JSON has them, printed text without control characters."""
         wanted = as_json(expected)
         self.checks.same(command, value, shown, as_printed(wanted) if "printed" in value else wanted)
 
@@ -72,41 +56,17 @@ class Session:
     def printed(
         self, command: str, *arguments: str, is_whole: bool = False
     ) -> tuple[list[PrintedTable], str]:
-        """Return the printed tables of a command, and its complete output.
-
-        Parameters
-        ----------
-        command, arguments
-            Command line.
-        is_whole
-            Whether the command has no row limit to raise.
-        """
+        """Return the printed tables of a command, and its complete output."""
         limit = () if is_whole else self._limit(command)
         told = self._invoke(command, (*arguments, *limit), exit_code=0) or ""
         return parse_tables(told), told
 
     def fails(self, command: str, *arguments: str, exit_code: int) -> None:
-        """Compare the exit code of a command that must fail.
-
-        Parameters
-        ----------
-        command, arguments
-            Command line.
-        exit_code
-            Expected exit code.
-        """
+        """Compare the exit code of a command that must fail."""
         self._invoke(command, arguments, exit_code=exit_code)
 
     def exported(self, command: str, *arguments: str, suffix: str) -> list[Row] | None:
-        """Return the rows that a command exports, with the types of JSON; None if it fails.
-
-        Parameters
-        ----------
-        command, arguments
-            Command line.
-        suffix
-            Format: ``json``, ``csv`` or ``parquet``.
-        """
+        """Return the rows that a command exports, with the types of JSON; None if it fails."""
         path = self.folder / f"export.{suffix}"
         path.unlink(missing_ok=True)
         # Its standard output has been compared already.
@@ -129,17 +89,7 @@ class Session:
 def compare_exports(
     session: Session, command: str, arguments: Sequence[str], expected: Sequence[Row]
 ) -> None:
-    """Compare the exported files of each format with the expected rows.
-
-    Parameters
-    ----------
-    session
-        The cluster and the command.
-    command, arguments
-        Command line.
-    expected
-        Expected rows.
-    """
+    """Compare the exported files of each format with the expected rows."""
     # A column has one type: an integer in a column of floats is written as a float.
     fractions = {name for row in expected for name, value in row.items() if isinstance(value, float)}
     # Missing values are null.

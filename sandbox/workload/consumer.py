@@ -37,36 +37,19 @@ _KAFKA_ASSIGNORS = {"cooperative-sticky": CooperativeStickyAssignor, "range": Ra
 class ConsumerSpec:
     """Configuration of one consumer process.
 
-    Attributes
-    ----------
-    name
-        Name of the process in the logs; also its client id.
-    client
-        Connection settings, as keyword arguments of kafka-python's clients. They include secrets: so the
-        specification is in a file that only its owner can read, not on a command line.
-    topics, group_id
-        Subscription and group.
-    log_file
-        Path of its journal; several runs append to it.
-    records_per_s
-        Its processing rate.
-    instance_id
-        ``group.instance.id`` of a static member; None: a dynamic member.
-    protocol
-        ``classic``, or ``consumer`` (KIP-848), which `sandbox.workload.kip848_consumer` runs.
-    language
-        ``python``, or ``java`` for a classic consumer of Kafka's Java client
+    name: Name of the process in the logs; also its client id.
+    client: Connection settings, as keyword arguments of kafka-python's clients. They include secrets: so
+        the specification is in a file that only its owner can read, not on a command line.
+    log_file: Path of its journal; several runs append to it.
+    records_per_s: Its processing rate.
+    instance_id: ``group.instance.id`` of a static member; None: a dynamic member.
+    protocol: ``classic``, or ``consumer`` (KIP-848), which `sandbox.workload.kip848_consumer` runs.
+    language: ``python``, or ``java`` for a classic consumer of Kafka's Java client
         (`sandbox.workload.java_consumer`).
-    asks
-        Whether a consumer in Java asks for the rebalance of a hint; those in Python always do.
-    assignor
-        ``evenlag``, or kafka-python's own ``range`` or ``cooperative-sticky`` for comparison.
-    hint_topic, hint_key_hex
-        The hint topic, and the group's signing key.
-    heartbeat_interval_ms, session_timeout_ms
-        As in Kafka.
-    listener_delay_s
-        How long its rebalance listener blocks at each assignment and revocation.
+    asks: Whether a consumer in Java asks for the rebalance of a hint; those in Python always do.
+    assignor: ``evenlag``, or kafka-python's own ``range`` or ``cooperative-sticky`` for comparison.
+    hint_topic, hint_key_hex: The hint topic, and the group's signing key.
+    listener_delay_s: How long its rebalance listener blocks at each assignment and revocation.
     """
 
     name: str
@@ -132,15 +115,7 @@ class Worker:
             self._journal.close()
 
     def log_partitions(self, event: str, partitions: Iterable[Any]) -> None:
-        """Log assigned or revoked partitions with the generation, after the specified delay.
-
-        Parameters
-        ----------
-        event
-            Name of the event.
-        partitions
-            The partitions.
-        """
+        """Log assigned or revoked partitions with the generation, after the specified delay."""
         if self._spec.listener_delay_s:
             time.sleep(self._spec.listener_delay_s)  # on the I/O thread, as some real listeners do
         pairs = sorted([tp.topic, tp.partition] for tp in partitions)

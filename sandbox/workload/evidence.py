@@ -60,20 +60,13 @@ class Work:
 class Evidence:
     """The verdict and its evidence.
 
-    Attributes
-    ----------
-    lost
-        (first, last) offsets by partition that no member processed, although the group committed past them.
-    repeated
-        (first, last) offsets by partition that were processed more than once.
-    overlaps
-        Intervals in which two members owned a partition.
-    ownerships
-        Intervals of partition ownership, in order of time.
-    num_processed
-        Number of processed records by member.
-    num_waiting
-        Number of records that the group has not processed yet: its lag.
+    lost: (first, last) offsets by partition that no member processed, although the group committed past
+        them.
+    repeated: (first, last) offsets by partition that were processed more than once.
+    overlaps: Intervals in which two members owned a partition.
+    ownerships: Intervals of partition ownership, in order of time.
+    num_processed: Number of processed records by member.
+    num_waiting: Number of records that the group has not processed yet: its lag.
     """
 
     lost: Mapping[Partition, tuple[tuple[int, int], ...]]
@@ -107,18 +100,11 @@ def gather(
 ) -> Evidence:
     """Read the journals and derive the evidence.
 
-    Parameters
-    ----------
-    journals
-        Journals of all processes, including the workload's own, which records the kills.
-    offsets
-        (log start, end, committed or None) by partition (`sandbox.kafka.topic_admin.read_offsets`), read
-        after the processes had time to log. Without it, the start and the end of each log are not checked.
-
-    Returns
-    -------
-    Evidence
-        Lost and repeated records, and ownership.
+    Returns lost and repeated records, and ownership.
+    journals: Journals of all processes, including the workload's own, which records the kills.
+    offsets: (log start, end, committed or None) by partition (`sandbox.kafka.topic_admin.read_offsets`),
+        read after the processes had time to log. Without it, the start and the end of each log are not
+        checked.
     """
     events = sorted((e for path in journals for e in read_journal(path)[0]), key=lambda e: float(e["at_s"]))
     works = [

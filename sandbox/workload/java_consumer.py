@@ -37,13 +37,7 @@ _OPTIONS = (
 
 
 def build(folder: Path) -> str:
-    """Build evenlag's client and the consumer into a folder, and return the class path.
-
-    Raises
-    ------
-    JarsError
-        If there is no JDK, or jars cannot be fetched or built.
-    """
+    """Build evenlag's client and the consumer into a folder, and return the class path."""
     classes = folder / "java-classes"
     classes.mkdir(exist_ok=True)
     path = os.pathsep.join([str(build_client(folder)), broker_classpath()])
@@ -52,26 +46,12 @@ def build(folder: Path) -> str:
 
 
 def command(class_path: str, spec: Path) -> list[str]:
-    """Return the command of a consumer.
-
-    Parameters
-    ----------
-    class_path
-        From `build`.
-    spec
-        The file that `write_spec` wrote.
-    """
+    """Return the command of a consumer."""
     return [java_command(), *_OPTIONS, "-cp", class_path, "evenlag.sandbox.JavaConsumer", str(spec)]
 
 
 def write_spec(spec: ConsumerSpec, path: Path) -> None:
-    """Write the specification in the names of Kafka's Java client to a file that only its owner can read.
-
-    Raises
-    ------
-    ValueError
-        If the connection needs more than bootstrap servers, or the group another assignor.
-    """
+    """Write the specification in the names of Kafka's Java client to a file that only its owner can read."""
     if set(spec.client) - {"bootstrap_servers"}:
         raise ValueError("consumers in Java connect without TLS and without a login here")
     if spec.assignor != "evenlag":

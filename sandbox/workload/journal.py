@@ -46,18 +46,6 @@ def read_journal(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int
     """Read the events of a journal from a byte offset.
 
     An incomplete line, still being written or cut off by a kill, is left for the next call.
-
-    Parameters
-    ----------
-    path
-        The journal.
-    offset
-        Byte offset, 0 or a result of an earlier call.
-
-    Returns
-    -------
-    tuple
-        The events, and the offset for the next call.
     """
     if not path.exists():
         return [], offset

@@ -25,20 +25,11 @@ _TICK_S = 0.1
 class TrafficSpec:
     """Configuration of one producer process.
 
-    Attributes
-    ----------
-    client
-        Connection settings, as keyword arguments of kafka-python's clients.
-    topic, num_partitions
-        The topic.
-    records_per_s
-        Total rate of all partitions.
-    skew
-        The partition at rank i gets a share of ``1 / (i + 1) ** skew``; 0 is even.
-    shift_every_s
-        Interval after which the ranking moves by one partition; 0: never.
-    payload_bytes, seed
-        Size of a record, and seed of the random distribution.
+    client: Connection settings, as keyword arguments of kafka-python's clients.
+    records_per_s: Total rate of all partitions.
+    skew: The partition at rank i gets a share of ``1 / (i + 1) ** skew``; 0 is even.
+    shift_every_s: Interval after which the ranking moves by one partition; 0: never.
+    payload_bytes, seed: Size of a record, and seed of the random distribution.
     """
 
     client: Mapping[str, Any]
@@ -59,15 +50,6 @@ class TrafficSpec:
 def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
     """Return each partition's share of the traffic, after the ranking moved `shift` times.
 
-    Parameters
-    ----------
-    num_partitions
-        Number of partitions.
-    skew
-        As in :class:`TrafficSpec`.
-    shift
-        By how many partitions the ranking has moved.
-
     Examples
     --------
     >>> [round(share, 3) for share in shares(3, 1.0, shift=1)]
@@ -83,16 +65,7 @@ def fill(
 ) -> None:
     """Write records to partitions as fast as possible; returns when all are written.
 
-    Parameters
-    ----------
-    client
-        Connection settings, as keyword arguments of kafka-python's clients.
-    topic
-        The topic.
-    counts
-        Number of records by partition.
-    payload_bytes
-        Size of a record.
+    client: Connection settings, as keyword arguments of kafka-python's clients.
     """
     payload = b"x" * payload_bytes
     producer = KafkaProducer(**client, acks="all", linger_ms=20, batch_size=64 * 1024)
@@ -108,17 +81,7 @@ def fill(
 def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
     """Produce until stopped.
 
-    Parameters
-    ----------
-    spec
-        The traffic.
-    stopping
-        Set to stop.
-
-    Returns
-    -------
-    tuple of int
-        Number of records sent, and of those that the brokers acknowledged.
+    Returns number of records sent, and of those that the brokers acknowledged.
     """
     chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
     payload = b"x" * spec.payload_bytes

@@ -33,19 +33,13 @@ class WorkloadError(RuntimeError):
 class Workload:
     """A topic, consumer processes and traffic; on exit the context manager stops all of them.
 
-    Parameters
-    ----------
-    client
-        Connection settings, as keyword arguments of kafka-python's clients, ``{"bootstrap_servers": …}``.
-    directory
-        For journals, specifications and output of the processes.
-    topic, num_partitions
-        The topic; created if it does not exist, as is the hint topic.
-    group_id, hint_topic
-        Of the consumers.
-    consumer
-        Further fields of `ConsumerSpec` for all consumers, for example ``records_per_s``, ``protocol`` for
-        confluent-kafka consumers in a KIP-848 group, or ``language`` for consumers of Kafka's Java client.
+    client: Connection settings, as keyword arguments of kafka-python's clients, ``{"bootstrap_servers":
+        …}``.
+    directory: For journals, specifications and output of the processes.
+    topic, num_partitions: The topic; created if it does not exist, as is the hint topic.
+    consumer: Further fields of `ConsumerSpec` for all consumers, for example ``records_per_s``,
+        ``protocol`` for confluent-kafka consumers in a KIP-848 group, or ``language`` for consumers of
+        Kafka's Java client.
 
     Examples
     --------
@@ -108,18 +102,6 @@ class Workload:
         Consumers of the consumer protocol (KIP-848) start one after the other. librdkafka acknowledges that
         it has given up partitions before the application has learned that it had them: beside other work, the
         journals of consumers that start at once would have two owners for some milliseconds.
-
-        Parameters
-        ----------
-        count
-            Number of consumers.
-        fields
-            Fields of `ConsumerSpec`.
-
-        Returns
-        -------
-        tuple of str
-            Their names.
         """
         first = sum(name.startswith("consumer-") for name in self._processes)
         names = tuple(f"consumer-{number}" for number in range(first, first + count))
@@ -131,17 +113,7 @@ class Workload:
         return names
 
     def start_consumer(self, name: str, *, is_static: bool = False, **fields: Any) -> None:
-        """Start one consumer; if the name was used before, it appends to the same journal.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        is_static
-            Whether it is a static member.
-        fields
-            Fields of `ConsumerSpec`.
-        """
+        """Start one consumer; if the name was used before, it appends to the same journal."""
         spec = ConsumerSpec(
             name=name,
             client=self.client,
@@ -164,18 +136,7 @@ class Workload:
     def start_traffic(
         self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0
     ) -> str:
-        """Start a producer process.
-
-        Parameters
-        ----------
-        records_per_s, skew, shift_every_s, seed
-            As in `TrafficSpec`.
-
-        Returns
-        -------
-        str
-            Its name.
-        """
+        """Start a producer process."""
         name = f"producer-{self._num_producers}"
         self._num_producers += 1
         path = self.directory / f"{name}.json"
@@ -214,24 +175,7 @@ class Workload:
 
         Consumers may be idle if there are more of them than partitions.
 
-        Parameters
-        ----------
-        timeout_s
-            Timeout in seconds.
-        condition
-            Further condition on the partitions by consumer.
-        num_partitions
-            Expected number of owned partitions; None: all of the topic.
-
-        Returns
-        -------
-        dict
-            Partitions by consumer.
-
-        Raises
-        ------
-        WorkloadError
-            If it times out, or a consumer exited.
+        num_partitions: Expected number of owned partitions; None: all of the topic.
         """
         wanted = self.num_partitions if num_partitions is None else num_partitions
         deadline = time.monotonic() + timeout_s
@@ -254,20 +198,7 @@ class Workload:
         return dict(self._tracker.num_processed)
 
     def wait_until_processed(self, num_records: int, *, timeout_s: float = 120.0) -> None:
-        """Wait until the consumers have processed a number of records in total.
-
-        Parameters
-        ----------
-        num_records
-            Number of records.
-        timeout_s
-            Timeout in seconds, from the last record on.
-
-        Raises
-        ------
-        WorkloadError
-            If it times out, or a process exited.
-        """
+        """Wait until the consumers have processed a number of records in total."""
         last, since = 0, time.monotonic()
         while (done := sum(self.num_processed().values())) < num_records:
             self.check()
@@ -278,13 +209,7 @@ class Workload:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """Check that no process exited unexpectedly.
-
-        Raises
-        ------
-        WorkloadError
-            If one did, with the end of its output.
-        """
+        """Check that no process exited unexpectedly."""
         for name, process in self._processes.items():
             status = process.poll()
             if status is not None:

@@ -49,13 +49,6 @@ _SORTED_CONF: Final = {
 def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
     """Return whether a partition has about as few files as its size requires.
 
-    Parameters
-    ----------
-    files
-        The partition's files.
-    target_bytes
-        Target size of a file in bytes.
-
     Examples
     --------
     >>> from datetime import UTC, date, datetime
@@ -70,18 +63,7 @@ def is_compact(files: Sequence[DataFile], target_bytes: int) -> bool:
 
 
 def compact_parts(work: MaintenanceRun) -> None:
-    """Compact the partitions that need it.
-
-    Parameters
-    ----------
-    work
-        The maintenance run.
-
-    Raises
-    ------
-    LakeError
-        If a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
-    """
+    """Compact the partitions that need it."""
     if work.settings.target_file_mb is None:
         return
     target = work.settings.target_file_mb * _MB

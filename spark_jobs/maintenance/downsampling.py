@@ -38,15 +38,8 @@ _Snapshot = tuple[datetime, str, datetime]
 def hourly(snapshots: Iterable[tuple[datetime, str]]) -> list[str]:
     """Choose the snapshots whose lag is kept: the first of each hour, by slot.
 
-    Parameters
-    ----------
-    snapshots
-        (slot, snapshot id) pairs in any order.
-
-    Returns
-    -------
-    list of str
-        Snapshot ids, oldest first. Idempotent: a second call with the result chooses the same ids.
+    Returns snapshot ids, oldest first. Idempotent: a second call with the result chooses the same ids.
+    snapshots: (slot, snapshot id) pairs in any order.
 
     Examples
     --------
@@ -61,18 +54,7 @@ def hourly(snapshots: Iterable[tuple[datetime, str]]) -> list[str]:
 
 
 def downsample_days(work: MaintenanceRun) -> None:
-    """Downsample the days that are old enough.
-
-    Parameters
-    ----------
-    work
-        The maintenance run.
-
-    Raises
-    ------
-    LakeError
-        If the markers cannot be read. A failed write is recorded as a failure of the run.
-    """
+    """Downsample the days that are old enough."""
     raw_days = work.settings.raw_days
     files = work.files(SNAPSHOTS)
     if raw_days is None or files is None:
@@ -128,17 +110,7 @@ def _days_to_downsample(work: MaintenanceRun, cluster: str, before: date) -> dic
 def read_downsampled(work: MaintenanceRun, cluster: str) -> list[dict[str, Any]]:
     """Read a cluster's rows of ``downsampled_days``.
 
-    Parameters
-    ----------
-    work
-        The maintenance run.
-    cluster
-        The cluster's name.
-
-    Returns
-    -------
-    list of dict
-        One per day; ``downsampled_at`` is null for a day whose downsampling is not finished.
+    Returns one per day; ``downsampled_at`` is null for a day whose downsampling is not finished.
     """
     found: list[dict[str, Any]] = work.reader.read(
         DOWNSAMPLED_DAYS, filters=[("cluster", "=", cluster)]

@@ -45,29 +45,10 @@ def erase(
 ) -> dict[str, int]:
     """Erase a group or a member from all tables.
 
-    Parameters
-    ----------
-    lake
-        The tables.
-    erasure
-        What is erased.
-    clusters
-        Clusters whose rows are looked at; all clusters if None.
-    is_dry_run
-        Whether to count only.
-    progress
-        Called with (table, done, total).
-
-    Returns
-    -------
-    dict of str to int
-        Rows that were deleted or changed (in a dry run: that would be), by table; tables without any are
-        left out.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be read or written. What was erased before stays erased.
+    Returns rows that were deleted or changed (in a dry run: that would be), by table; tables without any
+    are left out.
+    clusters: Clusters whose rows are looked at; all clusters if None.
+    is_dry_run: Whether to count only.
     """
     reader, counts = LakeReader(lake.paths.root), dict[str, int]()
     tables = [table for table in TABLES.values() if erasure.applies_to(table)]

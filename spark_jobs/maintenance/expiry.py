@@ -55,18 +55,7 @@ _RETURNED: Final = (
 
 
 def expire_rows(work: MaintenanceRun) -> None:
-    """Delete what is older than its retention.
-
-    Parameters
-    ----------
-    work
-        The maintenance run.
-
-    Raises
-    ------
-    LakeError
-        If a table's log cannot be read. A failed write is recorded as a failure of the run.
-    """
+    """Delete what is older than its retention."""
     settings = work.settings
     if settings.raw_days is not None and settings.hourly_days is not None:
         _expire_hourly(work, work.today - timedelta(days=settings.hourly_days))
@@ -129,19 +118,7 @@ def remove_clients(work: MaintenanceRun, cluster: str, days: Collection[date]) -
     Idempotent: it changes no file whose rows have none. Which clients returned under another member id is
     written down before.
 
-    Parameters
-    ----------
-    work
-        The maintenance run.
-    cluster
-        The cluster's name.
-    days
-        UTC days on which snapshots started.
-
-    Raises
-    ------
-    LakeError
-        If a table cannot be written.
+    days: UTC days on which snapshots started.
     """
     for table in (MEMBERSHIPS, OWNERSHIP):
         if not days or not work.lake.exists(table):

@@ -39,17 +39,11 @@ _LOG = named_logger(__name__)
 class Maintained:
     """Result of a maintenance run.
 
-    Attributes
-    ----------
-    done
-        Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` partitions of tables, ``vacuumed``
-        tables, …
-    left
-        Work deferred to the next run, one message each.
-    failures
-        Work that failed, one message each.
-    unhealthy
-        Findings of the checks, one message each.
+    done: Counts by kind: ``downsampled`` days, ``orphans``, ``compacted`` partitions of tables,
+        ``vacuumed`` tables, …
+    left: Work deferred to the next run, one message each.
+    failures: Work that failed, one message each.
+    unhealthy: Findings of the checks, one message each.
     """
 
     done: dict[str, int]
@@ -79,32 +73,9 @@ def maintain_lake(
 ) -> Maintained:
     """Maintain the tables of a lake.
 
-    Parameters
-    ----------
-    lake
-        The tables, with a Spark session.
-    policy
-        Retention and schedules.
-    now
-        Time of the run: days before its UTC day are closed. Vacuuming uses the real clock.
-    clusters
-        Clusters to maintain; all clusters of the lake if None. Vacuuming applies to complete tables.
-    steps
-        Steps to run, in the order of :class:`MaintenanceStep`.
-    is_dry_run
-        Whether to log the work only and write nothing.
-    progress
-        Called with (step, done, total).
-
-    Returns
-    -------
-    Maintained
-        Finished, deferred and failed work, and the findings of the checks.
-
-    Raises
-    ------
-    LakeError
-        If a table's log cannot be read at all. Other failures are part of the result.
+    now: Time of the run: days before its UTC day are closed. Vacuuming uses the real clock.
+    clusters: Clusters to maintain; all clusters of the lake if None. Vacuuming applies to complete tables.
+    is_dry_run: Whether to log the work only and write nothing.
     """
     wanted = None if clusters is None else frozenset(clusters)
     work = MaintenanceRun(lake, policy.maintenance, now, wanted, is_dry_run)
@@ -146,17 +117,6 @@ def _check(work: MaintenanceRun, policy: Policy, unhealthy: list[str]) -> None:
 
 
 def check_done(maintained: Maintained) -> None:
-    """Raise an error if units of work failed; called after all other work.
-
-    Parameters
-    ----------
-    maintained
-        The result of :func:`maintain_lake`.
-
-    Raises
-    ------
-    LakeError
-        With the first failure and the number of failures.
-    """
+    """Raise an error if units of work failed; called after all other work."""
     if maintained.failures:
         raise LakeError(f"{len(maintained.failures)} pieces failed; the first: {maintained.failures[0]}")

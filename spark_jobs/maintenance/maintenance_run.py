@@ -28,24 +28,14 @@ _LOG = named_logger(__name__)
 class MaintenanceRun:
     """One run of maintenance.
 
-    Attributes
-    ----------
-    lake, settings
-        The tables, and the policy's settings.
-    now
-        Time of the run: days before its UTC day are closed.
-    clusters
-        Clusters to maintain; None for all clusters of the lake.
-    is_dry_run
-        Whether to log the work only.
-    done
-        Number of finished units of work, by kind.
-    left
-        Work deferred to the next run: another writer was active, or a snapshot is unfinished.
-    failures
-        Work that failed; a failure does not stop the other work.
-    reader
-        Reader of the same lake without Spark.
+    lake, settings: The tables, and the policy's settings.
+    now: Time of the run: days before its UTC day are closed.
+    clusters: Clusters to maintain; None for all clusters of the lake.
+    is_dry_run: Whether to log the work only.
+    done: Number of finished units of work, by kind.
+    left: Work deferred to the next run: another writer was active, or a snapshot is unfinished.
+    failures: Work that failed; a failure does not stop the other work.
+    reader: Reader of the same lake without Spark.
     """
 
     lake: Lake
@@ -67,55 +57,24 @@ class MaintenanceRun:
         return self.now.astimezone(UTC).date()
 
     def age_limit(self, days: int) -> datetime:
-        """Return the time a number of days before `now`.
-
-        Parameters
-        ----------
-        days
-            Number of days.
-        """
+        """Return the time a number of days before `now`."""
         return self.now - timedelta(days=days)
 
     def files(self, table: Table) -> TableFiles | None:
         """Read the log of a table.
 
-        Parameters
-        ----------
-        table
-            The table.
-
-        Returns
-        -------
-        TableFiles or None
-            None if the table does not exist yet.
+        None if the table does not exist yet.
         """
         return read_table_files(self.reader, table)
 
     def includes(self, cluster: str) -> bool:
-        """Return whether the run includes a cluster.
-
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-        """
+        """Return whether the run includes a cluster."""
         return self.clusters is None or cluster in self.clusters
 
     def closed_parts(
         self, tables: Collection[Table]
     ) -> Iterator[tuple[Table, TableFiles, str, date]]:  # a generator: one log in memory at a time
-        """Iterate over the partitions of tables that have files of closed days, oldest first within a table.
-
-        Parameters
-        ----------
-        tables
-            The tables.
-
-        Yields
-        ------
-        tuple
-            Table, its files, cluster, and first day of the partition.
-        """
+        """Iterate over the partitions of tables that have files of closed days, each table oldest first."""
         for table in tables:
             files = self.files(table)
             if files is None:
@@ -125,35 +84,13 @@ class MaintenanceRun:
                     yield table, files, cluster, start
 
     def closed_files(self, files: TableFiles, cluster: str, start: date) -> list[DataFile]:
-        """Return the files of a partition that have rows of closed days only.
-
-        Parameters
-        ----------
-        files
-            The table's files.
-        cluster, start
-            The partition.
-        """
+        """Return the files of a partition that have rows of closed days only."""
         return [file for file in files.by_part.get((cluster, start), ()) if file.last_day < self.today]
 
     def run(self, what: str, kind: str, work: Callable[[], Any], num: int = 1) -> bool:
         """Run one unit of work; its conflict or failure does not stop the run.
 
-        Parameters
-        ----------
-        what
-            Description of the work, for the log.
-        kind
-            Kind under which it is counted.
-        work
-            The work.
-        num
-            Number of units that it counts for.
-
-        Returns
-        -------
-        bool
-            Whether it was done; False in a dry run.
+        Returns whether it was done; False in a dry run.
         """
         if self.is_dry_run:
             _LOG.info("would %s", what)
@@ -174,12 +111,6 @@ class MaintenanceRun:
         return True
 
     def defer(self, what: str) -> None:
-        """Defer a unit of work to the next run.
-
-        Parameters
-        ----------
-        what
-            Description of the work, for the log.
-        """
+        """Defer a unit of work to the next run."""
         _LOG.info("deferred to the next run: %s", what)
         self.left.append(what)

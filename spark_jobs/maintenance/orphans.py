@@ -34,17 +34,7 @@ _BATCH: Final = 500
 def unfinished_snapshots(files: TableFiles, cluster: str, start: date) -> dict[str, datetime]:
     """Return when each snapshot with a file of its own was last written; the caller checks for markers.
 
-    Parameters
-    ----------
-    files
-        The table's files.
-    cluster, start
-        The partition: the cluster, and the day or the first day of the month.
-
-    Returns
-    -------
-    dict of str to datetime.datetime
-        Time of the last write by snapshot id.
+    Returns time of the last write by snapshot id.
     """
     found: dict[str, datetime] = {}
     for file in files.by_part.get((cluster, start), ()):
@@ -55,22 +45,7 @@ def unfinished_snapshots(files: TableFiles, cluster: str, start: date) -> dict[s
 
 
 def markers(work: MaintenanceRun, cluster: str, day: date | None = None) -> set[str]:
-    """Read the ids of the finished snapshots of a cluster.
-
-    Parameters
-    ----------
-    work
-        The maintenance run.
-    cluster
-        The cluster's name.
-    day
-        The UTC day; None for all days.
-
-    Returns
-    -------
-    set of str
-        Snapshot ids.
-    """
+    """Read the ids of the finished snapshots of a cluster."""
     filters = [("cluster", "=", cluster)] + ([] if day is None else [("day", "=", day)])
     return set(
         work.reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)["snapshot_id"].to_pylist()
@@ -82,19 +57,7 @@ def unnamed_attempts(
 ) -> dict[date, list[str]]:
     """Return the attempts at plans of snapshots that have rows, and that the plan's head does not name.
 
-    Parameters
-    ----------
-    work
-        The maintenance run.
-    cluster
-        The cluster's name.
-    snapshot_ids
-        The snapshots.
-
-    Returns
-    -------
-    dict of date to list of str
-        By UTC day, sorted: each plan's id, ``/``, and the id of the attempt, if it has one.
+    Returns by UTC day, sorted: each plan's id, ``/``, and the id of the attempt, if it has one.
     """
     days: dict[date, list[str]] = {}
     for name in sorted(snapshot_ids):
@@ -122,18 +85,7 @@ def _attempts(work: MaintenanceRun, table: Table, filters: Sequence[Filter]) -> 
 
 
 def remove_orphans(work: MaintenanceRun) -> None:
-    """Delete rows of unfinished snapshots and attempts older than the policy's ``orphan_days``, of any day.
-
-    Parameters
-    ----------
-    work
-        The maintenance run.
-
-    Raises
-    ------
-    LakeError
-        If a table's log or the markers cannot be read. A failed write is recorded as a failure of the run.
-    """
+    """Delete unfinished snapshots' and attempts' rows older than the policy's ``orphan_days``, of any day."""
     if work.settings.orphan_days is None:
         return
     limit = work.age_limit(work.settings.orphan_days)
@@ -183,23 +135,7 @@ def delete_rows(
 ) -> None:
     """Delete rows of a (cluster, day). Without a condition Delta drops complete files without reading them.
 
-    Parameters
-    ----------
-    work
-        The maintenance run.
-    table
-        The table; Spark writes it.
-    part
-        Cluster and day.
-    only
-        A column, or an expression, and texts: deletes only rows with one of them.
-    except_snapshots
-        Ids of the snapshots whose rows stay; at least one.
-
-    Raises
-    ------
-    LakeError
-        If the table cannot be written.
+    only: A column, or an expression, and texts: deletes only rows with one of them.
     """
     cluster, day = part
     condition = days_condition(table, cluster, [day])

@@ -26,18 +26,7 @@ if TYPE_CHECKING:
 
 
 def vacuum_tables(work: MaintenanceRun) -> None:
-    """Set every table's retention to the policy's, and delete older files.
-
-    Parameters
-    ----------
-    work
-        The maintenance run.
-
-    Raises
-    ------
-    LakeError
-        If a table's log cannot be read. A failed write is recorded as a failure of the run.
-    """
+    """Set every table's retention to the policy's, and delete older files."""
     days = work.settings.vacuum_days
     for table in TABLES.values():
         files = work.files(table)

@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 class GroupHistory:
     """What earlier snapshots show of a group.
 
-    Attributes
-    ----------
-    breaches
-        Number of consecutive snapshots, up to the previous one, that asked for a change.
-    backs_off
-        Why the group backs off for now; None when it does not.
+    breaches: Number of consecutive snapshots, up to the previous one, that asked for a change.
+    backs_off: Why the group backs off for now; None when it does not.
     """
 
     breaches: int = 0
@@ -33,24 +29,11 @@ class GroupHistory:
 class PlanContext:
     """What all plans of a run share; it is pickled to the executors and contains no secret.
 
-    Attributes
-    ----------
-    policy, policy_hash
-        The policy and the hash of its text.
-    cluster, kafka_cluster_id
-        Name in the policy, id from the brokers.
-    snapshot_id, slot, day
-        The snapshot that is planned from.
-    finished_at
-        End time of that snapshot: the time of all decisions from it.
-    run_id
-        The run.
-    attempt_id
-        Names the rows of plans that an attempt writes; the step sets it for each attempt.
-    history
-        By group id; a group that is missing has none.
-    log
-        How executors log, and with which fields; None: they do not.
+    cluster, kafka_cluster_id: Name in the policy, id from the brokers.
+    finished_at: End time of that snapshot: the time of all decisions from it.
+    attempt_id: Names the rows of plans that an attempt writes; the step sets it for each attempt.
+    history: By group id; a group that is missing has none.
+    log: How executors log, and with which fields; None: they do not.
     """
 
     policy: Policy

@@ -28,16 +28,8 @@ _METRICS: Final = (
 class SelectedGroup:
     """A group of a batch whose mode is not ``observe``.
 
-    Attributes
-    ----------
-    number
-        Its number in the batch.
-    group_id
-        Its id.
-    summary
-        Its rows of ``members`` as a whole.
-    settings, settings_text
-        The settings in effect, and their canonical text.
+    summary: Its rows of ``members`` as a whole.
+    settings, settings_text: The settings in effect, and their canonical text.
     """
 
     number: int
@@ -51,24 +43,14 @@ class SelectedGroup:
 class GroupDecision:
     """The decision about one group, with the columns of ``decisions``.
 
-    Attributes
-    ----------
-    group_id
-        The group.
-    policy_mode, mode
-        The mode of its settings, and the mode in effect for its plan.
-    decision
-        What was decided.
-    plan_id
-        The plan; None when there is none.
-    reason
-        Why the group has no plan, or why its plan is in shadow mode.
-    traceback
-        Of an unexpected error.
-    is_breach, consecutive_breaches
-        Whether this snapshot asks for a change, and how many consecutive ones up to this; None: not planned.
-    gain
-        Relative fall of the largest load by capacity.
+    policy_mode, mode: The mode of its settings, and the mode in effect for its plan.
+    decision: What was decided.
+    plan_id: The plan; None when there is none.
+    reason: Why the group has no plan, or why its plan is in shadow mode.
+    traceback: Of an unexpected error.
+    is_breach, consecutive_breaches: Whether this snapshot asks for a change, and how many consecutive ones
+        up to this; None: not planned.
+    gain: Relative fall of the largest load by capacity.
     """
 
     group_id: str
@@ -95,14 +77,8 @@ _DECISION_COLUMNS: Final = tuple(column.name for column in fields(GroupDecision)
 class PlannedGroup:
     """A decided group, with its plan where it has one.
 
-    Attributes
-    ----------
-    number
-        The group's number in the batch.
-    decision
-        The decision.
-    plan, head
-        The plan, and the columns of its row of ``plans``; None without a plan.
+    number: The group's number in the batch.
+    plan, head: The plan, and the columns of its row of ``plans``; None without a plan.
     """
 
     number: int
@@ -112,15 +88,7 @@ class PlannedGroup:
 
 
 def head_columns(group: SelectedGroup, plan: GroupPlan, decision: GroupDecision) -> dict[str, Any]:
-    """Return the columns of a plan's row of ``plans``.
-
-    Parameters
-    ----------
-    group, plan
-        The group and its plan.
-    decision
-        The decision that proposes the plan.
-    """
+    """Return the columns of a plan's row of ``plans``."""
     rows, summary = plan.rows, group.summary
     num_unknown_lags, num_partitions = int(rows.is_unknown.sum()), rows.group.num_partitions
     return {

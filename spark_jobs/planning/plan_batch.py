@@ -34,18 +34,9 @@ _NO_HISTORY = GroupHistory()
 def plan_groups(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
     """Decide about the groups of a batch.
 
-    Parameters
-    ----------
-    lag, members
-        All rows of each group, in any order, with the columns that ``build_batch`` needs.
-    context
-        What all plans share.
-
-    Returns
-    -------
-    pyarrow.Table
-        By ``PLANNED``: a row for each group whose mode is not ``observe``, and for each further 10,000
-        partitions of its plan; groups ordered by id.
+    Returns by ``PLANNED``: a row for each group whose mode is not ``observe``, and for each further 10,000
+    partitions of its plan; groups ordered by id.
+    lag, members: All rows of each group, in any order, with the columns that ``build_batch`` needs.
     """
     from evenlag.planning.group_batch import build_batch
 
@@ -74,17 +65,7 @@ def select_groups(batch: GroupBatch, context: PlanContext) -> Iterator[SelectedG
 
 
 def plan_selected(batch: GroupBatch, group: SelectedGroup, context: PlanContext) -> PlannedGroup:
-    """Plan one group; an error is its decision too.
-
-    Parameters
-    ----------
-    batch
-        The batch that contains the group.
-    group
-        The group.
-    context
-        What all plans share.
-    """
+    """Plan one group; an error is its decision too."""
     from assignor_core.errors import AssignorError
 
     try:

@@ -61,17 +61,7 @@ _PARTITIONS_PER_ROW: Final = 10_000
 def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> pa.Table:
     """Return the decisions, heads and partitions of a batch's groups as one table.
 
-    Parameters
-    ----------
-    batch
-        The groups' rows; None where no group has a plan.
-    groups
-        The decided groups, in the order of the table.
-
-    Returns
-    -------
-    pyarrow.Table
-        By ``PLANNED``.
+    batch: The groups' rows; None where no group has a plan.
     """
     import pyarrow as pa
 
@@ -96,20 +86,7 @@ def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> p
 
 
 def with_counts(planned: pa.Table, lag: pa.Table, members: pa.Table) -> pa.Table:
-    """Add what the gates count of each plan, to its row that has the head.
-
-    Parameters
-    ----------
-    planned
-        Result of :func:`planned_table`.
-    lag, members
-        The rows that were planned.
-
-    Returns
-    -------
-    pyarrow.Table
-        The same rows, with ``counts``.
-    """
+    """Add what the gates count of each plan, to its row that has the head."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -132,21 +109,7 @@ def with_counts(planned: pa.Table, lag: pa.Table, members: pa.Table) -> pa.Table
 def table_rows(planned: pa.Table, column: str, table: Table, shared: Mapping[str, object]) -> pa.Table:
     """Return the rows of a table that are nested in a column of the output.
 
-    Parameters
-    ----------
-    planned
-        Rows of ``PLANNED``; ``rows`` is not needed.
-    column
-        ``decided`` or ``head``.
-    table
-        The contract: ``DECISIONS`` or ``PLANS``.
-    shared
-        Values of the columns of :data:`SHARED`.
-
-    Returns
-    -------
-    pyarrow.Table
-        Rows by the contract.
+    shared: Values of the columns of :data:`SHARED`.
     """
     import pyarrow.compute as pc
 
@@ -157,17 +120,8 @@ def table_rows(planned: pa.Table, column: str, table: Table, shared: Mapping[str
 def assignment_rows(planned: pa.Table, shared: Mapping[str, object]) -> pa.Table:
     """Return a row of ``plan_assignments`` for each partition of the plans in memory.
 
-    Parameters
-    ----------
-    planned
-        Rows of ``PLANNED``.
-    shared
-        Values of the columns of :data:`SHARED`.
-
-    Returns
-    -------
-    pyarrow.Table
-        Rows by the contract, with those of shadow plans that do not move, in the order of `planned`.
+    Returns rows by the contract, with those of shadow plans that do not move, in the order of `planned`.
+    shared: Values of the columns of :data:`SHARED`.
     """
     import pyarrow.compute as pc
 
@@ -249,17 +203,7 @@ def _hashed_heads(groups: Sequence[PlannedGroup], rows: pa.StructArray) -> list[
 def _cut(
     columns: Mapping[str, pa.Array], has_plan: NDArray[np.bool_], sizes: list[int], rows: pa.StructArray
 ) -> pa.Table:
-    """Add each group's partitions, in as many rows as they need.
-
-    Parameters
-    ----------
-    columns
-        All but ``rows``: a value for each group.
-    has_plan
-        bool [G].
-    sizes
-        Number of partitions of each plan, in the groups' order.
-    """
+    """Add each group's partitions, in as many rows as they need."""
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema

@@ -18,19 +18,6 @@ class CachedFrames(ExitStack):
     """
 
     def cache(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
-        """Cache the rows of a DataFrame from their first use to the end of the block.
-
-        Parameters
-        ----------
-        frame
-            The DataFrame.
-        level
-            Storage level; None: the default of ``DataFrame.cache``.
-
-        Returns
-        -------
-        DataFrame
-            The same DataFrame.
-        """
+        """Cache the rows of a DataFrame from their first use to the end of the block."""
         self.callback(frame.unpersist)
         return frame.cache() if level is None else frame.persist(level)

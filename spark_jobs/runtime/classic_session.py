@@ -58,27 +58,7 @@ def build_session(
 ) -> SparkSession:
     """Build the Spark session, or return the running one.
 
-    Parameters
-    ----------
-    app_name
-        Name of the application in Spark's UI.
-    conf
-        Further settings; they override the others.
-    is_large
-        Whether the job processes millions of rows; used on a local master only.
-    umask
-        The umask of files on a local disk (:attr:`evenlag.lake.location.LakePaths.umask`).
-
-    Returns
-    -------
-    SparkSession
-        The session.
-
-    Raises
-    ------
-    JobError
-        When PySpark is not installed, no Java is found, a jar is not the recorded one, or evenlag's code
-        cannot be sent to a cluster.
+    is_large: Whether the job processes millions of rows; used on a local master only.
     """
     try:
         from pyspark.errors import PySparkRuntimeError
@@ -154,17 +134,7 @@ def end_session(spark: SparkSession, *, timeout_s: float = _JVM_END_TIMEOUT_S) -
     PySpark leaves it to the JVM to detect the end of this process. A caller that waits for this process
     relies on the end of the JVM too, with its temporary files.
 
-    Parameters
-    ----------
-    spark
-        The session.
-    timeout_s
-        After so many seconds a JVM that does not end is killed.
-
-    Yields
-    ------
-    None
-        The session ends with the block.
+    timeout_s: After so many seconds a JVM that does not end is killed.
     """
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # no public API has the JVM's process
     try:
@@ -215,24 +185,12 @@ def _wait_for_jvm(process: subprocess.Popen[bytes], timeout_s: float) -> None:
 
 
 def default_parallelism(spark: SparkSession) -> int:
-    """Return how many tasks a classic session runs at the same time.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    """
+    """Return how many tasks a classic session runs at the same time."""
     return int(spark.sparkContext.defaultParallelism)
 
 
 def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
-    """Return the process of a session's JVM; None under ``spark-submit``, which started it.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    """
+    """Return the process of a session's JVM; None under ``spark-submit``, which started it."""
     process: subprocess.Popen[bytes] | None = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  # no public API
     return process
 
@@ -241,11 +199,6 @@ def java_objects(spark: SparkSession) -> tuple[Any, Any]:
     """Return the JVM of a session as py4j shows it, and the session's Java object.
 
     For :mod:`spark_jobs.runtime.connect_service`, which asks Spark's Connect service for its sessions.
-
-    Parameters
-    ----------
-    spark
-        The session.
     """
     session: Any = spark
     return session.sparkContext._jvm, session._jsparkSession  # noqa: SLF001  # no public API
@@ -254,10 +207,7 @@ def java_objects(spark: SparkSession) -> tuple[Any, Any]:
 def spark_master() -> str:
     """Return the master of a session that this process starts.
 
-    Returns
-    -------
-    str
-        ``EVENLAG_SPARK_MASTER``, else ``local[*]``.
+    Returns ``EVENLAG_SPARK_MASTER``, else ``local[*]``.
     """
     return os.environ.get(MASTER_VARIABLE, "local[*]")
 
@@ -265,10 +215,7 @@ def spark_master() -> str:
 def is_under_spark_submit() -> bool:
     """Whether ``spark-submit`` has started this process and its JVM.
 
-    Returns
-    -------
-    bool
-        True when the process has the port of a JVM from ``spark-submit``.
+    True when the process has the port of a JVM from ``spark-submit``.
     """
     # spark-submit passes the port of its JVM to its Python process.
     return "PYSPARK_GATEWAY_PORT" in os.environ

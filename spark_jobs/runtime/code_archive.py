@@ -29,18 +29,7 @@ _TIMESTAMP: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def ship_code(context: SparkContext) -> None:
-    """Send the code to all current and later executors of a session; call it once per session.
-
-    Parameters
-    ----------
-    context
-        The session's context.
-
-    Raises
-    ------
-    JobError
-        When ``EVENLAG_WHEEL`` is not a wheel, or contains another version of evenlag than this process runs.
-    """
+    """Send the code to all current and later executors of a session; call it once per session."""
     from pyspark import SparkFiles
 
     # Spark's folder of this session, which it deletes with the session.
@@ -54,10 +43,7 @@ def ship_code(context: SparkContext) -> None:
 def code_hash() -> str:
     """Return the hash of the modules that this process runs, to compare with those of a server.
 
-    Returns
-    -------
-    str
-        SHA-256 in hexadecimal digits.
+    Returns SHA-256 in hexadecimal digits.
     """
     digest = hashlib.sha256()
     for name, data in _sources():
@@ -67,18 +53,7 @@ def code_hash() -> str:
 
 
 def build_archive(folder: Path) -> Path:
-    """Write a zip of the packages that executors import, named by the hash of its content.
-
-    Parameters
-    ----------
-    folder
-        Where to write it.
-
-    Returns
-    -------
-    pathlib.Path
-        ``evenlag-<hash>.zip`` in ``folder``.
-    """
+    """Write a zip of the packages that executors import, named by the hash of its content."""
     fresh = folder / "evenlag.new"
     with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in _sources():
@@ -88,25 +63,7 @@ def build_archive(folder: Path) -> Path:
 
 
 def copy_wheel(wheel: Path, folder: Path) -> Path:
-    """Copy a wheel under a name that PySpark adds to the executors' path: it accepts ``.zip``, not ``.whl``.
-
-    Parameters
-    ----------
-    wheel
-        The wheel.
-    folder
-        Where to copy it to.
-
-    Returns
-    -------
-    pathlib.Path
-        The copy.
-
-    Raises
-    ------
-    JobError
-        When it is not a wheel, or contains another version of evenlag than this process runs.
-    """
+    """Copy a wheel under a name that PySpark ships to executors: it accepts ``.zip``, not ``.whl``."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             held = {name: archive.read(name) for name in archive.namelist() if name.startswith(PACKAGES)}

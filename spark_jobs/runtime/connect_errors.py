@@ -28,25 +28,7 @@ _REFUSED: Final = "StatusCode.UNAUTHENTICATED"
 
 @contextmanager
 def server_errors(address: str) -> Iterator[None]:
-    """Convert errors that concern the server, not the query; also where a table's error has hidden them.
-
-    Parameters
-    ----------
-    address
-        ``host:port`` for the message.
-
-    Yields
-    ------
-    None
-        Errors in the block are converted; others pass through.
-
-    Raises
-    ------
-    SparkUnreachableError
-        When the server does not answer, or has ended the session.
-    SparkAuthenticationError
-        When it refuses the token.
-    """
+    """Convert errors that concern the server, not the query; also where a table's error has hidden them."""
     import grpc
     from pyspark.errors import PySparkException
 

@@ -19,10 +19,7 @@ _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 class ConnectService:
     """The Connect service that runs in a session's JVM.
 
-    Parameters
-    ----------
-    spark
-        A classic session whose JVM has the plug-in of Spark Connect.
+    spark: A classic session whose JVM has the plug-in of Spark Connect.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -34,13 +31,7 @@ class ConnectService:
         return int(self._service.localPort())
 
     def set_for_sessions(self, key: str, value: str) -> None:
-        """Set a value that later sessions of clients have from their start.
-
-        Parameters
-        ----------
-        key, value
-            Name and value of the setting.
-        """
+        """Set a value that later sessions of clients have from their start."""
         self._session.sharedState().conf().set(key, value)
 
     def live_sessions(self) -> set[str]:
@@ -52,11 +43,6 @@ class ConnectService:
         """Uncache the DataFrames that sessions have cached which have ended since.
 
         Spark keeps them: the end of a session uncaches nothing, and a client that was killed cannot.
-
-        Returns
-        -------
-        int
-            How many were uncached.
         """
         manager = self._session.sharedState().cacheManager()
         if manager.isEmpty():

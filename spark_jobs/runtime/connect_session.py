@@ -69,33 +69,11 @@ def connect(
 ) -> Iterator[SparkSession]:
     """Open a session on a server, and release it after the block.
 
-    Parameters
-    ----------
-    url
-        ``sc://host:port``, with parameters as Spark documents them; a token may also be in
+    url: ``sc://host:port``, with parameters as Spark documents them; a token may also be in
         ``EVENLAG_SPARK_TOKEN``.
-    is_large
-        Whether the job processes millions of rows; used if the server's master is local.
-    job_identity
-        The same text for a job and its repeat; None: a session of its own.
-    wait_s
-        How long to wait for a server that does not answer, e.g. because it is just starting.
-
-    Yields
-    ------
-    SparkSession
-        The session.
-
-    Raises
-    ------
-    UsageError
-        When the address is not one of a Spark Connect server.
-    SparkUnreachableError
-        When the server does not answer, or ends the session.
-    SparkAuthenticationError
-        When it refuses the token.
-    SparkServerError
-        When it lacks Delta, or runs other code of evenlag.
+    is_large: Whether the job processes millions of rows; used if the server's master is local.
+    job_identity: The same text for a job and its repeat; None: a session of its own.
+    wait_s: How long to wait for a server that does not answer, e.g. because it is just starting.
     """
     server = _Server(url)
     server.await_answer(wait_s)
@@ -118,18 +96,7 @@ def connect(
 
 
 def check_server(url: str) -> None:
-    """Check that a server answers a query and runs the code of this process.
-
-    Parameters
-    ----------
-    url
-        As for :func:`connect`.
-
-    Raises
-    ------
-    JobError
-        As for :func:`connect`.
-    """
+    """Check that a server answers a query and runs the code of this process."""
     with connect(url, wait_s=_CHECK_TIMEOUT_S) as spark:
         spark.sql("SELECT 1").collect()
 

@@ -13,20 +13,7 @@ if TYPE_CHECKING:
 
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:
-    """Select the columns of a contract, in its order and types; the last step of every transform.
-
-    Parameters
-    ----------
-    frame
-        Rows with at least the contract's columns.
-    table
-        The contract.
-
-    Returns
-    -------
-    DataFrame
-        Exactly the columns of a row.
-    """
+    """Select the columns of a contract, in its order and types; the last step of every transform."""
     from pyspark.sql import functions as sf
 
     return frame.select(
@@ -35,20 +22,7 @@ def conform(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def with_month(frame: DataFrame, table: Table) -> DataFrame:
-    """Add ``month`` to rows of a table, if it partitions the table; the last step before a write.
-
-    Parameters
-    ----------
-    frame
-        Rows from :func:`conform`.
-    table
-        The contract.
-
-    Returns
-    -------
-    DataFrame
-        Exactly the stored columns of the contract.
-    """
+    """Add ``month`` to rows of a table, if it partitions the table; the last step before a write."""
     from pyspark.sql import functions as sf
 
     if not table.is_by_month:

@@ -25,25 +25,7 @@ _CAUSED_BY: Final = re.compile(r"^Caused by: (?P<name>[\w.$]+)(?:: (?P<text>.*))
 
 @contextmanager
 def as_lake_error(message: str) -> Iterator[None]:
-    """Convert Spark's exceptions into one error: the message, then the cause.
-
-    Parameters
-    ----------
-    message
-        Beginning of the error message.
-
-    Yields
-    ------
-    None
-        Errors in the block are converted.
-
-    Raises
-    ------
-    LakeConflictError
-        When another writer committed at the same time; nothing was written.
-    LakeError
-        For any other failure.
-    """
+    """Convert Spark's exceptions into one error: the message, then the cause."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -62,20 +44,6 @@ def retry_on_conflict(message: str, write: Callable[[], object]) -> None:
 
     Writes conflict that depend on the table's content (a replaced or compacted day). Appends conflict only
     with a change of columns or properties.
-
-    Parameters
-    ----------
-    message
-        Beginning of the error message.
-    write
-        Writes everything, in one commit: it is repeated after a conflict.
-
-    Raises
-    ------
-    LakeConflictError
-        When all attempts conflict (:mod:`evenlag.lake.conflicts`).
-    LakeError
-        For any other failure.
     """
 
     def attempt() -> None:

@@ -58,25 +58,14 @@ _SHORT_LOG: Final = (
 
 
 def allow_short_logs(spark: SparkSession) -> None:
-    """Let a session set the properties of the lake's tables; nothing else of Delta depends on it.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    """
+    """Let a session set the properties of the lake's tables; nothing else of Delta depends on it."""
     spark.conf.set(*_SHORT_LOG)
 
 
 class Lake:
     """The tables of one lake, for jobs.
 
-    Parameters
-    ----------
-    spark
-        The session.
-    root
-        Root of the lake: a local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
+    root: Root of the lake: a local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
 
     Raises
     ------
@@ -95,27 +84,11 @@ class Lake:
         self._is_checked = False
 
     def exists(self, table: Table) -> bool:
-        """Return whether a table exists.
-
-        Raises
-        ------
-        OldLakeError
-            When a development version wrote the lake.
-        LakeError
-            When it has data but no log: a new log would hide the data.
-        """
+        """Return whether a table exists."""
         return table.name in self._existing or self._types(table) is not None
 
     def read(self, table: Table) -> DataFrame:
-        """Read a table by its contract; a missing table is empty, a missing nullable column is null.
-
-        Raises
-        ------
-        OldLakeError
-            When a development version wrote the lake.
-        SchemaError
-            When a column has another type in the lake than in the contract.
-        """
+        """Read a table by its contract; a missing table is empty, a missing nullable column is null."""
         from pyspark.sql import functions as sf
 
         present = self._types(table)
@@ -132,13 +105,7 @@ class Lake:
         )
 
     def read_snapshot(self, table: Table, cluster: str, snapshot_id: str) -> DataFrame:
-        """Return the rows of one snapshot.
-
-        Parameters
-        ----------
-        table, cluster, snapshot_id
-            The table, the cluster's name, and the snapshot, whose id contains its day.
-        """
+        """Return the rows of one snapshot."""
         from pyspark.sql import functions as sf
 
         return self.read(table).where(
@@ -157,24 +124,8 @@ class Lake:
     ) -> None:
         """Append rows, which have the id of an attempt: a repeat appends others.
 
-        Parameters
-        ----------
-        table
-            The contract; a DataFrame is converted to its columns and types.
-        frame
-            The rows. Few rows as an Arrow table with the contract's columns and types cost Spark less.
-        files
-            Maximum number of files to write.
-        sort_by
-            Columns that rows are sorted by within a file, so that readers can skip row groups.
-
-        Raises
-        ------
-        SchemaError
-            When the rows have a column that is not in the contract, or the table in the lake lacks a required
-            column, or has it in another type.
-        LakeError
-            When the table belongs to another kind of writer, or the write failed.
+        frame: The rows. Few rows as an Arrow table with the contract's columns and types cost Spark less.
+        sort_by: Columns that rows are sorted by within a file, so that readers can skip row groups.
         """
         import pyarrow as pa
 
@@ -204,19 +155,9 @@ class Lake:
 
         Idempotent. It conflicts only with another change of the same partitions: the days, or their months.
 
-        Parameters
-        ----------
-        table, frame, cluster
-            The contract, and the rows, all of this cluster and these days. A day without rows is emptied.
-        days
-            UTC days; nothing is written when there are none.
-        sort_by
-            As in :meth:`append`.
-
-        Raises
-        ------
-        SchemaError, LakeError
-            As in :meth:`append`.
+        table, frame, cluster: The contract, and the rows, all of this cluster and these days. A day without
+            rows is emptied.
+        days: UTC days; nothing is written when there are none.
         """
         refuse_unknown(table, frame.columns)
         if not days:
@@ -230,22 +171,6 @@ class Lake:
         """Write to a table, and repeat the write after a conflict with another writer's.
 
         Columns that an earlier version did not have are added first.
-
-        Parameters
-        ----------
-        table
-            The contract.
-        work
-            Writes everything, in one commit: it is retried after a conflict.
-
-        Raises
-        ------
-        SchemaError
-            When the table does not match its contract.
-        LakeConflictError
-            When all retries conflict with other writers.
-        LakeError
-            When the table belongs to another kind of writer, or the write failed.
         """
         if table.writer != "spark":
             raise LakeError(f"table {table.name} is not written by Spark")

@@ -40,16 +40,11 @@ _INTERRUPTED = 130
 class JobWork:
     """The work of a job, after its arguments and its policy have been checked.
 
-    Attributes
-    ----------
-    app_name
-        Name of the Spark application.
-    run
-        Called with session and progress; returns the summary.
-    is_large
-        Whether the job processes millions of rows; used on a local master only.
-    lake
-        Root of the lake that it writes, whose folder decides who may read the files; None if it writes none.
+    app_name: Name of the Spark application.
+    run: Called with session and progress; returns the summary.
+    is_large: Whether the job processes millions of rows; used on a local master only.
+    lake: Root of the lake that it writes, whose folder decides who may read the files; None if it writes
+        none.
     """
 
     app_name: str
@@ -62,14 +57,9 @@ class JobWork:
 class RepeatedWork:
     """The work of a job that opens sessions itself: whenever it needs one, or none.
 
-    Attributes
-    ----------
-    app_name
-        Name of the Spark application.
-    run
-        Called with a function that opens a session for a ``with`` block, and with the channel of the events.
-    lake
-        As for :class:`JobWork`.
+    app_name: Name of the Spark application.
+    run: Called with a function that opens a session for a ``with`` block, and with the channel of the
+        events.
     """
 
     app_name: str
@@ -81,20 +71,11 @@ class RepeatedWork:
 class Job:
     """One job.
 
-    Attributes
-    ----------
-    module
-        Name of its module, e.g. ``spark_jobs.audit``.
-    description
-        For ``--help``.
-    add_arguments
-        Adds the job's own arguments.
-    prepare
-        Reads the policy and checks the arguments, before a JVM starts.
-    step
-        Returns the name of the step for the log, from the arguments.
-    is_quiet
-        Whether Spark's output goes to a file even without ``--quiet``.
+    module: Name of its module, e.g. ``spark_jobs.audit``.
+    add_arguments: Adds the job's own arguments.
+    prepare: Reads the policy and checks the arguments, before a JVM starts.
+    step: Returns the name of the step for the log, from the arguments.
+    is_quiet: Whether Spark's output goes to a file even without ``--quiet``.
     """
 
     module: str
@@ -108,10 +89,7 @@ class Job:
 class IncompleteJobError(JobError):
     """Raised when a job has a result, but part of its work failed.
 
-    Attributes
-    ----------
-    result
-        The summary of what was done.
+    result: The summary of what was done.
     """
 
     def __init__(self, error: JobError, result: Mapping[str, Any]) -> None:
@@ -124,18 +102,9 @@ class IncompleteJobError(JobError):
 def run_job(job: Job, argv: Sequence[str] | None = None) -> int:
     """Run a job from the command line.
 
-    Parameters
-    ----------
-    job
-        The job.
-    argv
-        Its arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        The exit code: 0, that of the error (:mod:`evenlag.errors`), 1 for an unexpected error, or 130 after
-        an interrupt.
+    Returns the exit code: 0, that of the error (:mod:`evenlag.errors`), 1 for an unexpected error, or 130
+    after an interrupt.
+    argv: Its arguments; those of this process when None.
     """
     parser = argparse.ArgumentParser(prog=job.module, description=job.description)
     job.add_arguments(parser)
@@ -218,23 +187,7 @@ def _report_result(step: str, result: Mapping[str, Any], events: EventChannel) -
 
 
 def moment_argument(text: str) -> datetime:
-    """Parse an ISO 8601 time with a UTC offset, as ``type`` of an argument.
-
-    Parameters
-    ----------
-    text
-        The argument.
-
-    Returns
-    -------
-    datetime
-        The time.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        When it has no offset: the result must not depend on the machine's time zone.
-    """
+    """Parse an ISO 8601 time with a UTC offset, as ``type`` of an argument."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text} has no offset: write e.g. {text}+00:00")

@@ -25,10 +25,7 @@ class EventChannel:
     When the process that reads the events ends, even by SIGKILL, the job interrupts itself: a job that a
     command started must not outlive the command.
 
-    Parameters
-    ----------
-    descriptor
-        A file descriptor that is open for writing; None: events are discarded.
+    descriptor: A file descriptor that is open for writing; None: events are discarded.
     """
 
     def __init__(self, descriptor: int | None) -> None:
@@ -53,13 +50,7 @@ class EventChannel:
             _kill_group()
 
     def send(self, event: JobEvent) -> None:
-        """Write an event; may be called from any thread.
-
-        Parameters
-        ----------
-        event
-            The event.
-        """
+        """Write an event; may be called from any thread."""
         if self._descriptor is None:
             return
         data = encode_event(event).encode()

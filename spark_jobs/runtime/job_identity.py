@@ -22,18 +22,6 @@ def identify_job(module: str, arguments: Mapping[str, Any]) -> str:
 
     Two projects on one server have other policy files or other environments, and so other texts.
 
-    Parameters
-    ----------
-    module
-        Name of the job's module.
-    arguments
-        Its parsed arguments.
-
-    Returns
-    -------
-    str
-        JSON. It contains no secret: arguments of jobs have none.
-
     Examples
     --------
     >>> first = identify_job("spark_jobs.audit", {"cluster": "orders", "lake": "/srv/lake", "quiet": True})

@@ -13,21 +13,8 @@ if TYPE_CHECKING:
 def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     """Run each call in its own thread and wait for all of them.
 
-    Parameters
-    ----------
-    *calls
-        Independent calls. Two of them never write to the same table, and none writes to a table whose
+    *calls: Independent calls. Two of them never write to the same table, and none writes to a table whose
         DataFrame another one caches and unpersists (``docs/adr/0045``).
-
-    Returns
-    -------
-    list
-        The results, in the order of the calls.
-
-    Raises
-    ------
-    Exception
-        The first error, in the order of the calls, after all of them have ended.
     """
     with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
         # Each call keeps the fields of the caller's log records. A context can be used in one thread only.

@@ -13,10 +13,4 @@ class ReportProgress(Protocol):
 
 
 def no_progress(_step: str, _done: int, _total: int, /) -> None:
-    """Report nothing: the default of steps.
-
-    Parameters
-    ----------
-    _step, _done, _total
-        As in :class:`ReportProgress`; ignored.
-    """
+    """Report nothing: the default of steps."""

@@ -38,21 +38,6 @@ def quiet_session(
 
     Under ``spark-submit`` the JVM runs already and keeps its output. A session on a Spark Connect server has
     no JVM here.
-
-    Parameters
-    ----------
-    app_name, is_large, job_identity, umask
-        As for :func:`spark_jobs.runtime.session.open_session`.
-
-    Yields
-    ------
-    SparkSession
-        The session; it ends with the block.
-
-    Raises
-    ------
-    JobError
-        When Spark does not start; the message names the file.
     """
     if not has_quiet_log():
         with open_session(app_name, is_large=is_large, job_identity=job_identity, umask=umask) as spark:
@@ -85,18 +70,7 @@ def has_quiet_log() -> bool:
 
 
 def quiet_log(app_name: str) -> Path:
-    """Return the path of the file with the JVM's output of a :func:`quiet_session` of this process.
-
-    Parameters
-    ----------
-    app_name
-        Name of the Spark application.
-
-    Returns
-    -------
-    pathlib.Path
-        A path in the temporary folder; the name contains the process id.
-    """
+    """Return the path of the file with the JVM's output of a :func:`quiet_session` of this process."""
     return Path(tempfile.gettempdir()) / f"{_NO_FILE_NAME.sub('-', app_name)}-{os.getpid()}.log"
 
 

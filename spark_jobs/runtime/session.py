@@ -54,27 +54,9 @@ def open_session(
 ) -> Iterator[SparkSession]:
     """Open a session: on the server in ``EVENLAG_SPARK_REMOTE`` if it is set, else a classic one.
 
-    Parameters
-    ----------
-    app_name
-        Name of the Spark application.
-    is_large
-        Whether the job processes millions of rows; used on a local master only.
-    job_identity
-        The same text for a job and its repeat: on a server, a repeat first ends what is left of the earlier
-        attempt. None: no other attempt exists.
-    umask
-        The umask of files on a local disk; a Spark Connect server has its own.
-
-    Yields
-    ------
-    SparkSession
-        The session; it ends with the block.
-
-    Raises
-    ------
-    JobError
-        When the session cannot be opened.
+    is_large: Whether the job processes millions of rows; used on a local master only.
+    job_identity: The same text for a job and its repeat: on a server, a repeat first ends what is left of
+        the earlier attempt. None: no other attempt exists.
     """
     if remote := remote_url():
         from spark_jobs.runtime.connect_session import connect
@@ -90,13 +72,7 @@ def open_session(
 
 
 class WarmSession:
-    """A session that is kept over the cycles, and replaced when it is lost.
-
-    Parameters
-    ----------
-    open_session
-        Opens a session for a ``with`` block.
-    """
+    """A session that is kept over the cycles, and replaced when it is lost."""
 
     def __init__(self, open_session: OpenSession) -> None:
         self._open_session = open_session
@@ -104,13 +80,7 @@ class WarmSession:
         self._spark: SparkSession | None = None
 
     def get(self) -> SparkSession:
-        """Return the session; open one if there is none.
-
-        Returns
-        -------
-        SparkSession
-            The session.
-        """
+        """Return the session; open one if there is none."""
         if self._spark is None:
             opened = self._open_session()
             self._spark, self._opened = opened.__enter__(), opened
@@ -123,16 +93,8 @@ class WarmSession:
     def drop_if_lost(self, error: Exception) -> Exception | None:
         """Close the session if it does not answer any more; the next :meth:`get` then opens another.
 
-        Parameters
-        ----------
-        error
-            The error after which it is asked.
-
-        Returns
-        -------
-        Exception or None
-            The error as the session explains it, for example that its server is gone; None when the session
-            answers, or there is none.
+        Returns the error as the session explains it, for example that its server is gone; None when the
+        session answers, or there is none.
         """
         if self._spark is None:
             return None
@@ -151,10 +113,7 @@ class WarmSession:
     def close(self, error: BaseException | None = None) -> None:
         """Close the session, if there is one.
 
-        Parameters
-        ----------
-        error
-            The error that ends it; None at a normal end.
+        error: The error that ends it; None at a normal end.
         """
         opened, self._opened, self._spark = self._opened, None, None
         if opened is not None:
@@ -172,35 +131,13 @@ def starts_local_session() -> bool:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session runs on a Spark Connect server.
-
-    Parameters
-    ----------
-    spark
-        The session.
-
-    Returns
-    -------
-    bool
-        False for a classic session.
-    """
+    """Whether a session runs on a Spark Connect server."""
     # By name: importing the class would import gRPC into classic sessions.
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def num_task_slots(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at the same time; determined once per session.
-
-    Parameters
-    ----------
-    spark
-        The session.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
+    """Return how many tasks a session runs at the same time; determined once per session."""
     known = _NUM_TASK_SLOTS.get(spark)
     if known is None:
         known = max(1, _num_server_slots(spark) if is_connect(spark) else default_parallelism(spark))
@@ -222,15 +159,7 @@ def _num_server_slots(spark: SparkSession) -> int:
 def is_large_snapshot(num_rows: int) -> bool:
     """Whether a snapshot is large enough for its own session settings, and for packing groups by their sizes.
 
-    Parameters
-    ----------
-    num_rows
-        Number of rows, or an upper bound.
-
-    Returns
-    -------
-    bool
-        True above 50,000 rows.
+    True above 50,000 rows.
     """
     return num_rows > _LARGE_ROWS
 
@@ -240,18 +169,6 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
     """Apply the settings for large inputs to a session on a local master, and restore them afterwards.
 
     On any other master nothing is changed: the cluster's settings apply.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    num_rows
-        Upper bound of the number of rows.
-
-    Yields
-    ------
-    None
-        The settings apply during the block.
     """
     if not is_large_snapshot(num_rows) or not runs_locally(spark):
         yield
@@ -263,35 +180,14 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
 def runs_locally(spark: SparkSession) -> bool:
     """Whether a session's master runs its tasks in the driver's JVM.
 
-    Parameters
-    ----------
-    spark
-        The session, of either kind.
-
-    Returns
-    -------
-    bool
-        True for ``local`` and ``local[…]``.
+    True for ``local`` and ``local[…]``.
     """
     return is_local(str(spark.conf.get("spark.master", "")))
 
 
 @contextmanager
 def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session during a block, and restore them afterwards.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    conf
-        Values by key.
-
-    Yields
-    ------
-    None
-        The settings apply during the block.
-    """
+    """Change settings of a session during a block, and restore them afterwards."""
     before: dict[str, Any] = {key: spark.conf.get(key, None) for key in conf}
     try:
         for key, value in conf.items():

@@ -58,16 +58,5 @@ SERVER_PARALLELISM_KEY: Final = "spark.evenlag.server.parallelism"
 
 
 def is_local(master: str) -> bool:
-    """Whether a master runs threads in the driver's JVM, without other executors.
-
-    Parameters
-    ----------
-    master
-        A Spark master URL.
-
-    Returns
-    -------
-    bool
-        True for ``local`` and ``local[…]``.
-    """
+    """Whether a master runs threads in the driver's JVM, without other executors."""
     return master == "local" or master.startswith("local[")

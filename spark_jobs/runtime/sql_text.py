@@ -19,11 +19,6 @@ _MAX_SHORT_CODE: Final = 0xFFFF
 def text_literal(text: str) -> str:
     r"""Return a string literal of Spark SQL.
 
-    Parameters
-    ----------
-    text
-        Any text.
-
     Examples
     --------
     >>> text_literal("orders-eu 1")
@@ -42,48 +37,22 @@ def _character(sign: str) -> str:
 
 
 def text_list(texts: Iterable[str]) -> str:
-    """Return a list of string literals, in parentheses.
-
-    Parameters
-    ----------
-    texts
-        At least one text.
-    """
+    """Return a list of string literals, in parentheses."""
     return f"({', '.join(map(text_literal, texts))})"
 
 
 def date_literal(day: date) -> str:
-    """Return a date literal of Spark SQL.
-
-    Parameters
-    ----------
-    day
-        The date.
-    """
+    """Return a date literal of Spark SQL."""
     return f"DATE '{day.isoformat()}'"
 
 
 def identifier(name: str) -> str:
-    """Return a quoted identifier of Spark SQL.
-
-    Parameters
-    ----------
-    name
-        Name of a column, or path of a table.
-    """
+    """Return a quoted identifier of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def part_condition(table: Table, cluster: str, start: date) -> str:
-    """Return the condition for one partition of a table, with the literal values that Delta looks for.
-
-    Parameters
-    ----------
-    table
-        The table.
-    cluster, start
-        The partition: the cluster, and the day or the first day of the month.
-    """
+    """Return the condition for one partition of a table, with the literal values that Delta looks for."""
     column = "month" if table.is_by_month else "day"
     return f"cluster = {text_literal(cluster)} AND {column} = {date_literal(start)}"
 
@@ -92,13 +61,6 @@ def days_condition(table: Table, cluster: str, days: Collection[date]) -> str:
     """Return the condition for days of a cluster, with the literal values of their partitions.
 
     Writers of other clusters or months then never conflict with a change under this condition.
-
-    Parameters
-    ----------
-    table, cluster
-        The table, and the cluster's name.
-    days
-        At least one day.
     """
     condition = f"cluster = {text_literal(cluster)}"
     if table.is_by_month:

@@ -23,19 +23,8 @@ def read_snapshots(
 ) -> tuple[GroupSnapshots, NDArray[np.int64]]:
     """Convert a group's rows of ``lag`` and ``members`` to columns.
 
-    Parameters
-    ----------
-    lag
-        ``snapshot_id, topic_id, topic, partition, owner_member_id, lag_records, end_offset, time_lag_ms``.
-    members
-        ``snapshot_id, group_state, group_type, assignor, member_id, group_instance_id, subscription, error``.
-    snapshot_ids, at_s
-        [S'] ids and times of all snapshots of the period, ascending, in seconds since the epoch.
-
-    Returns
-    -------
-    tuple
-        The snapshots that contain the group, and their indices among all of them: int64 [S].
+    snapshot_ids, at_s: [S'] ids and times of all snapshots of the period, ascending, in seconds since the
+        epoch.
     """
     import pyarrow as pa
 

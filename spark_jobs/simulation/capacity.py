@@ -22,12 +22,8 @@ _FEWEST_INTERVALS: Final = 3
 class Capacities:
     """The capacities of members.
 
-    Attributes
-    ----------
-    records_per_s
-        [M], finite.
-    is_observed
-        bool [M]: measured while the member was busy; otherwise assumed.
+    records_per_s: [M], finite.
+    is_observed: bool [M]: measured while the member was busy; otherwise assumed.
     """
 
     records_per_s: NDArray[np.float64]
@@ -48,18 +44,8 @@ def estimate_capacities(history: History, relative: NDArray[np.float64] | None =
     other lag is unknown, the rate of the known partitions is a lower bound of the member's: it counts among
     the largest rates, not in the median.
 
-    Parameters
-    ----------
-    history
-        The history of the group.
-    relative
-        [M] relative capacities from the policy; NaN for members without a rule. A member with a rule gets its
-        share of the group's observed scale, whatever its own rates.
-
-    Returns
-    -------
-    Capacities
-        One capacity per member of the history.
+    relative: [M] relative capacities from the policy; NaN for members without a rule. A member with a rule
+        gets its share of the group's observed scale, whatever its own rates.
     """
     rates, is_busy = _member_rates(history)
     busy_rates = np.where(is_busy & (rates > 0), rates, np.nan)

@@ -20,16 +20,11 @@ ROUNDING_RECORDS: Final = 1e-4
 class Advanced:
     """The state of N rows after an interval.
 
-    Attributes
-    ----------
-    backlog
-        [N] records at the end, not negative.
-    processed
-        [N] records; before + arrived = after + processed.
-    backlog_records_s
-        [N] the backlog integrated over the interval, in records times seconds.
-    paid_s
-        [N] seconds from the start until `owed` records are processed; infinite if not within the interval.
+    backlog: [N] records at the end, not negative.
+    processed: [N] records; before + arrived = after + processed.
+    backlog_records_s: [N] the backlog integrated over the interval, in records times seconds.
+    paid_s: [N] seconds from the start until `owed` records are processed; infinite if not within the
+        interval.
     """
 
     backlog: NDArray[np.float64]
@@ -53,27 +48,12 @@ def advance(
     Each server jumps from one of its events (a backlog reaches 0, or a row becomes ready) to the next on its
     own clock, with all servers in parallel. The equations are those of :mod:`spark_jobs.simulation`.
 
-    Parameters
-    ----------
-    backlog
-        [N] records, not negative. The N rows may be partitions of several scenarios.
-    arrival
-        [N] records per second.
-    server
-        [N], row → server, below J; a row without an owner has a server of capacity 0.
-    capacity
-        [J] records per second, finite.
-    ready_s
-        [N] seconds from the start for which the row pauses.
-    duration_s
-        Length of the interval in seconds.
-    owed
-        [N] records; if given, the time when each row has processed as many is computed.
-
-    Returns
-    -------
-    Advanced
-        The state at the end of the interval.
+    backlog: [N] records, not negative. The N rows may be partitions of several scenarios.
+    arrival: [N] records per second.
+    server: [N], row → server, below J; a row without an owner has a server of capacity 0.
+    capacity: [J] records per second, finite.
+    ready_s: [N] seconds from the start for which the row pauses.
+    owed: [N] records; if given, the time when each row has processed as many is computed.
 
     Notes
     -----

@@ -28,17 +28,8 @@ _PLAN_GATES: Final = tuple(gate for gate in SIMULATED_GATES if gate not in _EARL
 def may_plan(settings: Mapping[str, Any], since_last_hint_s: float) -> bool:
     """Evaluate the gates that need no plan.
 
-    Parameters
-    ----------
-    settings
-        The group's settings as plain values.
-    since_last_hint_s
-        Time since the scenario last changed the assignment, in seconds; NaN if it never did.
-
-    Returns
-    -------
-    bool
-        Whether all of them pass.
+    settings: The group's settings as plain values.
+    since_last_hint_s: Time since the scenario last changed the assignment, in seconds; NaN if it never did.
     """
     inputs = {"since_last_hint_s": since_last_hint_s}
     return all(gate.passes(settings, inputs) for gate in _EARLY_GATES)
@@ -47,17 +38,8 @@ def may_plan(settings: Mapping[str, Any], since_last_hint_s: float) -> bool:
 def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     """Evaluate the gates that need a plan.
 
-    Parameters
-    ----------
-    settings
-        The group's settings as plain values.
-    plan
-        The inputs by name, usually a :class:`SimulatedPlan`.
-
-    Returns
-    -------
-    bool
-        Whether all of them pass.
+    settings: The group's settings as plain values.
+    plan: The inputs by name, usually a :class:`SimulatedPlan`.
     """
     return all(gate.passes(settings, plan) for gate in _PLAN_GATES)
 
@@ -65,16 +47,10 @@ def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
 class SimulatedPlan(Mapping[str, Any]):
     """Inputs of the gates for one simulated plan; each is computed when a gate reads it.
 
-    Parameters
-    ----------
-    group
-        The group with its owners and lag.
-    target
-        int32 [P]: the planned owners, -1 for none.
-    load
-        [P] load by partition, in records or records per second.
-    capacity
-        [M] capacity by member.
+    group: The group with its owners and lag.
+    target: int32 [P]: the planned owners, -1 for none.
+    load: [P] load by partition, in records or records per second.
+    capacity: [M] capacity by member.
     """
 
     def __init__(

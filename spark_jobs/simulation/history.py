@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 class SnapshotMembers:
     """The members of a group in one snapshot.
 
-    Attributes
-    ----------
-    members
-        (member id, instance id, subscribed topics) of each, in any order.
-    assignor
-        The assignor that the group has selected.
-    blocker
-        Why subscriptions and owners are unknown (the group rebalances, was not read); else None.
+    members: (member id, instance id, subscribed topics) of each, in any order.
+    blocker: Why subscriptions and owners are unknown (the group rebalances, was not read); else None.
     """
 
     members: tuple[tuple[str, str | None, tuple[str, ...]], ...]
@@ -39,26 +33,14 @@ class SnapshotMembers:
 class GroupSnapshots:
     """Rows of ``lag`` of one group as columns, [N] in any order.
 
-    Attributes
-    ----------
-    snapshot
-        Snapshot of the row: index into ``at_s``.
-    topic, topic_id
-        Index into ``topics``; a number that distinguishes topics of the same name.
-    partition
-        Its number.
-    lag, end
-        Records and end offset; NaN where unknown.
-    age_s
-        Time lag in seconds; NaN where unknown.
-    owner
-        Index into ``member_ids``, -1 for none.
-    at_s
-        [S] times of the snapshots, in seconds since the epoch, ascending.
-    topics, member_ids
-        Names; include all members of all snapshots.
-    groups
-        [S] members.
+    snapshot: Snapshot of the row: index into ``at_s``.
+    topic, topic_id: Index into ``topics``; a number that distinguishes topics of the same name.
+    lag, end: Records and end offset; NaN where unknown.
+    age_s: Time lag in seconds; NaN where unknown.
+    owner: Index into ``member_ids``, -1 for none.
+    at_s: [S] times of the snapshots, in seconds since the epoch, ascending.
+    topics, member_ids: Names; include all members of all snapshots.
+    groups: [S] members.
     """
 
     snapshot: NDArray[np.int64]
@@ -79,16 +61,11 @@ class GroupSnapshots:
 class Structure:
     """Snapshots with the same members, subscriptions and partitions.
 
-    Attributes
-    ----------
-    group
-        Without owners and lag; see :meth:`~assignor_core.group.Group.with_state`.
-    rows
-        int64 [P_e]: its rows as rows of the history.
-    member
-        int64 [M_e]: its members as members of the history.
-    place
-        int32 [M + 1]: members of the history as members of the group, -1 for those outside it (and for -1).
+    group: Without owners and lag; see :meth:`~assignor_core.group.Group.with_state`.
+    rows: int64 [P_e]: its rows as rows of the history.
+    member: int64 [M_e]: its members as members of the history.
+    place: int32 [M + 1]: members of the history as members of the group, -1 for those outside it (and for
+        -1).
     """
 
     group: Group
@@ -104,28 +81,14 @@ class History:
     A row is one lifetime of a partition: after a snapshot without it, it gets a new row. A member is
     identified by its instance id, or by its member id if it has none.
 
-    Attributes
-    ----------
-    at_s
-        [S] seconds since the epoch.
-    live
-        bool [S, P]: the row exists, and a member subscribes to it or the group has no members.
-    lag
-        [S, P] records; NaN where unknown.
-    arrived
-        [S - 1, P] records that arrived in the interval after each snapshot.
-    age_s
-        [S, P] measured time lag in seconds; NaN where unknown.
-    first_end
-        int64 [P], the first snapshot with a known end offset of the row; 0 if there is none.
-    owner
-        int32 [S, P], index of a member, -1 for none. While owners are unknown, the last known ones.
-    member_keys, instance_ids
-        [M].
-    structure, structures
-        int64 [S], index into the structures; -1 without members.
-    groups
-        [S].
+    at_s: [S] seconds since the epoch.
+    live: bool [S, P]: the row exists, and a member subscribes to it or the group has no members.
+    lag: [S, P] records; NaN where unknown.
+    arrived: [S - 1, P] records that arrived in the interval after each snapshot.
+    age_s: [S, P] measured time lag in seconds; NaN where unknown.
+    first_end: int64 [P], the first snapshot with a known end offset of the row; 0 if there is none.
+    owner: int32 [S, P], index of a member, -1 for none. While owners are unknown, the last known ones.
+    structure, structures: int64 [S], index into the structures; -1 without members.
     """
 
     at_s: NDArray[np.float64]
@@ -171,11 +134,6 @@ def build_history(seen: GroupSnapshots) -> History:
     """Build a group's history as arrays; no loop over partitions.
 
     Unknown end offsets are interpolated between their neighbors; arrivals are never negative.
-
-    Parameters
-    ----------
-    seen
-        The group's rows and members.
     """
     row_of, row_topic, num_rows = _lives(seen)
     shape = (len(seen.at_s), num_rows)

@@ -15,23 +15,15 @@ if TYPE_CHECKING:
 class MeasuredLag:
     """Metrics of a group's measured lag; None where nothing is known.
 
-    Attributes
-    ----------
-    mean_records
-        Time average of the sum of the known lags, linear between snapshots: each snapshot counts for half of
-        the interval before it and half of the one after it. Unknown lag adds nothing, so this is a lower
-        bound if `unknown_share` > 0.
-    max_records
-        Largest sum over the partitions in a snapshot; those with unknown lag add nothing.
-    num_unknown
-        Number of unknown lags, per partition and snapshot.
-    unknown_share
-        Share of the partitions' time, weighted in the same way, with unknown lag.
-    max_time_lag_ms
-        Largest measured time lag of a partition in a snapshot.
-    num_unknown_time_lags
-        Number of partitions per snapshot that have lag, or may have, but no time lag: the largest time lag is
-        a lower bound.
+    mean_records: Time average of the sum of the known lags, linear between snapshots: each snapshot counts
+        for half of the interval before it and half of the one after it. Unknown lag adds nothing, so this
+        is a lower bound if `unknown_share` > 0.
+    max_records: Largest sum over the partitions in a snapshot; those with unknown lag add nothing.
+    num_unknown: Number of unknown lags, per partition and snapshot.
+    unknown_share: Share of the partitions' time, weighted in the same way, with unknown lag.
+    max_time_lag_ms: Largest measured time lag of a partition in a snapshot.
+    num_unknown_time_lags: Number of partitions per snapshot that have lag, or may have, but no time lag:
+        the largest time lag is a lower bound.
     """
 
     mean_records: float | None

@@ -25,18 +25,13 @@ _DUST: Final = 1e-12
 class ScenarioMetrics:
     """Metrics of L scenarios; times in ms.
 
-    Attributes
-    ----------
-    lag, max_member_lag, time_lag_ms
-        [L, S]: lag of the group, lag of the most loaded member, age of the oldest unprocessed record.
-    mean_lag
-        [L] time average of the group's lag in the model: its integral divided by the length of the period.
-    p95_time_lag_ms
-        [L], over the partitions' time.
-    drain_place
-        Snapshot with the largest measured lag: drain times start there.
-    drain_time_ms
-        [L]; NaN if the period ends before.
+    lag, max_member_lag, time_lag_ms: [L, S]: lag of the group, lag of the most loaded member, age of the
+        oldest unprocessed record.
+    mean_lag: [L] time average of the group's lag in the model: its integral divided by the length of the
+        period.
+    p95_time_lag_ms: [L], over the partitions' time.
+    drain_place: Snapshot with the largest measured lag: drain times start there.
+    drain_time_ms: [L]; NaN if the period ends before.
     """
 
     lag: NDArray[np.float64]
@@ -55,15 +50,8 @@ class ModelError:
     Only snapshots with lag count: at least the arrivals of ten seconds, measured or simulated. In a snapshot
     without, every model is right. Of a group that never has so much, all count.
 
-    Attributes
-    ----------
-    median, p95
-        Of |simulated - measured| lag of the group, relative to the measured lag, or to the arrivals of ten
-        seconds if these are more. NaN if no lag is known.
-    median_records, p95_records
-        The same in records.
-    num_snapshots
-        Number of snapshots that count.
+    median, p95: Of |simulated - measured| lag of the group, relative to the measured lag, or to the
+        arrivals of ten seconds if these are more. NaN if no lag is known.
     """
 
     median: float
@@ -74,20 +62,7 @@ class ModelError:
 
 
 def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
-    """Compute the metrics of all scenarios; no loop over rows or snapshots.
-
-    Parameters
-    ----------
-    history
-        The history of the group.
-    simulated
-        The simulation of its scenarios.
-
-    Returns
-    -------
-    ScenarioMetrics
-        Metrics of L scenarios.
-    """
+    """Compute the metrics of all scenarios; no loop over rows or snapshots."""
     backlog = simulated.backlog
     num_snapshots, num_scenarios, _ = backlog.shape
     age_ms = 1000.0 * time_lags_s(history, backlog)
@@ -125,17 +100,7 @@ def time_weights_s(history: History) -> NDArray[np.float64]:
 def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute the lowest age that is not exceeded for 95 % of the partitions' time.
 
-    Parameters
-    ----------
-    age_ms
-        [S, L, P] ages.
-    weights_s
-        [S, P], as returned by :func:`time_weights_s`; not all 0.
-
-    Returns
-    -------
-    ndarray
-        [L] milliseconds.
+    weights_s: [S, P], as returned by :func:`time_weights_s`; not all 0.
     """
     counts = weights_s > 0
     weight = weights_s[counts]
@@ -154,17 +119,7 @@ def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.fl
     first end offset of the period arrived evenly over the measured time lag. If that is unknown, their age
     counts from that first end offset: no record counts as older than was measured.
 
-    Parameters
-    ----------
-    history
-        The history of the group.
-    backlog
-        [S, L, P] records.
-
-    Returns
-    -------
-    ndarray
-        [S, L, P] seconds; 0 without a backlog.
+    Returns [S, L, P] seconds; 0 without a backlog.
     """
     num_snapshots, _, num_rows = backlog.shape
     position, moment = _arrival_curves(history)
@@ -229,17 +184,8 @@ def count_unknown_ages(history: History) -> int:
 def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
     """Compare the simulation of the observed scenario with the measured lag.
 
-    Parameters
-    ----------
-    history
-        The history of the group.
-    backlog
-        [S, P] records of the observed scenario.
-
-    Returns
-    -------
-    ModelError
-        Relative and absolute errors; NaN if no lag is known.
+    Returns relative and absolute errors; NaN if no lag is known.
+    backlog: [S, P] records of the observed scenario.
     """
     known = history.known
     is_known = known[1:].any(axis=1)

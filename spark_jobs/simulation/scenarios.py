@@ -50,17 +50,7 @@ class Scenario(Protocol):
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
         """Process a snapshot and set `owner` [P].
 
-        Parameters
-        ----------
-        place
-            Index of the snapshot.
-        backlog
-            [P] records of this scenario.
-
-        Returns
-        -------
-        ndarray
-            [P] seconds that each row pauses.
+        Returns [P] seconds that each row pauses.
         """
 
 
@@ -72,17 +62,7 @@ def protocol_of(assignor: str | None) -> str:
 def pause_s(
     protocol: str, changed: NDArray[np.bool_], held: NDArray[np.bool_], pauses: Pauses
 ) -> NDArray[np.float64]:
-    """Return how long each row pauses in a rebalance: [P] seconds.
-
-    Parameters
-    ----------
-    protocol
-        COOPERATIVE or EAGER.
-    changed, held
-        bool [P]: rows that get another owner, and rows with an owner.
-    pauses
-        Lengths of the pauses.
-    """
+    """Return how long each row pauses in a rebalance: [P] seconds."""
     if protocol == EAGER:
         return np.where(held, pauses.eager_s, 0.0)
     return np.where(changed, pauses.moved_s, np.where(held, pauses.stall_s, 0.0))
@@ -104,17 +84,7 @@ class ObservedScenario:
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
         """Process a snapshot; see :class:`Scenario`.
 
-        Parameters
-        ----------
-        place
-            Index of the snapshot.
-        backlog
-            [P] records of this scenario.
-
-        Returns
-        -------
-        ndarray
-            [P] seconds that each row pauses.
+        Returns [P] seconds that each row pauses.
         """
         history = self.history
         before, self.owner = self.owner, history.owner[place]
@@ -167,17 +137,7 @@ class CandidateScenario:
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
         """Process a snapshot; see :class:`Scenario`.
 
-        Parameters
-        ----------
-        place
-            Index of the snapshot.
-        backlog
-            [P] records of this scenario.
-
-        Returns
-        -------
-        ndarray
-            [P] seconds that each row pauses.
+        Returns [P] seconds that each row pauses.
         """
         number = int(self.history.structure[place])
         is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
@@ -252,14 +212,7 @@ class Planner:
     ) -> NDArray[np.int32]:
         """Return the target: int32 [P], row → member, -1 for none.
 
-        Parameters
-        ----------
-        group
-            The group with its current owners and lag.
-        rate
-            [P] arrivals in records per second; NaN where unknown.
-        is_unknown
-            bool [P]: the lag is unknown, so the row stays with its live owner.
+        rate: [P] arrivals in records per second; NaN where unknown.
         """
         rule = self._settings.rule
         if rule.load is not Load.LAG:
@@ -290,12 +243,7 @@ class Planner:
     def passes_gates(self, group: Group, target: NDArray[np.int32]) -> bool:
         """Return whether the newest target passes the gates, so that it may cause a rebalance.
 
-        Parameters
-        ----------
-        group
-            The group with its owners and lag.
-        target
-            int32 [P], the newest result of :meth:`target`.
+        target: int32 [P], the newest result of :meth:`target`.
         """
         return self._loads is not None and passes_gates(
             self._values, SimulatedPlan(group, target, *self._loads)

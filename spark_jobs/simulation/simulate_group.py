@@ -40,15 +40,7 @@ _ALL_UNKNOWN: Final = "the lag of no partition is known"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A scored assignment: that of a candidate, or the observed one.
-
-    Attributes
-    ----------
-    policy, assignor, settings
-        As in the tables.
-    planner
-        None for the observed assignment.
-    """
+    """A scored assignment: that of a candidate, or the observed one."""
 
     policy: str
     assignor: str | None = None
@@ -60,20 +52,11 @@ class Contender:
 class Moments:
     """Scores in some snapshots of a group that have the same members, subscriptions and partitions.
 
-    Attributes
-    ----------
-    contender
-        What is scored.
-    places
-        int64 [R], indices of the snapshots in the history.
-    group_size
-        Numbers of members and partitions.
-    unknown
-        int64 [R], partitions with unknown lag.
-    scores
-        None if there are none.
-    reason
-        Why there are no scores.
+    contender: What is scored.
+    places: int64 [R], indices of the snapshots in the history.
+    unknown: int64 [R], partitions with unknown lag.
+    scores: None if there are none.
+    reason: Why there are no scores.
     """
 
     contender: Contender
@@ -87,19 +70,7 @@ class Moments:
 def score_group(history: History, rule: GroupSettings, compared: Sequence[Candidate]) -> Iterator[Moments]:
     """Score the observed assignment of every snapshot, and each candidate's assignment from there.
 
-    Parameters
-    ----------
-    history
-        The history of the group.
-    rule
-        The group's own rule, for settings that a candidate leaves open.
-    compared
-        The candidates.
-
-    Yields
-    ------
-    Moments
-        Scores, or a reason why there are none; together they cover every snapshot once per contender.
+    Yields scores, or a reason why there are none; together they cover every snapshot once per contender.
     """
     contenders = [Contender(OBSERVED)]
     for policy in compared:
@@ -169,22 +140,8 @@ def simulate_group(
 ) -> list[dict[str, Any]]:
     """Simulate the observed scenario and each candidate.
 
-    Parameters
-    ----------
-    history
-        The history of the group.
-    rule
-        The group's own rule, for settings that a candidate leaves open.
-    compared
-        The candidates.
-    pauses
-        Lengths of the rebalance pauses.
-
-    Returns
-    -------
-    list of dict
-        One row of ``replays`` per scenario; that of the observed scenario has the error of the model. If the
-        history cannot be simulated, the rows have a reason.
+    Returns one row of ``replays`` per scenario; that of the observed scenario has the error of the model.
+    If the history cannot be simulated, the rows have a reason.
     """
     settings = [policy.settings_for(rule) for policy in compared]
     names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]

@@ -23,19 +23,13 @@ if TYPE_CHECKING:
 class Simulated:
     """The result of L scenarios.
 
-    Attributes
-    ----------
-    backlog
-        [S, L, P] records in each snapshot; 0 where the row does not exist.
-    owner
-        int32 [S, L, P] from each snapshot on, index of a member, -1 for none.
-    processed
-        [S - 1, L, P] records in the interval after each snapshot.
-    lag_records_s
-        [S - 1, L] lag of the group integrated over the interval after each snapshot, records times seconds.
-    drain_s
-        [L, P] seconds from the snapshot with the largest measured lag (``History.most_lag``) until the row
-        has processed its backlog of that snapshot; infinite if not within the period.
+    backlog: [S, L, P] records in each snapshot; 0 where the row does not exist.
+    owner: int32 [S, L, P] from each snapshot on, index of a member, -1 for none.
+    processed: [S - 1, L, P] records in the interval after each snapshot.
+    lag_records_s: [S - 1, L] lag of the group integrated over the interval after each snapshot, records
+        times seconds.
+    drain_s: [L, P] seconds from the snapshot with the largest measured lag (``History.most_lag``) until the
+        row has processed its backlog of that snapshot; infinite if not within the period.
     """
 
     backlog: NDArray[np.float64]
@@ -70,19 +64,7 @@ def simulate(history: History, scenarios: Sequence[Scenario], capacity: NDArray[
     A row starts with the lag of the first snapshot in which it is known; from then on only the model
     determines it.
 
-    Parameters
-    ----------
-    history
-        The history of the group.
-    scenarios
-        L scenarios; each is stepped at every snapshot.
-    capacity
-        [M] records per second.
-
-    Returns
-    -------
-    Simulated
-        Backlogs, owners and drain times of all scenarios.
+    capacity: [M] records per second.
     """
     num_snapshots, num_rows = history.live.shape
     num_scenarios, num_servers = len(scenarios), len(capacity) + 1

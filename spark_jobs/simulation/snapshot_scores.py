@@ -52,19 +52,8 @@ def score_moments(
 ) -> MomentScores:
     """Score assignments of one group in R snapshots.
 
-    Parameters
-    ----------
-    group
-        Members, subscriptions and partitions; its owners and lag are ignored. At least one member.
-    lag
-        [R, P] records, 0 where unknown.
-    before, after
-        int32 [R, P], row → member, -1 for no owner: the current owner, and the new one.
-
-    Returns
-    -------
-    MomentScores
-        Scores of `after`; moves and gain are relative to `before`.
+    lag: [R, P] records, 0 where unknown.
+    before, after: int32 [R, P], row → member, -1 for no owner: the current owner, and the new one.
     """
     num_snapshots, num_members = len(lag), group.num_members
     cell = np.arange(num_snapshots)[:, None] * num_members
@@ -104,13 +93,6 @@ def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
     The maximum of: the lag of one partition; the lag that only a set of members subscribes to, divided by
     their number; and all lag divided by the number of members. The same as `LoadPlan.bound` for equal
     capacities.
-
-    Parameters
-    ----------
-    group
-        Members, subscriptions and partitions.
-    lag
-        [R, P] records.
     """
     classes = classes_of(group)
     taken = classes.class_of_row >= 0

@@ -54,15 +54,10 @@ _STEP: Final = "audit: days"
 class Audited:
     """Result of an audit.
 
-    Attributes
-    ----------
-    days
-        UTC days that were audited, oldest first.
-    kept_days
-        Days that have lost snapshots since they were audited: their rows are not changed, even where other
-        snapshots were added. Days that maintenance has downsampled are skipped silently.
-    left_from
-        First of the days that are left to the next run; None: none is left.
+    days: UTC days that were audited, oldest first.
+    kept_days: Days that have lost snapshots since they were audited: their rows are not changed, even where
+        other snapshots were added. Days that maintenance has downsampled are skipped silently.
+    left_from: First of the days that are left to the next run; None: none is left.
     """
 
     days: tuple[date, ...]
@@ -72,10 +67,7 @@ class Audited:
     def summary(self) -> dict[str, Any]:
         """Return the days as JSON values, for the job's result.
 
-        Returns
-        -------
-        dict
-            ISO 8601 days, by attribute name.
+        Returns ISO 8601 days, by attribute name.
         """
         return {
             "days": [day.isoformat() for day in self.days],
@@ -99,28 +91,9 @@ def audit_assignments(
     the audit or for a rebuild, all days, oldest first. Each day is committed for itself. What is left when
     the budget is used up, or after a kill, is continued by the next run.
 
-    Parameters
-    ----------
-    lake, cluster
-        The tables, and the cluster's name in the policy.
-    rebuild
-        Audit every day again, even if its snapshots have not changed.
-    slot_days
-        Audit only the snapshots of slots on these days, if they have changed; default: all.
-    budget_s
-        Time in seconds after which no other day is begun, but for the first one; default: no limit.
-    progress
-        Called before the first day and after each.
-
-    Returns
-    -------
-    Audited
-        Without days when all are up to date, or there is no snapshot yet.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be written.
+    rebuild: Audit every day again, even if its snapshots have not changed.
+    slot_days: Audit only the snapshots of slots on these days, if they have changed; default: all.
+    budget_s: Time in seconds after which no other day is begun, but for the first one; default: no limit.
     """
     run = _AuditRun(lake, cluster, budget_s, progress)
     if slot_days is not None:

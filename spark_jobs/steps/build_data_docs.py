@@ -39,29 +39,7 @@ _Row = tuple[tuple[str, str], "dict[str, dict[str, Any]]"]
 
 
 def build_data_docs(reader: LakeReader, cluster: str, folder: Path, *, num_runs: int = DEFAULT_RUNS) -> int:
-    """Build the pages of a cluster's last runs that evaluated gates or checks.
-
-    Parameters
-    ----------
-    reader
-        The tables.
-    cluster
-        Name of the cluster in the policy.
-    folder
-        Output folder, with ``index.html``; earlier pages in it are replaced.
-    num_runs
-        Maximum number of runs.
-
-    Returns
-    -------
-    int
-        Number of runs in the pages.
-
-    Raises
-    ------
-    JobError
-        When the folder contains something else, or cannot be written.
-    """
+    """Build the pages of a cluster's last runs that evaluated gates or checks."""
     _check_folder(folder)
     slots = _last_runs(reader, cluster, num_runs)
     checked = _read_checks(reader, cluster, slots)

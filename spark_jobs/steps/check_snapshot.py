@@ -49,31 +49,7 @@ _NOT_TRUSTED: Final = "the snapshot counts as not checked"
 def check_snapshot(
     rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
 ) -> list[dict[str, Any]]:
-    """Check a snapshot and write the verdicts; return those on record if it has been checked.
-
-    Parameters
-    ----------
-    rows
-        The snapshot; its tables are written.
-    settings
-        The cluster's limits.
-    run_id
-        The run, for the record.
-    checked_at
-        The current time.
-
-    Returns
-    -------
-    list of dict
-        Rows of ``quality_results``, one per check.
-
-    Raises
-    ------
-    QualityCheckError
-        When a check could not be evaluated. Nothing is written then.
-    LakeError
-        When a table cannot be read or written.
-    """
+    """Check a snapshot and write the verdicts; return those on record if it has been checked."""
     import pyarrow as pa
 
     if known := _read_results(rows):
@@ -100,21 +76,8 @@ def try_check_snapshot(
 ) -> dict[str, Any]:
     """Check a snapshot; a check that cannot be evaluated costs neither the snapshot nor the step.
 
-    Parameters
-    ----------
-    rows, settings, run_id, checked_at
-        As for :func:`check_snapshot`.
-
-    Returns
-    -------
-    dict
-        For the summary of the step: ``checks``, their number; ``failed_checks``, messages by name;
-        ``unchecked``, if the checks could not be evaluated: why.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read or written.
+    Returns for the summary of the step: ``checks``, their number; ``failed_checks``, messages by name;
+    ``unchecked``, if the checks could not be evaluated: why.
     """
     try:
         results = check_snapshot(rows, settings, run_id, checked_at)
@@ -132,16 +95,6 @@ def stop_reason(
 
     A snapshot that has a decision keeps it. One that was not checked, because its run was killed, is checked
     now.
-
-    Parameters
-    ----------
-    rows, settings, run_id, checked_at
-        As for :func:`check_snapshot`.
-
-    Raises
-    ------
-    QualityCheckError, LakeError
-        As :func:`check_snapshot`: what cannot be checked is not planned.
     """
     if settings.on_failure is not OnFailure.STOP:
         return None

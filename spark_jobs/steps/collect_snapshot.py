@@ -48,12 +48,8 @@ _OF_GROUPS: Final = frozenset({"group", "commits"})
 class Collected:
     """Result of a snapshot.
 
-    Attributes
-    ----------
-    rows
-        The slot's finished snapshot, whichever run wrote it.
-    is_new
-        False when the slot already had a snapshot.
+    rows: The slot's finished snapshot, whichever run wrote it.
+    is_new: False when the slot already had a snapshot.
     """
 
     rows: SnapshotRows
@@ -62,11 +58,9 @@ class Collected:
     def summary(self) -> dict[str, Any]:
         """Return the values by name, for the table ``runs``.
 
-        Returns
-        -------
-        dict
-            ``snapshot_id, is_new``, and what the snapshot has, whoever took it: ``num_groups, num_partitions,
-            num_problems, num_unread_groups, unread_group`` (one of them, and why; None: there are none).
+        Returns ``snapshot_id, is_new``, and what the snapshot has, whoever took it: ``num_groups,
+        num_partitions, num_problems, num_unread_groups, unread_group`` (one of them, and why; None: there
+        are none).
         """
         marker = self.rows.marker
         num_problems, problems = marker["num_problems"], marker["problems"] or ()
@@ -93,37 +87,7 @@ def collect_snapshot(
     run_id: str,
     progress: ReportProgress | None = None,
 ) -> Collected:
-    """Write a snapshot of a cluster for a slot; do nothing when the slot already has one.
-
-    Parameters
-    ----------
-    lake
-        Where to write.
-    policy
-        The policy: the cluster's settings, and what lag depends on.
-    name
-        The cluster's name in the policy.
-    slot
-        The slot that the snapshot is for.
-    run_id
-        The run, recorded with the marker.
-    progress
-        Called with (step, done, total).
-
-    Returns
-    -------
-    Collected
-        The slot's snapshot, and whether this call wrote it.
-
-    Raises
-    ------
-    KafkaUnreachableError, KafkaAuthenticationError
-        When the cluster cannot be read; nothing is written.
-    ClusterMismatchError
-        When the brokers report another cluster id than the lake has under this name.
-    LakeError
-        When a table cannot be written.
-    """
+    """Write a snapshot of a cluster for a slot; do nothing when the slot already has one."""
     slot, cluster = floor_to_ms(slot), policy.clusters[name]
     reader = LakeReader(lake.paths.root)
     if found := find_marker(reader, name, slot):

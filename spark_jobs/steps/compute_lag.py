@@ -59,18 +59,6 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
     """Compute and write the lag of a snapshot.
 
     The lag of a small snapshot is kept in memory for the following steps.
-
-    Parameters
-    ----------
-    rows
-        The attempt: its rows are in memory, or written already.
-    policy
-        The groups' reset policies and isolation levels, and the windows.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be written.
     """
     lake, marker = rows.lake, rows.marker
     settings = policy.clusters[rows.cluster]
@@ -157,18 +145,7 @@ def _failed_commits(rows: SnapshotRows) -> pa.Table:
 
 
 def count_lag_rows(rows: SnapshotRows) -> int:
-    """Return about how many rows of ``lag`` a snapshot has at most, from rows in memory.
-
-    Parameters
-    ----------
-    rows
-        A snapshot whose offsets, commits and members are in memory.
-
-    Returns
-    -------
-    int
-        Partitions that a group subscribes to, plus commits, plus those of owners of unknown subscription.
-    """
+    """Return about how many rows of ``lag`` a snapshot has at most, from rows in memory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

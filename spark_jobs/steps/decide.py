@@ -43,32 +43,9 @@ def run_decide(
 ) -> dict[str, Any]:
     """Plan the groups of a slot's snapshot and validate the plans; keep the decision that a snapshot has.
 
-    Parameters
-    ----------
-    spark, loaded
-        The session and the policy.
-    cluster
-        Name of the cluster in the policy.
-    slot
-        The slot; it must have a finished snapshot.
-    run_id
-        Id of the run, for ``runs`` and the log.
-    progress
-        Called with (step, done, total).
-
-    Returns
-    -------
-    dict
-        ``snapshot_id, plans, approved, rejected, waiting, failed, failures``: the number of groups that could
-        not be planned, and the reasons of at most 100 of them. ``kept``, if the snapshot has a decision
-        already: whose. ``stopped``, if no group was planned: which quality checks the snapshot failed.
-
-    Raises
-    ------
-    SnapshotNotFoundError
-        When the slot has no snapshot, or its snapshot is older than two days.
-    JobError
-        A subclass; its message names the cause and the remedy.
+    Returns ``snapshot_id, plans, approved, rejected, waiting, failed, failures``: the number of groups that
+    could not be planned, and the reasons of at most 100 of them. ``kept``, if the snapshot has a decision
+    already: whose. ``stopped``, if no group was planned: which quality checks the snapshot failed.
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     settings = loaded.cluster_settings(cluster)

@@ -60,16 +60,10 @@ _MAX_BAD_MEMBERS: Final = 10_000
 class DistributedSnapshot:
     """The marker's values for a snapshot whose rows are in the tables already.
 
-    Attributes
-    ----------
-    read_times
-        Times of the marker by column name, by the driver's clock.
-    num_unread_partitions
-        Partitions with a failed read.
-    num_unread_groups
-        Groups of which something could not be read.
-    problems
-        What could not be read.
+    read_times: Times of the marker by column name, by the driver's clock.
+    num_unread_partitions: Partitions with a failed read.
+    num_unread_groups: Groups of which something could not be read.
+    problems: What could not be read.
     """
 
     read_times: dict[str, datetime]
@@ -88,32 +82,7 @@ def read_distributed(
 ) -> DistributedSnapshot:
     """Read a cluster on executors into the tables.
 
-    Parameters
-    ----------
-    lake
-        Where to write.
-    inventory
-        Partitions and groups to read.
-    spec
-        What executors need.
-    connections_per_broker
-        Tasks that may send requests to the same broker.
-    progress
-        Called with (step, done, total).
-
-    Returns
-    -------
-    DistributedSnapshot
-        Times, errors and counts for the marker.
-
-    Raises
-    ------
-    KafkaUnreachableError
-        When executors cannot reach Kafka.
-    JobError
-        When written rows are missing.
-    LakeError
-        When a table cannot be written.
+    connections_per_broker: Tasks that may send requests to the same broker.
     """
     report = progress or (lambda _step, _done, _total: None)
     read = _DistributedRead(lake, inventory, spec, connections_per_broker)

@@ -72,14 +72,9 @@ def import_ahead() -> None:
 class Verdict:
     """The result of one expectation.
 
-    Attributes
-    ----------
-    name
-        The gate or check.
-    expectation
-        Type of the expectation, as Great Expectations names it.
-    failed
-        Keys of the rows that failed.
+    name: The gate or check.
+    expectation: Type of the expectation, as Great Expectations names it.
+    failed: Keys of the rows that failed.
     """
 
     name: str
@@ -90,18 +85,8 @@ class Verdict:
 def build_suite(name: str, entries: Iterable[Entry]) -> Any:
     """Build the suite whose expectations are the entries.
 
-    Parameters
-    ----------
-    name
-        Name of the suite.
-    entries
-        Gates, or quality checks.
-
-    Returns
-    -------
-    great_expectations.ExpectationSuite
-        One expectation per entry: that the column of the observed values compares to that of the limits. An
-        unknown value does not, unless the entry lets it pass.
+    Returns one expectation per entry: that the column of the observed values compares to that of the
+    limits. An unknown value does not, unless the entry lets it pass.
     """
     gx = import_great_expectations()
     return gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries])
@@ -110,29 +95,7 @@ def build_suite(name: str, entries: Iterable[Entry]) -> Any:
 def run_suite(
     name: str, entries: Sequence[Entry], frame: pd.DataFrame, *, key: str, consequence: str
 ) -> list[Verdict]:
-    """Evaluate a suite for all rows at once.
-
-    Parameters
-    ----------
-    name, entries
-        As for :func:`build_suite`.
-    frame
-        The rows, with a column of observed values and one of limits for each entry.
-    key
-        Column that identifies a row.
-    consequence
-        What follows when an entry cannot be evaluated, for the error: ``no plan passes``.
-
-    Returns
-    -------
-    list of Verdict
-        In the order of the entries.
-
-    Raises
-    ------
-    QualityCheckError
-        When an entry could not be evaluated.
-    """
+    """Evaluate a suite for all rows at once."""
     gx = import_great_expectations()
     # The context lives as long as the validation: a long-lived one keeps what it has validated.
     context = gx.get_context(mode="ephemeral")
@@ -160,23 +123,9 @@ def run_suite(
 def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
     """Evaluate every gate for every plan.
 
-    Parameters
-    ----------
-    frame
-        One row per plan, as :func:`evenlag.planning.gate_inputs.build_gate_rows` builds it.
-    gates
-        The gates; all of them by default.
-
-    Returns
-    -------
-    list of dict
-        One row per plan and gate: ``plan_id, gate, passed, observed, allowed, message``, in the order of the
-        frame, then of the gates.
-
-    Raises
-    ------
-    QualityCheckError
-        When a gate could not be evaluated. No plan passes then.
+    Returns one row per plan and gate: ``plan_id, gate, passed, observed, allowed, message``, in the order
+    of the frame, then of the gates.
+    frame: One row per plan, as :func:`evenlag.planning.gate_inputs.build_gate_rows` builds it.
     """
     if frame.empty:
         return []
@@ -202,13 +151,7 @@ def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[d
 
 
 def import_great_expectations() -> Any:
-    """Import Great Expectations without its usage reports and its log output.
-
-    Returns
-    -------
-    module
-        ``great_expectations``.
-    """
+    """Import Great Expectations without its usage reports and its log output."""
     # Its usage reports go to its vendor.
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     if _LIBRARY in sys.modules:

@@ -28,21 +28,7 @@ def read_history(
 ) -> Mapping[str, GroupHistory]:
     """Return the history of groups that planning a slot needs.
 
-    Parameters
-    ----------
-    reader
-        The tables.
-    policy
-        Only the history that its rules use is read.
-    cluster
-        Name of the cluster in the policy.
-    slot
-        The slot to plan.
-
-    Returns
-    -------
-    Mapping
-        History by group id, without the groups that have none.
+    Returns history by group id, without the groups that have none.
     """
     breaches = _read_breaches(reader, policy, cluster, slot)
     backing_off = _read_backing_off(reader, policy, cluster, slot)
@@ -97,15 +83,7 @@ def failure_window(settings: GroupSettings) -> timedelta:
     are at most a rest, the waiting for a plan (a cooldown, a hint's life) and its evaluation apart. A group
     that needed no plan for longer than that starts over.
 
-    Parameters
-    ----------
-    settings
-        The group's settings.
-
-    Returns
-    -------
-    datetime.timedelta
-        ``after`` times all of these, and a day; 0 if the group never backs off.
+    Returns ``after`` times all of these, and a day; 0 if the group never backs off.
     """
     back_off = settings.back_off
     if not back_off.after:

@@ -33,29 +33,7 @@ def run_observe(
 ) -> dict[str, Any]:
     """Take a slot's snapshot, compute its lag, check their quality, and settle earlier hints.
 
-    Parameters
-    ----------
-    spark, loaded
-        The session and the policy.
-    cluster
-        Name of the cluster in the policy.
-    slot
-        The slot to observe; a slot that already has a snapshot is not collected again.
-    run_id
-        Id of the run, for ``runs`` and the log.
-    progress
-        Called with (step, done, total).
-
-    Returns
-    -------
-    dict
-        ``snapshot_id, is_new, num_groups, num_partitions, num_problems, checks, failed_checks, outcomes,
-        scored``.
-
-    Raises
-    ------
-    JobError
-        A subclass; its message names the cause and the remedy.
+    slot: The slot to observe; a slot that already has a snapshot is not collected again.
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     settings = loaded.cluster_settings(cluster)

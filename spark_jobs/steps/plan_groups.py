@@ -75,21 +75,14 @@ _ACTOR: Final = "planner"
 class Planned:
     """The result of planning a snapshot.
 
-    Attributes
-    ----------
-    heads
-        The plans' rows of ``plans``.
-    counts
-        What the gates count of each plan's rows, by plan id.
-    num_failed
-        Number of groups that could not be planned.
-    failures
-        The reason by group id, for at most 100 of them.
-    kept
-        The decision on record, if another attempt has recorded or completed it; None if this one did both.
-    lost
-        Ids of plans that a killed attempt has decided on, and that this version of evenlag makes differently.
-        They have no head, or no verdicts, and never get any.
+    heads: The plans' rows of ``plans``.
+    counts: What the gates count of each plan's rows, by plan id.
+    num_failed: Number of groups that could not be planned.
+    failures: The reason by group id, for at most 100 of them.
+    kept: The decision on record, if another attempt has recorded or completed it; None if this one did
+        both.
+    lost: Ids of plans that a killed attempt has decided on, and that this version of evenlag makes
+        differently. They have no head, or no verdicts, and never get any.
     """
 
     heads: list[dict[str, Any]]
@@ -106,27 +99,8 @@ def plan_groups(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None 
     The driver gets a row for each group and plan. For a large snapshot, groups are packed by their sizes, and
     the plans' partitions stay on the executors' disks.
 
-    Parameters
-    ----------
-    rows
-        The snapshot; its lag is written already.
-    context
-        Policy, cluster, snapshot and run; of a decision on record, those of its run are used.
-    sealer
-        Seals the rows of plans that may be published, and checks those on record; None without a key. It
-        stays in this process.
-
-    Returns
-    -------
-    Planned
-        The plans.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be written.
-    SecretError
-        When a plan may be published, and the approval key cannot be read.
+    sealer: Seals the rows of plans that may be published, and checks those on record; None without a key.
+        It stays in this process.
     """
     context = replace(context, attempt_id=new_attempt_id())
     record = _read_decision(rows, sealer)

@@ -26,22 +26,13 @@ if TYPE_CHECKING:
 class ReadTaskSpec:
     """What an executor needs to read; it travels in a task's closure and nowhere else.
 
-    Attributes
-    ----------
-    client_settings
-        Settings of kafka-python's clients with resolved secrets; not part of ``repr``.
-    limits
-        Limits of the whole read; each task has its share of the request rate.
-    head
-        The snapshot's columns.
-    broken
-        Brokers to skip, with the error.
-    pseudonymizer
-        Hashes or drops members' columns as the policy says; None: changes nothing.
-    reset_policies
-        Reset policies of the cluster's groups.
-    open_client
-        Opens an admin client with these settings.
+    client_settings: Settings of kafka-python's clients with resolved secrets; not part of ``repr``.
+    limits: Limits of the whole read; each task has its share of the request rate.
+    head: The snapshot's columns.
+    broken: Brokers to skip, with the error.
+    pseudonymizer: Hashes or drops members' columns as the policy says; None: changes nothing.
+    reset_policies: Reset policies of the cluster's groups.
+    open_client: Opens an admin client with these settings.
     """
 
     client_settings: Mapping[str, Any] = field(repr=False)
@@ -56,15 +47,7 @@ class ReadTaskSpec:
     def calls(self, num_tasks: int) -> Iterator[BrokerCalls]:
         """Open a connection with one task's share of the request rate.
 
-        Parameters
-        ----------
-        num_tasks
-            Tasks that run at the same time.
-
-        Yields
-        ------
-        BrokerCalls
-            Requests to the cluster's brokers.
+        num_tasks: Tasks that run at the same time.
         """
         with self.open_client(self.client_settings) as client:
             # Starts empty: the driver, which took the inventory, has used the budget's burst.
@@ -77,22 +60,10 @@ def partition_work(
 ) -> list[NDArray[np.int64]]:
     """Divide rows among tasks so that few tasks share a broker and all have about equal work.
 
-    Parameters
-    ----------
-    owner
-        Row → broker id.
-    num_tasks
-        Tasks that can run at once.
-    max_shares
-        Tasks that may send requests to the same broker.
-    min_size
-        Rows below which a broker's share is not divided further.
-
-    Returns
-    -------
-    list of ndarray
-        Rows of each task, ascending; at most ``num_tasks``, none empty. The largest shares are placed first,
-        each with the task that has the fewest rows so far.
+    Returns rows of each task, ascending; at most ``num_tasks``, none empty. The largest shares are placed
+    first, each with the task that has the fewest rows so far.
+    max_shares: Tasks that may send requests to the same broker.
+    min_size: Rows below which a broker's share is not divided further.
 
     Examples
     --------
@@ -115,18 +86,7 @@ def partition_work(
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """Convert the errors that Spark raises when its tasks cannot reach Kafka.
-
-    Yields
-    ------
-    None
-        Errors in the block are converted.
-
-    Raises
-    ------
-    KafkaUnreachableError
-        When a task failed with an error of kafka-python; other errors pass through.
-    """
+    """Convert the errors that Spark raises when its tasks cannot reach Kafka."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -23,22 +23,7 @@ OPEN_SINCE: Final = "open_since"
 
 
 def keep_policy(reader: LakeReader, cluster: str, slot: datetime, loaded: LoadedPolicy) -> None:
-    """Store a policy's text by its hash, once per cluster.
-
-    Parameters
-    ----------
-    reader, cluster
-        The tables, and the cluster's name in the policy.
-    slot
-        Slot of the run: its day is the partition of the row.
-    loaded
-        The policy.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be written.
-    """
+    """Store a policy's text by its hash, once per cluster."""
     filters: list[Filter] = [("cluster", "=", cluster), ("policy_hash", "=", loaded.policy_hash)]
     # The policy in use is nearly always the newest one.
     if reader.read_newest(POLICIES, "day", columns=["day"], filters=filters).num_rows:
@@ -62,23 +47,7 @@ def record_run(
 ) -> None:
     """Record a finished step. Idempotent: a repeat of the run's step keeps the first record.
 
-    Parameters
-    ----------
-    root
-        Root of the lake.
-    marker
-        Row of ``snapshots`` of the slot's snapshot.
-    run_id, step
-        The run, and the name of its step.
-    started_at
-        When the step started.
-    summary
-        Result of the step, stored as JSON.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be written.
+    summary: Result of the step, stored as JSON.
     """
     cluster, snapshot_id = marker["cluster"], marker["snapshot_id"]
     row = {
@@ -101,21 +70,8 @@ def open_since(reader: LakeReader, cluster: str) -> datetime | None:
     It comes from the newest observe that ended. A killed one records nothing, and a cluster that paused finds
     the plans that were open when it paused.
 
-    Parameters
-    ----------
-    reader, cluster
-        The tables, and the cluster's name in the policy.
-
-    Returns
-    -------
-    datetime.datetime or None
-        Open plans were published then or later, but no earlier than 31 days before that observe; None if no
-        observe has ended.
-
-    Raises
-    ------
-    LakeError
-        When the table cannot be read.
+    Returns open plans were published then or later, but no earlier than 31 days before that observe; None
+    if no observe has ended.
     """
     filters: list[Filter] = [("cluster", "=", cluster), ("step", "=", CycleStep.OBSERVE)]
     columns = ["started_at", "finished_at", "summary"]

@@ -27,24 +27,7 @@ _MEMBER_COLUMNS = ("group_id", "member_id")
 def score_plans(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: str) -> int:
     """Evaluate the plans that are due; each is evaluated once, by the first snapshot after its horizon.
 
-    Parameters
-    ----------
-    rows
-        The snapshot to evaluate by; its lag and outcomes are written already.
-    published
-        From :func:`~spark_jobs.steps.settle_outcomes.read_published`.
-    run_id
-        Id of the run, recorded with the rows.
-
-    Returns
-    -------
-    int
-        Number of plans that were evaluated.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be written.
+    rows: The snapshot to evaluate by; its lag and outcomes are written already.
     """
     due = _find_due(rows, published)
     if not due:
@@ -74,25 +57,7 @@ def score_plans(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: 
 
 
 def find_open_since(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> datetime | None:
-    """Return when the oldest plan was published that is open: it still has to be settled or evaluated.
-
-    Parameters
-    ----------
-    rows
-        The newest snapshot that settled and evaluated plans.
-    published
-        From :func:`~spark_jobs.steps.settle_outcomes.read_published`.
-
-    Returns
-    -------
-    datetime.datetime or None
-        None when no plan is open.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
-    """
+    """Return when the oldest plan was published that is open: it still has to be settled or evaluated."""
     if not published:
         return None
     done = _evaluated(rows, min(plan.day for plan in published))

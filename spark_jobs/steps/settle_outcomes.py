@@ -34,16 +34,8 @@ _HEAD_COLUMNS: Final = (
 def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
     """Read the published plans of a cluster that may be open, with the events that ended them.
 
-    Parameters
-    ----------
-    reader, cluster
-        The tables, and the cluster's name in the policy.
-
-    Returns
-    -------
-    list of PublishedPlan
-        Ordered by group and sequence: all plans that the newest observe left open, and those that were
-        published in the three days before it or later.
+    Returns ordered by group and sequence: all plans that the newest observe left open, and those that were
+    published in the three days before it or later.
     """
     filters: list[Filter] = [("cluster", "=", cluster), ("event", "in", [PlanEvent.PUBLISHED, *ENDINGS])]
     # A plan's ending and the group's next hint are later than its own hint.
@@ -57,24 +49,7 @@ def settle_outcomes(rows: SnapshotRows, published: Sequence[PublishedPlan], run_
 
     Idempotent. Outcomes that a killed run has written without their events get them too.
 
-    Parameters
-    ----------
-    rows
-        The snapshot; its lag is written already.
-    published
-        From :func:`read_published`.
-    run_id
-        Id of the run, recorded with the rows.
-
-    Returns
-    -------
-    dict
-        Number of plans that this snapshot settles, by outcome: APPLIED, IGNORED and EXPIRED.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be written.
+    Returns number of plans that this snapshot settles, by outcome: APPLIED, IGNORED and EXPIRED.
     """
     waiting = {plan.plan_id: plan for plan in published if plan.ending is None}
     if not waiting:
@@ -112,17 +87,7 @@ def append_outcome_events(rows: SnapshotRows, outcomes: Sequence[dict[str, Any]]
 
     An event's time is when its snapshot finished, not the slot, which is earlier.
 
-    Parameters
-    ----------
-    rows
-        The newest snapshot that settled plans.
-    outcomes
-        Rows of ``outcomes``, of this and earlier snapshots.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be written.
+    rows: The newest snapshot that settled plans.
     """
     finished = {rows.snapshot_id: rows.marker["finished_at"]}
     others = [row for row in outcomes if row["snapshot_id"] not in finished]

@@ -54,18 +54,11 @@ _MODEL_VERSION: Final = 3
 class Request:
     """What to compare.
 
-    Attributes
-    ----------
-    cluster
-        Name of the cluster in the policy.
-    first, last
-        First and last day of the slots, UTC.
-    names
-        Candidates as ``NAME[:key=value,…]``; when empty, those of the policy.
-    is_continuous
-        Simulate the period as a whole.
-    force
-        Compare again what has been compared before.
+    cluster: Name of the cluster in the policy.
+    first, last: First and last day of the slots, UTC.
+    names: Candidates as ``NAME[:key=value,…]``; when empty, those of the policy.
+    is_continuous: Simulate the period as a whole.
+    force: Compare again what has been compared before.
     """
 
     cluster: str
@@ -81,31 +74,8 @@ def run_compare(
 ) -> dict[str, Any]:
     """Compare day by day, or a period as a whole.
 
-    Parameters
-    ----------
-    lake
-        The tables.
-    loaded
-        The policy: its rules and its section ``comparison``.
-    request
-        What to compare.
-    progress
-        Called before the first day and after each.
-
-    Returns
-    -------
-    dict
-        ``compared, skipped, empty, downsampled``: days by what was done, as ISO 8601 text. The snapshots of a
-        downsampled day are gone: its earlier comparison remains and cannot be repeated.
-
-    Raises
-    ------
-    PolicyError
-        When a policy to compare is not valid.
-    SnapshotNotFoundError
-        When no day of the request has a snapshot, or all are downsampled and were not compared before.
-    LakeError
-        When a table cannot be written.
+    Returns ``compared, skipped, empty, downsampled``: days by what was done, as ISO 8601 text. The
+    snapshots of a downsampled day are gone: its earlier comparison remains and cannot be repeated.
     """
     loaded.cluster_settings(request.cluster)
     settings = loaded.policy.comparison or ComparisonSettings()

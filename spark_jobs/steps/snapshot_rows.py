@@ -33,12 +33,7 @@ _ROWS_PER_BATCH: Final = 500_000
 class SnapshotRows:
     """Rows of one snapshot.
 
-    Parameters
-    ----------
-    lake, reader
-        The tables, for Spark and without it.
-    marker
-        The snapshot's row of ``snapshots``.
+    lake, reader: The tables, for Spark and without it.
     """
 
     def __init__(self, lake: Lake, reader: LakeReader, marker: Mapping[str, Any]) -> None:
@@ -72,10 +67,7 @@ class SnapshotRows:
     def keep(self, table: Table, rows: pa.Table) -> None:
         """Keep rows that this process has; they are all rows of the snapshot.
 
-        Parameters
-        ----------
-        table, rows
-            The contract, and at most :data:`MAX_DRIVER_ROWS` rows by it.
+        table, rows: The contract, and at most :data:`MAX_DRIVER_ROWS` rows by it.
         """
         self._kept[table.name] = rows
 
@@ -99,20 +91,7 @@ class SnapshotRows:
         return self.num_lag_rows <= MAX_DRIVER_ROWS
 
     def rows(self, table: Table, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of a small snapshot.
-
-        Parameters
-        ----------
-        table
-            The contract.
-        columns
-            Columns to return; all columns of the contract if None.
-
-        Returns
-        -------
-        pyarrow.Table
-            The rows.
-        """
+        """Return the rows of a small snapshot."""
         if table.name not in self._kept:
             if columns is not None:
                 return self.reader.read(table, columns=columns, filters=self.filters)
@@ -121,20 +100,7 @@ class SnapshotRows:
         return kept if columns is None else kept.select(list(columns))
 
     def rows_of_groups(self, table: Table, columns: Sequence[str], group_ids: Collection[str]) -> pa.Table:
-        """Return the rows of some groups, without reading all rows of a large snapshot.
-
-        Parameters
-        ----------
-        table, columns
-            The contract, and the columns to return.
-        group_ids
-            The groups.
-
-        Returns
-        -------
-        pyarrow.Table
-            The rows.
-        """
+        """Return the rows of some groups, without reading all rows of a large snapshot."""
         if table.name in self._kept:
             import pyarrow as pa
             import pyarrow.compute as pc
@@ -147,15 +113,7 @@ class SnapshotRows:
     def group_batches(self, group_ids: Collection[str]) -> Iterator[list[str]]:
         """Divide groups into batches whose rows of ``lag`` fit into the driver's memory.
 
-        Parameters
-        ----------
-        group_ids
-            The groups.
-
-        Yields
-        ------
-        list of str
-            Group ids, in order; a group with many rows is a batch of its own.
+        Yields group ids, in order; a group with many rows is a batch of its own.
         """
         wanted = sorted(set(group_ids))
         if not wanted or self.is_small:
@@ -175,28 +133,14 @@ class SnapshotRows:
         yield batch
 
     def frame(self, table: Table) -> DataFrame:
-        """Return the rows as a DataFrame: of the rows in memory, else of the table.
-
-        Parameters
-        ----------
-        table
-            The contract.
-        """
+        """Return the rows as a DataFrame: of the rows in memory, else of the table."""
         if table.name in self._kept:
             return self.lake.spark.createDataFrame(self._kept[table.name], table.ddl)
         return self.lake.read_snapshot(table, self.cluster, self.snapshot_id)
 
 
 def find_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str, Any] | None:
-    """Return the row of ``snapshots`` of a slot's finished snapshot; None if there is none.
-
-    Parameters
-    ----------
-    reader
-        Reader of the lake.
-    cluster, slot
-        Name of the cluster, and the slot.
-    """
+    """Return the row of ``snapshots`` of a slot's finished snapshot; None if there is none."""
     slot = floor_to_ms(slot)
     filters: list[Filter] = [("cluster", "=", cluster), ("day", "=", slot.date()), ("slot", "=", slot)]
     found: list[dict[str, Any]] = reader.read(SNAPSHOTS, filters=filters).to_pylist()
@@ -205,17 +149,6 @@ def find_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str, A
 
 
 def to_contract(rows: pa.Table, table: Table) -> pa.Table:
-    """Return rows with the types of a contract: Spark returns other string and time types.
-
-    Parameters
-    ----------
-    rows, table
-        The rows, and the contract.
-
-    Returns
-    -------
-    pyarrow.Table
-        The same rows.
-    """
+    """Return rows with the types of a contract: Spark returns other string and time types."""
     schema = arrow_schema(table)
     return rows.select(schema.names).cast(schema)

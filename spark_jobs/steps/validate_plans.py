@@ -62,32 +62,9 @@ def validate_plans(
 ) -> dict[str, int]:
     """Evaluate the gates and write verdicts and events.
 
-    Parameters
-    ----------
-    rows
-        The snapshot.
-    planned
-        Its plans.
-    context
-        Policy, cluster, snapshot and run.
-    decided_at
-        Time of the decision.
-    sealer
-        Seals verdicts and approvals, and checks the plans' rows on record; None without a key.
-
-    Returns
-    -------
-    dict
-        Counts: ``approved, rejected, waiting``. Waiting plans passed, but the policy does not approve them.
-
-    Raises
-    ------
-    QualityCheckError
-        When a gate could not be evaluated. Nothing is approved then.
-    LakeError
-        When a table cannot be written.
-    SecretError
-        When a plan may be published, and the approval key cannot be read.
+    Returns Counts: ``approved, rejected, waiting``. Waiting plans passed, but the policy does not approve
+    them.
+    sealer: Seals verdicts and approvals, and checks the plans' rows on record; None without a key.
     """
     counts = dict.fromkeys(_Verdict, 0)
     if planned.heads:

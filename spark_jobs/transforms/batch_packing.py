@@ -25,17 +25,8 @@ _PER_CORE: Final = 8
 def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
     """Pack groups into batches.
 
-    Parameters
-    ----------
-    num_rows
-        int64 [G], number of rows of each group.
-    cores
-        Number of batches that can be planned at the same time.
-
-    Returns
-    -------
-    ndarray
-        int32 [G], the batch of each group; batch 0 is the heaviest.
+    Returns int32 [G], the batch of each group; batch 0 is the heaviest.
+    cores: Number of batches that can be planned at the same time.
 
     Notes
     -----
@@ -63,15 +54,7 @@ def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
 def count_group_rows(lag: DataFrame, members: DataFrame) -> tuple[list[str], NDArray[np.int64]]:
     """Count the rows of each group in a snapshot.
 
-    Parameters
-    ----------
-    lag, members
-        The snapshot's rows of these tables.
-
-    Returns
-    -------
-    tuple
-        Group ids in ascending order, and int64 [G], the number of rows of each.
+    Returns group ids in ascending order, and int64 [G], the number of rows of each.
     """
     both = lag.select("group_id").unionByName(members.select("group_id"))
     found = both.groupBy("group_id").count().toArrow().sort_by("group_id")
@@ -79,22 +62,7 @@ def count_group_rows(lag: DataFrame, members: DataFrame) -> tuple[list[str], NDA
 
 
 def with_batches(rows: DataFrame, group_ids: list[str], batches: NDArray[np.int32]) -> DataFrame:
-    """Repartition rows by batch: Spark partition b of the result contains exactly batch b.
-
-    Parameters
-    ----------
-    rows
-        Rows with a ``group_id``.
-    group_ids
-        Ids of all groups.
-    batches
-        int32 [G], the batch of each group.
-
-    Returns
-    -------
-    DataFrame
-        The same rows and columns.
-    """
+    """Repartition rows by batch: Spark partition b of the result contains exactly batch b."""
     import pyarrow as pa
     from pyspark.sql import functions as sf
 

@@ -28,18 +28,7 @@ _CONTENT: Final = (
 def build_memberships(snapshots: DataFrame, members: DataFrame, offsets: DataFrame) -> DataFrame:
     """Build the ``memberships`` rows of whole days.
 
-    Parameters
-    ----------
-    snapshots
-        All snapshots of the days: ``cluster, day, input_hash, snapshot_id`` and the columns that
-        :func:`~spark_jobs.transforms.intervals.number_snapshots` adds.
-    members, offsets
-        Rows of these tables; rows of other snapshots are ignored.
-
-    Returns
-    -------
-    DataFrame
-        Rows of ``memberships``. A group has no interval at snapshots that do not list it.
+    Returns rows of ``memberships``. A group has no interval at snapshots that do not list it.
     """
     from pyspark.sql import functions as sf
 

@@ -33,20 +33,8 @@ def join_partitions(
 ) -> DataFrame:
     """Join the partitions that count for each group with their offsets, commits, owners and history.
 
-    Parameters
-    ----------
-    offsets, commits, members
-        The snapshot's rows of these tables.
-    member_ids
-        As :func:`~evenlag.lag.partitions.number_members` returns them.
-    offset_history, commit_history
-        See :func:`build_offset_history` and :func:`build_commit_history`.
-
-    Returns
-    -------
-    DataFrame
-        By :data:`~evenlag.lag.partitions.GROUP_PARTITIONS`; a commit of a partition that does not exist any
-        more has no row.
+    Returns by :data:`~evenlag.lag.partitions.GROUP_PARTITIONS`; a commit of a partition that does not exist
+    any more has no row.
     """
     from pyspark.sql import functions as sf
 
@@ -68,15 +56,7 @@ def join_partitions(
 def build_offset_history(offsets: DataFrame) -> DataFrame:
     """Collect the past (time, end offset) points of each partition.
 
-    Parameters
-    ----------
-    offsets
-        Rows of ``offsets`` from earlier snapshots, within the history window.
-
-    Returns
-    -------
-    DataFrame
-        ``topic_id, topic, partition, end_points``: an array of (at, high_watermark), oldest first.
+    Returns ``topic_id, topic, partition, end_points``: an array of (at, high_watermark), oldest first.
     """
     from pyspark.sql import functions as sf
 
@@ -91,16 +71,8 @@ def build_offset_history(offsets: DataFrame) -> DataFrame:
 def build_commit_history(commits: DataFrame) -> DataFrame:
     """Collect the past (time, committed offset) points of each group's partitions.
 
-    Parameters
-    ----------
-    commits
-        Rows of ``commits`` from earlier snapshots, within the history window.
-
-    Returns
-    -------
-    DataFrame
-        ``group_id, topic_id, topic, partition, commit_points``: an array of (at, committed_offset), oldest
-        first.
+    Returns ``group_id, topic_id, topic, partition, commit_points``: an array of (at, committed_offset),
+    oldest first.
     """
     from pyspark.sql import functions as sf
 

@@ -27,16 +27,9 @@ INTERVAL_COLUMNS: Final = (
 def number_snapshots(snapshots: DataFrame) -> DataFrame:
     """Number the snapshots of each day by start time, and add the ids of their neighbors.
 
-    Parameters
-    ----------
-    snapshots
-        ``day, snapshot_id, started_at, finished_at`` of one cluster.
-
-    Returns
-    -------
-    DataFrame
-        These columns with ``number`` (from 1), ``before_id, before_at`` (start of the previous snapshot) and
-        ``after_id, after_at`` (end of the next snapshot); null for the first and the last snapshot of a day.
+    Returns these columns with ``number`` (from 1), ``before_id, before_at`` (start of the previous
+    snapshot) and ``after_id, after_at`` (end of the next snapshot); null for the first and the last
+    snapshot of a day.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -56,21 +49,11 @@ def number_snapshots(snapshots: DataFrame) -> DataFrame:
 def merge_intervals(rows: DataFrame, *, key: Sequence[str], content: Sequence[str]) -> DataFrame:
     """Merge adjacent intervals of a key that have the same content.
 
-    Parameters
-    ----------
-    rows
-        ``key``, ``content`` and ``INTERVAL_COLUMNS``. Intervals of one key do not overlap. A single snapshot
-        is an interval of length one.
-    key
-        Columns that identify the subject; they include the day.
-    content
-        Columns that must be equal to merge; two nulls are equal.
-
-    Returns
-    -------
-    DataFrame
-        The columns of ``rows``, with as few intervals as possible. A snapshot without a row of the key ends
-        its interval.
+    Returns the columns of ``rows``, with as few intervals as possible. A snapshot without a row of the key
+    ends its interval.
+    rows: ``key``, ``content`` and ``INTERVAL_COLUMNS``. Intervals of one key do not overlap. A single
+        snapshot is an interval of length one.
+    content: Columns that must be equal to merge; two nulls are equal.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf

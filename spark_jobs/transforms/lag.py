@@ -30,24 +30,8 @@ def build_lag(
 ) -> DataFrame:
     """Build the ``lag`` rows of one snapshot from its tables.
 
-    Parameters
-    ----------
-    offsets, commits, members
-        The snapshot's rows of these tables.
-    groups, member_ids
-        As :func:`~evenlag.lag.partitions.describe_groups` and :func:`~evenlag.lag.partitions.number_members`
-        return them; they are pickled to the executors.
-    marker
-        The snapshot's row of ``snapshots``.
-    offset_history, commit_history
-        See :mod:`spark_jobs.transforms.group_partitions`; may be empty.
-    rate_window_s
-        Length of the window that rates are computed over, in seconds.
-
-    Returns
-    -------
-    DataFrame
-        By the contract of ``lag``.
+    offset_history, commit_history: See :mod:`spark_jobs.transforms.group_partitions`; may be empty.
+    rate_window_s: Length of the window that rates are computed over, in seconds.
     """
     from pyspark.sql import functions as sf
 

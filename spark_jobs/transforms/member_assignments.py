@@ -11,19 +11,7 @@ if TYPE_CHECKING:
 def explode_assignments(members: DataFrame, column: str, holder: Column) -> DataFrame:
     """Explode the assignments of members into one row per partition.
 
-    Parameters
-    ----------
-    members
-        Rows of ``members``.
-    column
-        ``assignment`` or ``target_assignment``; null gives no rows.
-    holder
-        Expression that identifies the member, with an alias.
-
-    Returns
-    -------
-    DataFrame
-        ``group_id``, the alias of `holder`, ``topic, partition``.
+    column: ``assignment`` or ``target_assignment``; null gives no rows.
     """
     from pyspark.sql import functions as sf
 

@@ -37,18 +37,8 @@ _HOLDERS: Final = (
 def build_ownership(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
     """Build the ``ownership`` rows of whole days.
 
-    Parameters
-    ----------
-    memberships
-        All rows of ``memberships`` of the days.
-    snapshots
-        Snapshots of the days: ``snapshot_id, number``.
-
-    Returns
-    -------
-    DataFrame
-        Rows of ``ownership``. While a group is empty or its assignment is not known, the partitions that it
-        consumed before or after have rows with the state NOBODY or UNKNOWN.
+    Returns rows of ``ownership``. While a group is empty or its assignment is not known, the partitions
+    that it consumed before or after have rows with the state NOBODY or UNKNOWN.
     """
     from pyspark.sql import functions as sf
 

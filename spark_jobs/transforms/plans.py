@@ -66,22 +66,11 @@ def build_plans(
 ) -> DataFrame:
     """Plan every group whose mode is not ``observe``.
 
-    Parameters
-    ----------
-    lag, members
-        The snapshot's rows of these tables.
-    context
-        What all plans share; it is pickled to the executors and contains no secret.
-    batches
-        Ids of all groups, and the batch of each (``pack_groups``). Without it, groups are distributed by the
-        hash of their ids, which is sufficient for small snapshots. The resulting rows are the same.
-
-    Returns
-    -------
-    DataFrame
-        Columns of ``PLANNED``: one row per group, more for a plan of many partitions. A group whose best
-        assignment is its current one gets no plan. :func:`select_assignments` and
-        ``spark_jobs.planning.plan_output.table_rows`` select the rows of the tables from it.
+    Returns columns of ``PLANNED``: one row per group, more for a plan of many partitions. A group whose
+    best assignment is its current one gets no plan. :func:`select_assignments` and
+    ``spark_jobs.planning.plan_output.table_rows`` select the rows of the tables from it.
+    batches: Ids of all groups, and the batch of each (``pack_groups``). Without it, groups are distributed
+        by the hash of their ids, which is sufficient for small snapshots. The resulting rows are the same.
     """
     from pyspark.sql import functions as sf
 
@@ -103,17 +92,7 @@ def build_plans(
 def plan_here(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
     """Plan every group whose mode is not ``observe`` in this process, without Spark.
 
-    Parameters
-    ----------
-    lag, members
-        The snapshot's rows of these tables.
-    context
-        What all plans share.
-
-    Returns
-    -------
-    pyarrow.Table
-        The rows of :func:`build_plans`, ordered by group.
+    Returns the rows of :func:`build_plans`, ordered by group.
     """
     # The step itself logs which groups failed: only an executor has a log of its own.
     return _plan(
@@ -126,22 +105,7 @@ def plan_here(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Tabl
 def assignments_here(
     planned: pa.Table, context: PlanContext, plan_ids: Collection[str] | None = None
 ) -> pa.Table:
-    """Select the rows of ``plan_assignments`` from plans in memory, as :func:`select_assignments` does.
-
-    Parameters
-    ----------
-    planned
-        Columns of ``PLANNED``.
-    context
-        What all plans share.
-    plan_ids
-        Only these plans; None: all.
-
-    Returns
-    -------
-    pyarrow.Table
-        Rows of ``plan_assignments``.
-    """
+    """Select the rows of ``plan_assignments`` from plans in memory, as :func:`select_assignments` does."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -162,17 +126,7 @@ def assignments_here(
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
     """Plan the groups of one Spark partition. It is one batch and is read completely into memory.
 
-    Parameters
-    ----------
-    batches
-        Its rows of ``lag`` and ``members``, marked by ``is_member``.
-    context
-        What all plans share.
-
-    Yields
-    ------
-    RecordBatch
-        Rows of ``PLANNED``.
+    batches: Its rows of ``lag`` and ``members``, marked by ``is_member``.
     """
     import numpy as np
     import pyarrow as pa
@@ -209,20 +163,6 @@ def select_assignments(
     """Select the rows of ``plan_assignments``.
 
     A shadow plan is never followed, so its partitions that do not move carry no information and are left out.
-
-    Parameters
-    ----------
-    planned
-        Result of :func:`build_plans`.
-    context
-        What all plans share.
-    plan_ids
-        Only these plans; None: all.
-
-    Returns
-    -------
-    DataFrame
-        Rows of ``plan_assignments``.
     """
     from pyspark.sql import functions as sf
 

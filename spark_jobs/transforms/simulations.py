@@ -53,23 +53,13 @@ COMPARED: Final = _compared_table()
 class ComparisonContext:
     """What all groups of a comparison share; it is pickled to the executors and contains no secret.
 
-    Attributes
-    ----------
-    policy
-        Policy with the rules of the groups.
-    cluster, day
-        Partition of the rows; for a continuous period its first day.
-    compared
-        Candidates to compare.
-    pauses
-        Rebalance pauses of the replays.
-    snapshot_ids, slots, at_us
-        The period's snapshots in order: id, slot, and the time when the end offsets were read, in
-        microseconds since the epoch.
-    comparison_id
-        Hash of all inputs of the result.
-    scores_moments
-        Whether single snapshots are scored, too.
+    cluster, day: Partition of the rows; for a continuous period its first day.
+    compared: Candidates to compare.
+    pauses: Rebalance pauses of the replays.
+    snapshot_ids, slots, at_us: The period's snapshots in order: id, slot, and the time when the end offsets
+        were read, in microseconds since the epoch.
+    comparison_id: Hash of all inputs of the result.
+    scores_moments: Whether single snapshots are scored, too.
     """
 
     policy: Policy
@@ -85,20 +75,7 @@ class ComparisonContext:
 
 
 def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonContext) -> DataFrame:
-    """Compare the candidates for every group.
-
-    Parameters
-    ----------
-    lag, members
-        Rows of these tables, of the period's snapshots.
-    context
-        What all groups share.
-
-    Returns
-    -------
-    DataFrame
-        Columns of ``COMPARED``; :func:`select_moments` and :func:`select_replays` select each table's rows.
-    """
+    """Compare the candidates for every group."""
     from pyspark.sql import functions as sf
 
     partitions = lag.where(sf.col("status") != LagStatus.NOT_SUBSCRIBED).select(
@@ -143,40 +120,14 @@ def select_moments(compared: DataFrame) -> DataFrame:
 
 
 def select_replays(compared: DataFrame, table: Table = REPLAYS) -> DataFrame:
-    """Select the rows of ``replays`` or of ``continuous_replays``.
-
-    Parameters
-    ----------
-    compared
-        Result of :func:`build_comparison`.
-    table
-        One of the two tables.
-
-    Returns
-    -------
-    DataFrame
-        Rows of the table.
-    """
+    """Select the rows of ``replays`` or of ``continuous_replays``."""
     from pyspark.sql import functions as sf
 
     return conform(compared.where(sf.col("kind") == REPLAY), table)
 
 
 def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonContext) -> pa.Table:
-    """Compare the candidates for one group; where a result is not available, the row has a reason.
-
-    Parameters
-    ----------
-    lag, members
-        The group's rows of these tables, of the period's snapshots.
-    context
-        What all groups share.
-
-    Returns
-    -------
-    Table
-        Rows of ``COMPARED``.
-    """
+    """Compare the candidates for one group; where a result is not available, the row has a reason."""
     import numpy as np
     import pyarrow as pa
 

@@ -55,13 +55,7 @@ def write_policy(folder: Path, lake: Path) -> Path:
 
 
 def run_job(policy: Path, num_days: int, kill_after: int | None = None) -> tuple[dict[str, float], int]:
-    """Run the job over all days; kill it after so many compared days, in the middle of the next.
-
-    Returns
-    -------
-    tuple
-        Seconds of each day that it compared, and how many it found done.
-    """
+    """Run the job over all days; kill it after so many compared days, in the middle of the next."""
     last = day_of(num_days - 1)
     command = [sys.executable, "-m", "spark_jobs.compare", "--config", str(policy)]
     command += ["--cluster", CLUSTER, "--day", FIRST_DAY.isoformat(), "--to", last.isoformat()]

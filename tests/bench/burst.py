@@ -44,10 +44,7 @@ _TIMEOUT_INTERVALS: Final = 4.0
 class Burst:
     """One burst on one group: from its records to the last consumer on its new partitions.
 
-    Parameters
-    ----------
-    world, group
-        The cluster, and the group that gets the burst.
+    world, group: The cluster, and the group that gets the burst.
     """
 
     def __init__(self, world: CycleWorld, group: str, backlog_s: float) -> None:

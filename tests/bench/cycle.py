@@ -54,15 +54,7 @@ _COLD_BACKLOG_S: Final = 60.0
 
 
 class Counter:
-    """Counts Spark jobs, Delta commits and CPU seconds of a piece of work.
-
-    Parameters
-    ----------
-    spark
-        The session.
-    lake
-        Folder of the lake.
-    """
+    """Counts Spark jobs, Delta commits and CPU seconds of a piece of work."""
 
     def __init__(self, spark: SparkSession, lake: Path) -> None:
         self._spark, self._lake = spark, lake

@@ -21,20 +21,12 @@ __all__ = ["Case", "all_cases", "find_case"]
 class Case:
     """One row of the results.
 
-    Attributes
-    ----------
-    name
-        What it is, fit for a file name.
-    build
-        Makes the group; not timed.
-    assignor, rival
-        Ours, and the oracle's name for Kafka's (or for the heap in Java).
-    budget_s
-        How long one ask of Kafka's, warm-up and all, may take; 0: it is not asked.
-    kafka_python_s
-        The same for kafka-python's; 0: it is not asked.
-    runs
-        How often Kafka's is run; the best run counts, so the others warm it up.
+    name: What it is, fit for a file name.
+    build: Makes the group; not timed.
+    assignor, rival: Ours, and the oracle's name for Kafka's (or for the heap in Java).
+    budget_s: How long one ask of Kafka's, warm-up and all, may take; 0: it is not asked.
+    kafka_python_s: The same for kafka-python's; 0: it is not asked.
+    runs: How often Kafka's is run; the best run counts, so the others warm it up.
     """
 
     name: str

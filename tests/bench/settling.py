@@ -35,16 +35,8 @@ _AFTERWARDS_S = 3.0
 def measure(broker: Broker, directory: Path, *, num_members: int, num_hints: int) -> list[dict[str, Any]]:
     """Publish hints one after the other; a row for each.
 
-    Returns
-    -------
-    list of dict
-        ``generations``: from the publishing until some seconds after all hold what the hint gives them;
-        ``seconds``: until they hold it; ``moves``.
-
-    Raises
-    ------
-    TimeoutError
-        When the group is not on a hint within a minute.
+    Returns ``generations``: from the publishing until some seconds after all hold what the hint gives them;
+    ``seconds``: until they hold it; ``moves``.
     """
     chance = random.Random(5)  # noqa: S311  # repeatable, no secret
     num_partitions = _PARTITIONS_PER_MEMBER * num_members

@@ -30,13 +30,7 @@ _ALL_KINDS_S = 600.0
 
 @dataclass
 class ClusterStorm(Storm):
-    """A group of processes on a cluster whose nodes fail one after the other.
-
-    Parameters
-    ----------
-    broker
-        Its own cluster.
-    """
+    """A group of processes on a cluster whose nodes fail one after the other."""
 
     # Five times that of the brokers, as with Kafka's defaults (45 s and 9 s). A heartbeat is answered when
     # what the coordinator wrote before is replicated: with a shorter one, a group whose follower hangs loses

@@ -34,12 +34,7 @@ Rows = list[dict[str, Any]]
 def find_violations(lake: LakeReader, hints: Mapping[str, tuple[str, int]]) -> list[str]:
     """Return what is half visible, duplicated or contradictory; empty if the lake is consistent.
 
-    Parameters
-    ----------
-    lake
-        Every table is read completely.
-    hints
-        (plan id, sequence) by group, as they are on the hint topic.
+    hints: (plan id, sequence) by group, as they are on the hint topic.
     """
     snapshots = lake.read(SNAPSHOTS).to_pylist()
     plans = lake.read(PLANS).to_pylist()

@@ -33,21 +33,10 @@ _SLOW_SHARE: Final = 0.8
 class NodeFaults:
     """Causes faults until it is stopped; each kind once, in random order, and then at random.
 
-    Parameters
-    ----------
-    nodes
-        The cluster.
-    chance
-        Of the order, the times and the nodes.
-    group_id, topic, hint_topic
-        What the faults are aimed at.
-    note
-        Writes an event to a journal.
-
-    Attributes
-    ----------
-    counts
-        How often each kind has happened.
+    chance: Of the order, the times and the nodes.
+    group_id, topic, hint_topic: What the faults are aimed at.
+    note: Writes an event to a journal.
+    counts: How often each kind has happened.
     """
 
     def __init__(

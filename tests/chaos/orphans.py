@@ -45,17 +45,7 @@ class _Round:
 
 
 def find_gaps(ownerships: Sequence[Ownership], events: Sequence[Event], ignored: set[str]) -> list[Gap]:
-    """Return every time in which a partition had no owner, from its end to the next beginning.
-
-    Parameters
-    ----------
-    ownerships
-        In order of time.
-    events
-        Of all journals, in order of time.
-    ignored
-        Topics that are left out.
-    """
+    """Return every time in which a partition had no owner, from its end to the next beginning."""
     generations = _Generations(events)
     rounds = _rounds(events)
     unwell = _unwell(events)

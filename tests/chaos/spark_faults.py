@@ -30,13 +30,7 @@ STEPS = ("observe", "decide")
 
 @dataclass
 class Faults:
-    """Tries faults on a world and keeps what was seen.
-
-    Attributes
-    ----------
-    seen
-        By fault: one entry a try.
-    """
+    """Tries faults on a world and keeps what was seen."""
 
     world: World
     random: random.Random

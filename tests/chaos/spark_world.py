@@ -68,12 +68,9 @@ groups:
 class World:
     """All that a fault needs, started and stopped as a whole.
 
-    Attributes
-    ----------
-    broker, cluster
-        What faults are done to; without workers there is no cluster, with other brokers there is no broker.
-    servers
-        The brokers' addresses.
+    broker, cluster: What faults are done to; without workers there is no cluster, with other brokers there
+        is no broker.
+    servers: The brokers' addresses.
     """
 
     def __init__(self, directory: Path, *, num_workers: int = 2, brokers: Brokers | None = None) -> None:

@@ -41,23 +41,13 @@ _MAX_PARTITIONS = 24
 class Storm(RecordFaults):
     """A group of processes that things happen to.
 
-    Parameters
-    ----------
-    broker
-        Its own broker: it is killed and restarted. For a cluster there is
+    broker: Its own broker: it is killed and restarted. For a cluster there is
         `tests.chaos.cluster_storm.ClusterStorm`.
-    directory
-        For journals.
-    seed
-        Of all chance.
-    num_consumers
-        Half of them static members; one in four has a slow listener.
-    auto_create
-        Whether the clients ask for topics to be made (the broker has to allow it).
-    session_ms
-        The members' session timeout.
-    has_java
-        Whether half of the consumers are of Kafka's Java client; half of these ask for a hint's rebalance.
+    num_consumers: Half of them static members; one in four has a slow listener.
+    auto_create: Whether the clients ask for topics to be made (the broker has to allow it).
+    session_ms: The members' session timeout.
+    has_java: Whether half of the consumers are of Kafka's Java client; half of these ask for a hint's
+        rebalance.
     """
 
     broker: Broker

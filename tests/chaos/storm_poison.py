@@ -53,14 +53,8 @@ def send_loads(cluster: Cluster, payload: LoadsPayload, key: bytes) -> None:
 def poisons(cluster: Cluster, key: bytes, valid: bytes | None) -> list[tuple[bytes, bytes]]:
     """Return records (key, value) that every reader must refuse, or ignore, each on its own.
 
-    Parameters
-    ----------
-    cluster
-        The group's view of the broker.
-    key
-        The group's signing key: some records come from who has it.
-    valid
-        The value of a valid hint; None if there is none yet.
+    key: The group's signing key: some records come from who has it.
+    valid: The value of a valid hint; None if there is none yet.
     """
     hints, loads = hint_key(cluster.group_id), loads_key(cluster.group_id)
     found = [

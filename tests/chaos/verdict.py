@@ -25,19 +25,12 @@ _LOG_SLACK_S = 0.5
 class Verdict:
     """What was found; all findings empty is what is wanted.
 
-    Attributes
-    ----------
-    lost
-        Offsets that nobody processed, in words.
-    two_owners
-        Partitions that two members processed in one generation, in words.
-    unexcused
-        Records that were processed again though who did them first neither died nor was evicted nor
+    lost: Offsets that nobody processed, in words.
+    two_owners: Partitions that two members processed in one generation, in words.
+    unexcused: Records that were processed again though who did them first neither died nor was evicted nor
         failed to commit to a broker that was down, in words.
-    orphans
-        Partitions that stayed without an owner for more than two rebalances, in words.
-    figures
-        Counts, for the record.
+    orphans: Partitions that stayed without an owner for more than two rebalances, in words.
+    figures: Counts, for the record.
     """
 
     lost: list[str]

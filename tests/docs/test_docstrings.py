@@ -1,4 +1,4 @@
-"""Public functions document their parameters, results and errors in numpy sections.
+"""The public API documents its parameters, results and errors in numpy sections.
 
 ruff checks that docstrings exist and how they are formatted; it does not check their content.
 """
@@ -95,7 +95,9 @@ def faults(function: Function) -> list[str]:
 
 
 def modules() -> list[str]:
-    paths = sorted((ROOT / "evenlag").rglob("*.py"))
+    """Return the modules of the public API. Elsewhere a docstring says what the signature does not."""
+    paths = [ROOT / "evenlag" / name for name in ("airflow/dag_factory.py", "errors.py", "lake/reader.py")]
+    paths += sorted((ROOT / "evenlag" / "consumer").rglob("*.py"))
     return [path.relative_to(ROOT).as_posix() for path in paths if not path.name.startswith("_")]
 
 

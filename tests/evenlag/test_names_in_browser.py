@@ -40,15 +40,7 @@ return found;
 
 
 class Site:
-    """A web server with pages by path, and the reports that it received.
-
-    Attributes
-    ----------
-    pages
-        HTML by path.
-    url
-        Address of the server.
-    """
+    """A web server with pages by path, and the reports that it received."""
 
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}

@@ -79,14 +79,9 @@ _CONSUMER: Final = {
 class Recorder:
     """The stage: two groups of processes, a lake, and the jobs that fill it.
 
-    Parameters
-    ----------
-    spark, loaded, broker
-        The session, the policy, and the broker that both groups are on.
-    billing
-        Four members on `ORDERS` that follow hints, two of them static.
-    shipping
-        Three members of `PARCELS` with two partitions, on an assignor of the client's own.
+    spark, loaded, broker: The session, the policy, and the broker that both groups are on.
+    billing: Four members on `ORDERS` that follow hints, two of them static.
+    shipping: Three members of `PARCELS` with two partitions, on an assignor of the client's own.
     """
 
     def __init__(

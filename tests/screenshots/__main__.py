@@ -43,16 +43,8 @@ _PHONE: Final = (390, 900)
 class Studio:
     """What pictures are made of.
 
-    Attributes
-    ----------
-    camera
-        Takes them.
-    lake
-        A recorded lake.
-    policy
-        Its policy file.
-    folder
-        For everything that is needed meanwhile.
+    camera: Takes them.
+    folder: For everything that is needed meanwhile.
     """
 
     camera: Camera
@@ -152,15 +144,7 @@ SHOWS: Final[dict[str, Callable[[Studio], None]]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Make pictures.
 
-    Parameters
-    ----------
-    argv
-        Arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        0.
+    argv: Arguments; those of this process when None.
     """
     parser = argparse.ArgumentParser(
         prog="tests.screenshots", description="Make the pictures of docs/images."

@@ -37,44 +37,19 @@ pre {{ margin: 1rem; font: 14px/17px "DejaVu Sans Mono", monospace; width: max-c
 class Camera:
     """Takes pictures of what a browser shows.
 
-    Attributes
-    ----------
-    browser
-        The browser.
-    folder
-        Where the pictures are written.
+    folder: Where the pictures are written.
     """
 
     browser: Browser
     folder: Path
 
     def take(self, name: str, url: str, size: tuple[int, int], scheme: str = "light") -> None:
-        """Open a page and take a picture.
-
-        Parameters
-        ----------
-        name
-            The picture's name.
-        url
-            Address of the page.
-        size
-            Width and height of the window.
-        scheme
-            ``light`` or ``dark``.
-        """
+        """Open a page and take a picture."""
         self.browser.open(url, width=size[0], scheme=scheme)
         self.keep(name, size)
 
     def keep(self, name: str, size: tuple[int, int]) -> None:
-        """Write what the browser shows now.
-
-        Parameters
-        ----------
-        name
-            The picture's name.
-        size
-            Width and height of the window.
-        """
+        """Write what the browser shows now."""
         from PIL import Image
 
         window = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
@@ -89,17 +64,7 @@ class Camera:
         print(f"{path}  {picture.width} x {picture.height}, {path.stat().st_size:,} bytes")  # noqa: T201  # a program
 
     def take_terminal(self, name: str, text: str, folder: Path) -> None:
-        """Take a picture of what a terminal shows.
-
-        Parameters
-        ----------
-        name
-            The picture's name.
-        text
-            What the program wrote, colours included.
-        folder
-            For the page that shows it.
-        """
+        """Take a picture of what a terminal shows."""
         page = folder / f"{name}.html"
         page.write_text(_TERMINAL.format(_as_html(text)), encoding="utf-8")
         self.browser.open(page.as_uri(), width=1600)
@@ -111,27 +76,7 @@ class Camera:
 
 
 def last_frame(command: Sequence[str], columns: int, seconds: float) -> str:
-    """Run a program that refreshes in place on a terminal, and return what it showed last.
-
-    Parameters
-    ----------
-    command
-        The program and its arguments.
-    columns
-        Width of the terminal.
-    seconds
-        How long it runs.
-
-    Returns
-    -------
-    str
-        The last complete screen, colours included.
-
-    Raises
-    ------
-    RuntimeError
-        If it showed nothing.
-    """
+    """Run a program that refreshes in place on a terminal, and return what it showed last."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40"}

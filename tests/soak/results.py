@@ -69,13 +69,7 @@ class Series:
         return {name: values[-1] for name, values in self.values.items()}
 
     def judge(self, allowed: Mapping[str, tuple[float, float]], *, warm_up: int) -> dict[str, dict[str, Any]]:
-        """Return each measure's values with their trend.
-
-        Raises
-        ------
-        KeyError
-            When a measure is there that nobody said what it may grow by, or the other way round.
-        """
+        """Return each measure's values with their trend."""
         if set(allowed) != set(self.values):
             raise KeyError(f"measured and allowed differ in {sorted(set(allowed) ^ set(self.values))}")
         judged = {}

@@ -16,15 +16,10 @@ if TYPE_CHECKING:
 class Trend:
     """How a measure went over a run, its warm-up left out.
 
-    Attributes
-    ----------
-    rise
-        What the Theil-Sen line (the median of the slopes of all pairs) rises by from the first value to
+    rise: What the Theil-Sen line (the median of the slopes of all pairs) rises by from the first value to
         the last, in the measure's unit.
-    thirds
-        Medians of the first, the middle and the last third.
-    allowance
-        What it may rise by.
+    thirds: Medians of the first, the middle and the last third.
+    allowance: What it may rise by.
     """
 
     rise: float
@@ -46,21 +41,9 @@ class Trend:
 def trend(values: Sequence[float], *, warm_up: int, allowance: float = 0.0, relative: float = 0.0) -> Trend:
     """Judge a series.
 
-    Parameters
-    ----------
-    values
-        In the order of time, evenly spaced.
-    warm_up
-        How many of the first to leave out: caches fill, code is compiled.
-    allowance
-        What it may rise by over the rest, in its unit.
-    relative
-        The same as a share of the first third's median; the larger of both counts.
-
-    Raises
-    ------
-    ValueError
-        When fewer than six values are left: no thirds to speak of.
+    values: In the order of time, evenly spaced.
+    allowance: What it may rise by over the rest, in its unit.
+    relative: The same as a share of the first third's median; the larger of both counts.
     """
     rest = np.asarray(values[warm_up:], dtype=float)
     if rest.size < 6:  # two for each third

@@ -20,12 +20,8 @@ RECORD_BYTES = 900_000
 class Flood:
     """What was written.
 
-    Attributes
-    ----------
-    num_foreign, foreign_bytes
-        Keys that nobody reads, and the bytes of their keys and values.
-    num_unreadable
-        Records of groups, in the groups' partition, that are no hints.
+    num_foreign, foreign_bytes: Keys that nobody reads, and the bytes of their keys and values.
+    num_unreadable: Records of groups, in the groups' partition, that are no hints.
     """
 
     num_foreign: int

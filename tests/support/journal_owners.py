@@ -32,13 +32,6 @@ def owners(path: Path, session: timedelta) -> dict[tuple[str, int], list[Owned]]
 
     A process that was killed, and a static member that closed, told nobody: to the group it owned its
     partitions until another got them or its session ran out.
-
-    Parameters
-    ----------
-    path
-        The journals of all of the group's processes, in one file.
-    session
-        For so long the broker keeps the partitions of a member that said no word.
     """
     events = read_journal(path)[0]
     zero = datetime.fromtimestamp(events[0]["wall_ms"] / 1000 - events[0]["at_s"], tz=UTC)

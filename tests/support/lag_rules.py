@@ -60,32 +60,18 @@ _UNKNOWN: Final = {
 class LagRule:
     """One partition of one group, and its lag.
 
-    Attributes
-    ----------
-    name
-        Unique; names the case in a failure.
-    committed, start, high_watermark, last_stable
-        Offsets as Kafka reports them; None: no commit, or not read.
-    status, lag
-        Expected ``status`` and ``lag_records`` of the table ``lag``.
-    why
-        The calculation, and where the rule comes from.
-    reset, isolation
-        The group's client settings by the policy; None: the policy does not say.
-    group
-        Condition of the group.
-    reset_offset
-        Offset of the first record that is no older than the duration of ``reset``; None: not read.
-    offset_error
-        Why the partition's offsets could not be read.
-    epoch
-        Leader epoch that is stored with the commit.
-    is_commit_later
-        Whether the commit was read after the end.
-    reported
-        Lag that the broker reports for a share group.
-    bound
-        Expected ``lag_bound``.
+    name: Unique; names the case in a failure.
+    committed, start, high_watermark, last_stable: Offsets as Kafka reports them; None: no commit, or not
+        read.
+    status, lag: Expected ``status`` and ``lag_records`` of the table ``lag``.
+    why: The calculation, and where the rule comes from.
+    reset, isolation: The group's client settings by the policy; None: the policy does not say.
+    reset_offset: Offset of the first record that is no older than the duration of ``reset``; None: not
+        read.
+    offset_error: Why the partition's offsets could not be read.
+    epoch: Leader epoch that is stored with the commit.
+    is_commit_later: Whether the commit was read after the end.
+    reported: Lag that the broker reports for a share group.
     """
 
     name: str
@@ -288,18 +274,8 @@ LAG_RULES: Final = (
 class TimeRule:
     """One partition with lag, and for how long its group is behind. Offsets are those of the moment `now`.
 
-    Attributes
-    ----------
-    name
-        Unique.
-    committed, start, end
-        Offsets; the reset policy is ``earliest``.
-    points
-        Age in seconds and high watermark of earlier snapshots, oldest first.
-    time_ms, at_least_ms
-        Expected ``time_lag_ms`` and ``time_lag_at_least_ms``.
-    why
-        The calculation.
+    committed, start, end: Offsets; the reset policy is ``earliest``.
+    points: Age in seconds and high watermark of earlier snapshots, oldest first.
     """
 
     name: str

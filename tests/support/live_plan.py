@@ -59,18 +59,12 @@ def _hash(moves: list[dict[str, Any]]) -> str:
 class LiveGroup:
     """A group of consumers that poll in threads, its policy file and its lake.
 
-    Attributes
-    ----------
-    group_id, config, lake
-        The group, the policy file's path, the lake.
-    notified
-        A file for the messages of an Airflow's notifier.
-    lineage
-        A file for the events that an Airflow sends to OpenLineage.
-    runners
-        The consumers; two at first.
-    cluster_keys, rule_keys
-        Further keys of the cluster and of the group's rule; they hold from the next `set_mode` on.
+    group_id, config, lake: The group, the policy file's path, the lake.
+    notified: A file for the messages of an Airflow's notifier.
+    lineage: A file for the events that an Airflow sends to OpenLineage.
+    runners: The consumers; two at first.
+    cluster_keys, rule_keys: Further keys of the cluster and of the group's rule; they hold from the next
+        `set_mode` on.
     """
 
     name = "sandbox"

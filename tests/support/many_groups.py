@@ -37,15 +37,7 @@ class GroupSpec:
 
 @dataclass
 class ManyGroups:
-    """Groups of two consumers each, that hold partitions and process nothing.
-
-    Parameters
-    ----------
-    bootstrap_servers
-        The broker.
-    specs
-        The groups by name.
-    """
+    """Groups of two consumers each, that hold partitions and process nothing."""
 
     bootstrap_servers: str
     specs: Mapping[str, GroupSpec]

@@ -33,15 +33,11 @@ _PROTOCOLS: Final = {
 class SecuredBroker:
     """A running broker with ACLs.
 
-    Attributes
-    ----------
-    broker
-        The broker; who connects to its plain listener may do everything.
-    addresses
-        ``localhost:port`` by listener: PLAINTEXT, SASL_SSL, SASL, TLS, MTLS (asks for a certificate),
-        EXPIRED and ELSEWHERE (a certificate that has expired, or has the names of another host).
-    folder
-        ``ca.pem`` signed all certificates; ``other-ca.pem`` did not. ``client.pem`` is for MTLS,
+    broker: The broker; who connects to its plain listener may do everything.
+    addresses: ``localhost:port`` by listener: PLAINTEXT, SASL_SSL, SASL, TLS, MTLS (asks for a
+        certificate), EXPIRED and ELSEWHERE (a certificate that has expired, or has the names of another
+        host).
+    folder: ``ca.pem`` signed all certificates; ``other-ca.pem`` did not. ``client.pem`` is for MTLS,
         ``locked.pem`` the same with an encrypted key, ``stranger.pem`` of the other authority.
     """
 

@@ -62,19 +62,7 @@ def spark_writing() -> Iterator[None]:
 def write_rows(root: Path | str, table: Table, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
     """Append rows to a table of a lake, by the table's own writer.
 
-    Parameters
-    ----------
-    root
-        Root of the lake, a local folder.
-    table
-        The contract: it names the columns, the types and the writer.
-    rows
-        What a row lacks is null, what the contract does not know is left out. None: nothing is written.
-
-    Raises
-    ------
-    RuntimeError
-        When Spark has to write and no session runs.
+    rows: What a row lacks is null, what the contract does not know is left out. None: nothing is written.
     """
     import pyarrow as pa
 
@@ -93,10 +81,7 @@ def write_rows(root: Path | str, table: Table, rows: Sequence[Mapping[str, Any]]
 def together(session: SparkSession | None = None) -> Iterator[None]:
     """Collect the writes inside, then do them at the same time, one append for each table.
 
-    Parameters
-    ----------
-    session
-        The session that writes; that of :func:`use_session` when not given.
+    session: The session that writes; that of :func:`use_session` when not given.
     """
     import pyarrow as pa
 
@@ -124,19 +109,7 @@ def together(session: SparkSession | None = None) -> Iterator[None]:
 
 
 def append_with_id(root: Path | str, table: Table, rows: DataFrame, app_id: str) -> None:
-    """Append to a table of Spark's as versions of evenlag did that gave the write a transaction id.
-
-    Parameters
-    ----------
-    root
-        Root of the lake.
-    table
-        The table; it is partitioned by day.
-    rows
-        Rows by its contract.
-    app_id
-        Delta writes one of the appends with this id.
-    """
+    """Append to a table of Spark's as versions of evenlag did that gave the write a transaction id."""
     _append(root, table, rows, {"txnAppId": app_id, "txnVersion": "1"})
 
 

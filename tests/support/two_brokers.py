@@ -44,10 +44,7 @@ def shorten_requests(patch: pytest.MonkeyPatch, node: int, timeout_s: float = 3.
 class StallingProxy:
     """Passes bytes between clients and a broker until a test makes it withhold the responses.
 
-    Attributes
-    ----------
-    requests : Counter
-        Requests that clients sent, by Kafka's API key, without the first request of each connection.
+    requests: Requests that clients sent, by Kafka's API key, without the first request of each connection.
     """
 
     def __init__(self, upstream: str) -> None:

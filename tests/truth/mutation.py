@@ -9,16 +9,9 @@ from dataclasses import dataclass
 class Mutation:
     """One fault.
 
-    Attributes
-    ----------
-    name
-        What is wrong then.
-    kind
-        The kind of fault, for the summary.
-    file
-        The file of the product, from the root of the repository.
-    old, new
-        Text that occurs there exactly once, and what replaces it.
+    name: What is wrong then.
+    file: The file of the product, from the root of the repository.
+    old, new: Text that occurs there exactly once, and what replaces it.
     """
 
     name: str

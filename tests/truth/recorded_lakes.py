@@ -22,16 +22,8 @@ _SUFFIX: Final = ".tar.xz"
 class RecordedLake:
     """A lake on this machine.
 
-    Attributes
-    ----------
-    root
-        Its root folder.
-    clusters
-        Names of its clusters.
-    journals
-        The consumers' journals by the key of the group in `about`.
-    about
-        ``clusters, versions, groups, policy, done``.
+    journals: The consumers' journals by the key of the group in `about`.
+    about: ``clusters, versions, groups, policy, done``.
     """
 
     root: Path

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def pins(roots: Iterable[str]) -> dict[str, str]:
-    """Return the installed version of distributions and of all that they require, by canonical name.
-
-    Parameters
-    ----------
-    roots
-        Names of installed distributions.
-    """
+    """Return the installed version of distributions and of all that they require, by canonical name."""
     found: dict[str, str] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     pending = [Requirement(root) for root in roots]

@@ -25,18 +25,10 @@ _MARKS: Final = "broker and not soak and not airflow"
 class Suite:
     """Tests of one part of evenlag.
 
-    Attributes
-    ----------
-    title
-        Head of the column.
-    files
-        Test files or single tests.
-    oldest
-        First version of Kafka that has what the part needs.
-    only
-        What ``-k`` selects; empty: all.
-    has_spark
-        Whether tests that start Spark belong to it.
+    title: Head of the column.
+    oldest: First version of Kafka that has what the part needs.
+    only: What ``-k`` selects; empty: all.
+    has_spark: Whether tests that start Spark belong to it.
     """
 
     title: str
@@ -96,17 +88,7 @@ class Counts:
 
 
 def run(suite: Suite, kafka: str, folder: Path) -> tuple[Counts, str]:
-    """Run a suite with brokers of one version in a process of its own; return its counts and its output.
-
-    Parameters
-    ----------
-    suite
-        The suite.
-    kafka
-        One of `KAFKAS`.
-    folder
-        For the report of the tests.
-    """
+    """Run a suite with brokers of one version in a process of its own; return its counts and its output."""
     marks = _MARKS if suite.has_spark else f"{_MARKS} and not jvm"
     report = folder / f"{kafka}.xml"
     selected = ("-k", suite.only) if suite.only else ()

@@ -67,18 +67,5 @@ def _make_dag(policy: DagPolicy, schedule: str | None, options: DagOptions) -> D
 
 
 def make_dags_of(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
-    """Build the DAG of a policy.
-
-    Parameters
-    ----------
-    policy
-        The policy.
-    options
-        What the DAG file sets.
-
-    Yields
-    ------
-    DAG
-        The DAG.
-    """
+    """Build the DAG of a policy."""
     yield _make_dag(policy, policy.audit_schedule, options)

@@ -67,22 +67,7 @@ _LOG = named_logger(__name__)
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
-    """Write the approved plans of this run's snapshot to the hint topic; needs no JVM.
-
-    Parameters
-    ----------
-    config
-        Path of the policy file.
-    cluster
-        Name of the cluster in the policy.
-    dag_prefix
-        Prefix of the DAGs' ids.
-
-    Returns
-    -------
-    dict
-        How many plans were published, held or expired.
-    """
+    """Write the approved plans of this run's snapshot to the hint topic; needs no JVM."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.publish import publish_hints
 
@@ -102,20 +87,7 @@ def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
-    """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`.
-
-    Parameters
-    ----------
-    config
-        Path of the policy file.
-    cluster
-        Name of the cluster in the policy.
-
-    Returns
-    -------
-    list of dict
-        Arguments of the runs.
-    """
+    """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_requests import set_aside_shadowed
     from evenlag.publishing.waiting_plans import find_waiting as find
@@ -141,22 +113,7 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 
 @task(execution_timeout=PUBLISH_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
 def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
-    """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend.
-
-    Parameters
-    ----------
-    config
-        Path of the policy file.
-    cluster
-        Name of the cluster in the policy.
-    dag_prefix
-        Prefix of the DAGs' ids.
-
-    Returns
-    -------
-    dict
-        How many alerts are new, resolved and active.
-    """
+    """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
     from evenlag.monitoring.alerts import find_changes, record_changes
     from evenlag.monitoring.metrics import read_metrics
     from evenlag.policy.loader import load_policy
@@ -273,20 +230,7 @@ def _make_dag(
 
 
 def make_dags_of(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
-    """Build a DAG for each cluster of a policy.
-
-    Parameters
-    ----------
-    policy
-        The policy.
-    options
-        What the DAG file sets.
-
-    Yields
-    ------
-    DAG
-        One for each cluster.
-    """
+    """Build a DAG for each cluster of a policy."""
     for cluster, settings in policy.clusters.items():
         asks = cluster in policy.asking_clusters
         yield _make_dag(cluster, settings, policy.path, options, asks=asks)

@@ -16,19 +16,10 @@ if TYPE_CHECKING:
 class DagOptions:
     """Arguments of :func:`evenlag.airflow.make_dags`, for the modules that build the DAGs.
 
-    Attributes
-    ----------
-    dag_prefix
-        Prefix of the DAGs' ids.
-    spark
-        Connection, pool and limits of the Spark tasks.
-    task_args
-        Default arguments of all tasks, over those of evenlag.
-    approvers
-        Ids of the Airflow users who may approve plans of groups for which the policy names nobody; None: any
-        user whom Airflow lets answer.
-    tags
-        Further tags of the DAGs.
+    spark: Connection, pool and limits of the Spark tasks.
+    task_args: Default arguments of all tasks, over those of evenlag.
+    approvers: Ids of the Airflow users who may approve plans of groups for which the policy names nobody;
+        None: any user whom Airflow lets answer.
     """
 
     dag_prefix: str = ""
@@ -43,21 +34,9 @@ class DagOptions:
         return DEFAULT_ARGS | dict(self.task_args)
 
     def dag_id(self, name: str) -> str:
-        """Return the id of a DAG.
-
-        Parameters
-        ----------
-        name
-            The id without the prefix.
-        """
+        """Return the id of a DAG."""
         return f"{self.dag_prefix}{name}"
 
     def all_tags(self, *tags: Tag) -> list[str]:
-        """Return the tags of a DAG.
-
-        Parameters
-        ----------
-        *tags
-            Those of evenlag.
-        """
+        """Return the tags of a DAG."""
         return [*tags, *self.tags]

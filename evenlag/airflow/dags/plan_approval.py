@@ -58,22 +58,7 @@ if TYPE_CHECKING:
 def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
     """Open the request, and write its text.
 
-    Parameters
-    ----------
-    config
-        Path of the policy file.
-    approvers
-        Who may answer for groups for which the policy names nobody.
-
-    Returns
-    -------
-    dict
-        Subject, text and time limit of the request, and the slot of the plan.
-
-    Raises
-    ------
-    AirflowSkipException
-        If the plan does not wait for approval.
+    approvers: Who may answer for groups for which the policy names nobody.
     """
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_page import build_page
@@ -108,22 +93,7 @@ def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def publish(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
-    """Write this plan to the hint topic, with the same checks as in a cycle; needs no JVM.
-
-    Parameters
-    ----------
-    config
-        Path of the policy file.
-    slot
-        Slot of the plan, ISO 8601.
-    dag_prefix
-        Prefix of the DAGs' ids.
-
-    Returns
-    -------
-    dict
-        How many plans were published, held or expired, and why.
-    """
+    """Write this plan to the hint topic, with the same checks as in a cycle; needs no JVM."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.publish import publish_hints
     from evenlag.publishing.writing.write_first import try_again_when_fenced
@@ -201,18 +171,5 @@ def _prepared(name: str) -> str:
 
 
 def make_dags_of(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
-    """Build the DAG of a policy.
-
-    Parameters
-    ----------
-    policy
-        The policy.
-    options
-        What the DAG file sets.
-
-    Yields
-    ------
-    DAG
-        The DAG.
-    """
+    """Build the DAG of a policy."""
     yield _make_dag(str(policy.path), options)

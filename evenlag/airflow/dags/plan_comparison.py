@@ -61,19 +61,6 @@ def _make_dag(policy: DagPolicy, schedule: str | None, options: DagOptions) -> D
 
 
 def make_dags_of(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
-    """Build the DAG of a policy, if it has comparisons.
-
-    Parameters
-    ----------
-    policy
-        The policy.
-    options
-        What the DAG file sets.
-
-    Yields
-    ------
-    DAG
-        The DAG.
-    """
+    """Build the DAG of a policy, if it has comparisons."""
     if policy.comparison is not None:
         yield _make_dag(policy, policy.comparison.schedule, options)

@@ -25,20 +25,12 @@ class DagPolicyError(Exception):
 class DagPolicy:
     """Path of the policy file, and the settings that the DAGs need.
 
-    Attributes
-    ----------
-    path
-        Absolute path: a Spark driver has another working directory than the DAG processor.
-    clusters
-        Settings of the clusters by name.
-    asking_clusters
-        Clusters for which a rule of mode ``approve`` applies.
-    data_docs
-        Folder of the Data Docs; None for none.
-    audit_schedule, maintenance_schedule
-        Cron expressions of the audit and of maintenance; None for manual runs only.
-    comparison
-        Settings of the daily comparison; None for none.
+    path: Absolute path: a Spark driver has another working directory than the DAG processor.
+    asking_clusters: Clusters for which a rule of mode ``approve`` applies.
+    data_docs: Folder of the Data Docs; None for none.
+    audit_schedule, maintenance_schedule: Cron expressions of the audit and of maintenance; None for manual
+        runs only.
+    comparison: Settings of the daily comparison; None for none.
     """
 
     path: Path
@@ -53,20 +45,7 @@ class DagPolicy:
 def read_dag_policy(given: Path | None = None) -> DagPolicy:
     """Read the policy file that defines the DAGs; the environment stays as it is.
 
-    Parameters
-    ----------
-    given
-        The file; None: the one that ``EVENLAG_CONFIG`` names.
-
-    Returns
-    -------
-    DagPolicy
-        The settings that the DAGs need.
-
-    Raises
-    ------
-    DagPolicyError
-        If there is none or it is not valid; the message contains a remedy.
+    given: The file; None: the one that ``EVENLAG_CONFIG`` names.
     """
     path = find_policy_path(given).absolute()
     try:

@@ -26,15 +26,7 @@ def load_notifier() -> BaseNotifier | None:
     The name is a notifier, or a class or function that returns one without arguments. Only tasks import it,
     not the scheduler or the DAG processor.
 
-    Returns
-    -------
-    BaseNotifier or None
-        None if the variable is not set.
-
-    Raises
-    ------
-    AirflowFailException
-        If it cannot be imported, or is not a notifier.
+    None if the variable is not set.
     """
     named = os.environ.get(NOTIFIER_VARIABLE, "").strip()
     if not named:
@@ -61,17 +53,6 @@ def notify(notifier: BaseNotifier, changes: AlertChanges, cluster: str, context:
 
     Its templated fields may use ``evenlag_cluster``, ``evenlag_text`` (one line per change), and
     ``evenlag_raised`` and ``evenlag_cleared`` (lists of ``kind``, ``subject`` and ``message``).
-
-    Parameters
-    ----------
-    notifier
-        The notifier.
-    changes
-        New and resolved alerts.
-    cluster
-        Name of the cluster in the policy.
-    context
-        Context of the task.
     """
     about = {
         "evenlag_cluster": cluster,
@@ -87,14 +68,7 @@ def emit_metrics(figures: Mapping[str, float], cluster: str, *, dag_prefix: str 
 
     The cluster is a tag; for StatsD, which has no tags, it is a part of the name.
 
-    Parameters
-    ----------
-    figures
-        Value by metric name, without prefix.
-    cluster
-        Name of the cluster in the policy.
-    dag_prefix
-        Prefix of the DAGs' ids; a further tag, so that two policies may name their clusters alike.
+    dag_prefix: Prefix of the DAGs' ids; a further tag, so that two policies may name their clusters alike.
     """
     tags = {"cluster": cluster} | ({"dag_prefix": dag_prefix} if dag_prefix else {})
     for name, value in figures.items():

@@ -32,17 +32,11 @@ class PlanApprovalOperator(ApprovalOperator):
     before later tasks run. If the plan was already answered with the command, it follows that answer and
     reports it. No answer within the limit rejects the plan.
 
-    Parameters
-    ----------
-    config
-        Path of the policy file.
-    answer_by
-        Time limit, ISO 8601. Templated, like subject and body.
-    approvers
-        Ids of the users who may answer for groups for which the policy names nobody; None: whoever Airflow
-        lets answer. An answer of somebody else is refused, and the request is opened again.
-    **kwargs
-        Arguments of Airflow's operator; its parameter ``reason`` is recorded.
+    config: Path of the policy file.
+    answer_by: Time limit, ISO 8601. Templated, like subject and body.
+    approvers: Ids of the users who may answer for groups for which the policy names nobody; None: whoever
+        Airflow lets answer. An answer of somebody else is refused, and the request is opened again.
+    **kwargs: Arguments of Airflow's operator; its parameter ``reason`` is recorded.
     """
 
     template_fields: ClassVar[Sequence[str]] = (*ApprovalOperator.template_fields, "answer_by")  # type: ignore[misc]  # the base class declares it without ClassVar
@@ -66,23 +60,7 @@ class PlanApprovalOperator(ApprovalOperator):
         super().validate_params()
 
     def execute(self, context: Context) -> Any:
-        """Open the request, or follow an answer that an earlier, killed attempt has recorded.
-
-        Parameters
-        ----------
-        context
-            Context of the task.
-
-        Returns
-        -------
-        object
-            The recorded answer, if there is one.
-
-        Raises
-        ------
-        AirflowSkipException
-            If the plan does not wait for approval.
-        """
+        """Open the request, or follow an answer that an earlier, killed attempt has recorded."""
         from evenlag.publishing.waiting_plans import (
             AlreadyDecidedError,
             NotWaitingError,
@@ -115,23 +93,6 @@ class PlanApprovalOperator(ApprovalOperator):
         Airflow itself refuses the answers of others than the approvers, except in the simple auth manager's
         mode in which all users are admins, and with the approvers of the time of the request. evenlag checks
         them, too: if the answer is refused, the request is opened again.
-
-        Parameters
-        ----------
-        context
-            Context of the task.
-        event
-            The answer, as Airflow reports it.
-
-        Returns
-        -------
-        object
-            The answer.
-
-        Raises
-        ------
-        AirflowSkipException
-            If the plan was rejected elsewhere, or does not wait any more.
         """
         from evenlag.publishing.answers.actors import NotAnApproverError
         from evenlag.publishing.approvals import decide

@@ -28,17 +28,7 @@ class Product(StrEnum):
 
 
 def cluster_asset(dag_prefix: str, cluster: str, product: Product) -> Asset:
-    """Return an asset of a cluster.
-
-    Parameters
-    ----------
-    dag_prefix
-        Prefix of the DAGs' ids.
-    cluster
-        Name of the cluster in the policy.
-    product
-        What is made.
-    """
+    """Return an asset of a cluster."""
     # Only the URI: a consumer that names the same URI means the same asset.
     return Asset(uri=f"{SCHEME}://{dag_prefix}{cluster}/{product}")
 
@@ -47,13 +37,6 @@ def product_alias(dag_id: str, product: Product) -> AssetAlias:
     """Return the alias by which a DAG updates an asset only if there is something new.
 
     An outlet that is an asset is updated whenever its task succeeds.
-
-    Parameters
-    ----------
-    dag_id
-        The DAG.
-    product
-        What is made.
     """
     return AssetAlias(name=f"{SCHEME}-{product}-{dag_id}")
 
@@ -63,18 +46,7 @@ def update_asset(
 ) -> None:
     """Update an asset if there is something new.
 
-    Parameters
-    ----------
-    context
-        Context of the task.
-    alias
-        Outlet of the task.
-    asset
-        The asset.
-    count
-        How many plans or hints are new; 0: nothing happens.
-    slot
-        Slot of the snapshot.
+    count: How many plans or hints are new; 0: nothing happens.
     """
     if count:
         context["outlet_events"][alias].add(asset, extra={"count": count, "slot": slot.isoformat()})

@@ -63,16 +63,6 @@ DEFAULT_ARGS: Final[dict[str, Any]] = {
 def audit_budget_s(num_clusters: int) -> int:
     """Return the seconds after which the audit of a cluster begins no other day.
 
-    Parameters
-    ----------
-    num_clusters
-        Number of clusters of the run, which audits one after the other.
-
-    Returns
-    -------
-    int
-        At most half of a task's time.
-
     Examples
     --------
     >>> audit_budget_s(1), audit_budget_s(10)
@@ -85,16 +75,9 @@ def audit_budget_s(num_clusters: int) -> int:
 def cycle_timeout(schedule: str | None) -> timedelta:
     """Return the timeout of a Spark task of a cluster's cycle.
 
-    Parameters
-    ----------
-    schedule
-        Cron expression of the cluster; None: manual runs.
-
-    Returns
-    -------
-    timedelta
-        20 minutes; with a faster schedule than every four minutes, five times its interval, but at least
-        five minutes.
+    Returns 20 minutes; with a faster schedule than every four minutes, five times its interval, but at
+    least five minutes.
+    schedule: Cron expression of the cluster; None: manual runs.
 
     Examples
     --------

@@ -17,15 +17,7 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
 
     Registers secrets with Airflow's masker.
 
-    Parameters
-    ----------
-    **about
-        Context fields of log records in this scope (:func:`evenlag.logging_setup.log_fields`).
-
-    Raises
-    ------
-    AirflowFailException
-        For an error that a retry cannot fix.
+    **about: Context fields of log records in this scope (:func:`evenlag.logging_setup.log_fields`).
     """
     from airflow.sdk.log import mask_secret
 

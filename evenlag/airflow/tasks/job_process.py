@@ -43,21 +43,11 @@ class Log(Protocol):
 class JobProcess:
     """One run of a job.
 
-    Parameters
-    ----------
-    module
-        The job's module, e.g. ``spark_jobs.cycle``.
-    arguments
-        Its arguments. Only names and paths, no secrets: other users can read the command line.
-    environment
-        Variables in addition to this process's, with the address of the server.
-    log
-        The task's log.
-
-    Attributes
-    ----------
-    failure
-        What the job reported when it failed; None if it did not fail or could not report it.
+    module: The job's module, e.g. ``spark_jobs.cycle``.
+    arguments: Its arguments. Only names and paths, no secrets: other users can read the command line.
+    environment: Variables in addition to this process's, with the address of the server.
+    log: The task's log.
+    failure: What the job reported when it failed; None if it did not fail or could not report it.
     """
 
     def __init__(
@@ -71,18 +61,7 @@ class JobProcess:
         self.failure: str | None = None
 
     def run(self) -> int:
-        """Run the job and wait for it.
-
-        Returns
-        -------
-        int
-            Its exit code; negative: the number of the signal that ended it.
-
-        Raises
-        ------
-        OSError
-            If the interpreter cannot be started.
-        """
+        """Run the job and wait for it."""
         reading, writing = os.pipe()
         try:
             try:

@@ -72,13 +72,6 @@ class Dataset:
 def table_dataset(lake: str, table: Table) -> Dataset:
     """Return the dataset of a table.
 
-    Parameters
-    ----------
-    lake
-        Root of the lake.
-    table
-        The table.
-
     Examples
     --------
     >>> found = table_dataset("s3a://bucket/lake/", TABLES["lag"])
@@ -110,15 +103,7 @@ def _authority(parsed: ParseResult) -> str:
 
 
 def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
-    """Return the dataset of a topic; its namespace is the first bootstrap server of the cluster.
-
-    Parameters
-    ----------
-    cluster
-        Settings of the cluster.
-    topic
-        Name of the topic.
-    """
+    """Return the dataset of a topic; its namespace is the first bootstrap server of the cluster."""
     server = cluster.bootstrap_servers[0].rpartition("://")[2]
     return Dataset(f"kafka://{server}", topic)
 
@@ -128,19 +113,9 @@ def step_datasets(
 ) -> tuple[list[Dataset], list[Dataset]]:
     """Return the inputs and outputs of a step, or of the steps of one task.
 
-    Parameters
-    ----------
-    step
-        One or several keys of :data:`STEPS`.
-    config
-        Path of the policy file. The result contains its lake, brokers and hint topic only.
-    cluster
-        Name of the cluster in the policy; None for a step of the whole lake, which has no topics.
-
-    Returns
-    -------
-    tuple of list
-        Input and output datasets.
+    step: One or several keys of :data:`STEPS`.
+    config: Path of the policy file. The result contains its lake, brokers and hint topic only.
+    cluster: Name of the cluster in the policy; None for a step of the whole lake, which has no topics.
     """
     policy = read_policy(config).policy
 
@@ -157,13 +132,7 @@ def step_datasets(
 
 
 def operator_lineage(step: str | Sequence[str], config: str, cluster: str | None) -> Any:
-    """Return the inputs and outputs of a step as the provider's ``OperatorLineage``, with the columns.
-
-    Parameters
-    ----------
-    step, config, cluster
-        As in :func:`step_datasets`.
-    """
+    """Return the inputs and outputs of a step as the provider's ``OperatorLineage``, with the columns."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     inputs, outputs = step_datasets(step, config, cluster)
@@ -171,28 +140,12 @@ def operator_lineage(step: str | Sequence[str], config: str, cluster: str | None
 
 
 def with_lineage(task: Any, step: str | Sequence[str], config: str, cluster: str | None) -> None:
-    """Add lineage to a task.
-
-    Parameters
-    ----------
-    task
-        An operator, or the result of a decorated function.
-    step, config, cluster
-        As in :func:`step_datasets`.
-    """
+    """Add lineage to a task."""
     _answer_by(task, lambda _task_instance: operator_lineage(step, config, cluster))
 
 
 def with_lineage_of_run(task: Any, step: str, config: str) -> None:
-    """Add lineage to a task of a DAG whose runs have the parameter ``cluster``.
-
-    Parameters
-    ----------
-    task
-        An operator, or the result of a decorated function.
-    step, config
-        As in :func:`step_datasets`.
-    """
+    """Add lineage to a task of a DAG whose runs have the parameter ``cluster``."""
 
     def of_run(task_instance: Any) -> Any:
         return operator_lineage(step, config, task_instance.get_template_context()["params"]["cluster"])

@@ -53,18 +53,10 @@ class SparkJobOperator(SparkSubmitOperator):
     ``--master yarn``, and the task waits for a YARN cluster that does not exist; this operator fails and
     names the missing setting. It does not retry a job whose exit code means that a retry cannot help.
 
-    Parameters
-    ----------
-    config
-        Path of the policy file.
-    conn_id
-        The Airflow connection.
-    refuses_backfill
-        Whether the task fails in a run of a backfill. Before Airflow 3.2, a DAG cannot refuse one itself.
-    after_success
-        Called with the task's context after the job has succeeded; None for nothing.
-    **kwargs
-        Arguments of the provider's operator.
+    config: Path of the policy file.
+    refuses_backfill: Whether the task fails in a run of a backfill. Before Airflow 3.2, a DAG cannot refuse
+        one itself.
+    after_success: Called with the task's context after the job has succeeded; None for nothing.
     """
 
     _job_process: JobProcess | None = None
@@ -86,13 +78,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.after_success = after_success
 
     def pre_execute(self, context: Context) -> None:
-        """Fail if the Spark connection cannot be read, or names no server and no master, or in a backfill.
-
-        Raises
-        ------
-        AirflowFailException
-            With the missing setting.
-        """
+        """Fail if the Spark connection cannot be read, or names no server and no master, or in a backfill."""
         super().pre_execute(context)
         run = context.get("dag_run")
         if self.refuses_backfill and run is not None and run.run_type == "backfill":
@@ -114,15 +100,7 @@ class SparkJobOperator(SparkSubmitOperator):
             raise self._wrong_connection("it names no master: set its host", self._submit_example())
 
     def execute(self, context: Context) -> None:
-        """Run the job and wait for it.
-
-        Raises
-        ------
-        AirflowFailException
-            If a retry cannot help.
-        AirflowException
-            If the job failed otherwise.
-        """
+        """Run the job and wait for it."""
         connection = self._read_connection()
         if connection.conn_type == CONNECT_TYPE:
             self._run_by_connect(connection)
@@ -204,10 +182,7 @@ class SparkJobOperator(SparkSubmitOperator):
 def server_of(connection: Connection) -> ConnectServer:
     """Return the server of a connection of type Spark Connect.
 
-    Parameters
-    ----------
-    connection
-        Host, port, user id as its login, token as its password, and ``use_ssl`` in its extra.
+    connection: Host, port, user id as its login, token as its password, and ``use_ssl`` in its extra.
     """
     return connect_server(
         connection.host,

@@ -33,13 +33,7 @@ RUN_ID: Final = "{{ run_id }}"
 
 
 def slot_of(run: Any) -> datetime:
-    """Return the slot of a run, as :data:`SLOT` does in a template.
-
-    Parameters
-    ----------
-    run
-        The context's ``dag_run``.
-    """
+    """Return the slot of a run, as :data:`SLOT` does in a template."""
     slot: datetime = run.run_after if run.run_type == "manual" else run.data_interval_end or run.run_after
     return slot
 
@@ -48,15 +42,10 @@ def slot_of(run: Any) -> datetime:
 class SparkOptions:
     """Where the Spark tasks of a DAG run, and how many of them.
 
-    Attributes
-    ----------
-    conn_id
-        Airflow connection to Spark.
-    pool
-        Pool of the tasks; None for Airflow's default pool.
-    max_active_tis_per_dag
-        How many instances of one task may run at once, over all runs of its DAG. A backfill runs ten runs at
-        once, whatever the DAG's ``max_active_runs`` is.
+    conn_id: Airflow connection to Spark.
+    pool: Pool of the tasks; None for Airflow's default pool.
+    max_active_tis_per_dag: How many instances of one task may run at once, over all runs of its DAG. A
+        backfill runs ten runs at once, whatever the DAG's ``max_active_runs`` is.
     """
 
     conn_id: str = SPARK_CONNECTION
@@ -77,21 +66,7 @@ def spark_step(
 ) -> SparkJobOperator:
     """Build the task of one step of the cycle, or of several in one session.
 
-    Parameters
-    ----------
-    *steps
-        ``observe``, ``decide``, or both in this order.
-    config
-        The policy file. Only names are passed: secrets stay in the job's own environment, because
-        Airflow's UI shows operator arguments, and the list of processes shows command lines.
-    cluster
-        The cluster's name in the policy.
-    timeout
-        Of one attempt.
-    options
-        Connection, pool and limits.
-    **kwargs
-        Further arguments of :class:`SparkJobOperator`.
+    *steps: ``observe``, ``decide``, or both in this order.
     """
     arguments = [*steps, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID]
     name = "_and_".join(steps)
@@ -112,13 +87,7 @@ def spark_step(
 
 
 def data_docs_step(*, config: Path, cluster: str, options: SparkOptions = _DEFAULTS) -> SparkJobOperator:
-    """Build the task that builds a cluster's Data Docs.
-
-    Parameters
-    ----------
-    config, cluster, options
-        As in :func:`spark_step`.
-    """
+    """Build the task that builds a cluster's Data Docs."""
     arguments = ["--config", str(config), "--cluster", cluster]
     name = f"evenlag-data-docs-{cluster}"
     made = _submit(f"data_docs__{cluster}", name, "data_docs.py", arguments, options, config=str(config))
@@ -127,13 +96,7 @@ def data_docs_step(*, config: Path, cluster: str, options: SparkOptions = _DEFAU
 
 
 def maintain_step(*, config: Path, options: SparkOptions = _DEFAULTS) -> SparkJobOperator:
-    """Build the task that maintains the complete lake.
-
-    Parameters
-    ----------
-    config, options
-        As in :func:`spark_step`.
-    """
+    """Build the task that maintains the complete lake."""
     made = _submit(
         "maintain_tables",
         "evenlag-maintain-tables",
@@ -150,15 +113,7 @@ def maintain_step(*, config: Path, options: SparkOptions = _DEFAULTS) -> SparkJo
 def audit_step(
     *, config: Path, cluster: str, budget_s: int, options: SparkOptions = _DEFAULTS
 ) -> SparkJobOperator:
-    """Build the task that audits a cluster.
-
-    Parameters
-    ----------
-    config, cluster, options
-        As in :func:`spark_step`.
-    budget_s
-        Seconds after which it begins no other day.
-    """
+    """Build the task that audits a cluster."""
     arguments = ["--config", str(config), "--cluster", cluster, "--budget-s", str(budget_s)]
     name = f"evenlag-audit-{cluster}"
     made = _submit(f"audit__{cluster}", name, "audit.py", arguments, options, config=str(config))
@@ -167,13 +122,7 @@ def audit_step(
 
 
 def compare_step(*, config: Path, cluster: str, options: SparkOptions = _DEFAULTS) -> SparkJobOperator:
-    """Build the task that compares candidates on the run's day.
-
-    Parameters
-    ----------
-    config, cluster, options
-        As in :func:`spark_step`.
-    """
+    """Build the task that compares candidates on the run's day."""
     made = _submit(
         f"compare__{cluster}",
         f"evenlag-compare-{cluster}",

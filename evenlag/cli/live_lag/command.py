@@ -36,20 +36,11 @@ _FEWEST_ROWS: Final = 3
 class Asked:
     """What the command is asked for.
 
-    Attributes
-    ----------
-    target
-        The cluster.
-    group
-        The only group; None: all of them.
-    limit
-        Rows to show at most; on a screen that is refreshed, also at most what fits.
-    every_s
-        Interval of the snapshots; None: one snapshot.
-    as_json
-        Whether to print JSON.
-    export
-        The file to write, too.
+    group: The only group; None: all of them.
+    limit: Rows to show at most; on a screen that is refreshed, also at most what fits.
+    every_s: Interval of the snapshots; None: one snapshot.
+    as_json: Whether to print JSON.
+    export: The file to write, too.
     """
 
     target: ReadTarget
@@ -65,22 +56,7 @@ def find_cluster_to_read(
 ) -> ReadTarget:
     """Return the cluster that the options name.
 
-    Parameters
-    ----------
-    bootstrap_servers, config, cluster, reset_policy
-        The options of these names.
-
-    Returns
-    -------
-    ReadTarget
-        Brokers alone are read without a policy, unless a variable of evenlag may concern them.
-
-    Raises
-    ------
-    UsageError
-        When options exclude each other, or no cluster can be determined.
-    PolicyError
-        When the policy is not valid.
+    Returns brokers alone are read without a policy, unless a variable of evenlag may concern them.
     """
     from evenlag.instant_lag.targets import brokers_target, policy_target
 
@@ -96,18 +72,7 @@ def find_cluster_to_read(
 
 
 def show_live_lag(asked: Asked) -> None:
-    """Read the cluster and show its lag.
-
-    Parameters
-    ----------
-    asked
-        What to show.
-
-    Raises
-    ------
-    JobError
-        When the cluster cannot be read, or does not have the group.
-    """
+    """Read the cluster and show its lag."""
     from evenlag.instant_lag.course import rate_window_s
     from evenlag.instant_lag.snapshot import InstantReader
     from evenlag.instant_lag.targets import open_cluster

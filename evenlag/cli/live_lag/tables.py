@@ -34,14 +34,9 @@ _PARTITION_OPTIONAL: Final = ("status", "drained in", "in/s", "out/s", "behind b
 class View:
     """What is shown of each snapshot.
 
-    Attributes
-    ----------
-    source
-        Name of the cluster, and its brokers.
-    limit
-        Rows of a table at most.
-    course
-        The earlier snapshots, with ``--watch``; None without.
+    source: Name of the cluster, and its brokers.
+    limit: Rows of a table at most.
+    course: The earlier snapshots, with ``--watch``; None without.
     """
 
     source: str
@@ -58,23 +53,7 @@ def groups_view(
 ) -> RenderableType:
     """Return the table of groups.
 
-    Parameters
-    ----------
-    out
-        The console that prints it.
-    view
-        What is shown.
-    snapshot
-        The snapshot.
-    groups
-        Its groups, in order.
-    outlooks
-        What plans would bring, by group id; a group may be missing.
-
-    Returns
-    -------
-    rich.console.RenderableType
-        The table with its caption.
+    outlooks: What plans would bring, by group id; a group may be missing.
     """
     is_watch = view.course is not None
     rates = ("in/s", "out/s", "course") if is_watch else ()
@@ -129,23 +108,7 @@ def group_view(
 ) -> RenderableType:
     """Return the tables of a group's members and partitions.
 
-    Parameters
-    ----------
-    out
-        The console that prints them.
-    view
-        What is shown.
-    snapshot
-        The snapshot.
-    group
-        The group, as :func:`~evenlag.instant_lag.answer.describe_group` returns it.
-    outlook
-        What a plan would bring to it.
-
-    Returns
-    -------
-    rich.console.RenderableType
-        The tables, with a sentence about the plan between them.
+    group: The group, as :func:`~evenlag.instant_lag.answer.describe_group` returns it.
     """
     numbers = {row["member_id"]: f"#{place}" for place, row in enumerate(_members(group["members"]), start=1)}
     return Group(

@@ -17,22 +17,7 @@ _SHORT_ID: Final = 12
 
 
 def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of rebalances and their causes by group.
-
-    Parameters
-    ----------
-    period
-        The audited period.
-    groups
-        Rows of :func:`evenlag.audit.rebalances.sum_up`.
-    limit
-        Number of rows to show.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per group.
-    """
+    """Build the table of rebalances and their causes by group."""
     columns = ("group", "rebalances", "moved", "returned", "placed", "freed", "causes")
     caption = left_out("" if groups else "no snapshot shows a rebalance", len(groups), limit)
     shown = table(
@@ -56,20 +41,7 @@ def churn_table(period: AuditedPeriod, groups: Sequence[dict[str, Any]], limit: 
 
 
 def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of the rebalances of a group.
-
-    Parameters
-    ----------
-    rebalances
-        Rebalances of :func:`evenlag.audit.rebalances.find_rebalances`.
-    limit
-        Number of rows to show.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per rebalance.
-    """
+    """Build the table of the rebalances of a group."""
     columns = ("between", "causes", "joined", "left", "came back", "moved", "returned", "placed", "freed")
     shown = table(
         "Rebalances",
@@ -96,19 +68,7 @@ def rebalances_table(rebalances: Sequence[dict[str, Any]], limit: int) -> Table:
 def moves_table(moves: Sequence[dict[str, Any]], clients: Mapping[str, str], limit: int) -> Table:
     """Build the table of the partitions that changed owner.
 
-    Parameters
-    ----------
-    moves
-        Moves of :func:`evenlag.audit.rebalances.find_rebalances`.
-    clients
-        Instance id or client id of the members, by member id.
-    limit
-        Number of rows to show.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per move.
+    clients: Instance id or client id of the members, by member id.
     """
     columns = (
         "group", "topic", "partition", "kind", "from", "client", "to", "its client", "between", "causes",
@@ -138,22 +98,7 @@ def moves_table(moves: Sequence[dict[str, Any]], clients: Mapping[str, str], lim
 
 
 def adherence_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of hints and whether groups applied them.
-
-    Parameters
-    ----------
-    period
-        The audited period.
-    rows
-        Rows of :func:`evenlag.audit.adherence.judge_hints`.
-    limit
-        Number of rows to show.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per hint.
-    """
+    """Build the table of hints and whether groups applied them."""
     columns = (
         "group",
         "plan",
@@ -190,22 +135,7 @@ def adherence_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit
 
 
 def anomalies_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit: int) -> Table:
-    """Build the table of anomalies.
-
-    Parameters
-    ----------
-    period
-        The audited period.
-    rows
-        Rows of :func:`evenlag.audit.anomalies.find_anomalies`.
-    limit
-        Number of rows to show.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per anomaly.
-    """
+    """Build the table of anomalies."""
     columns = (
         "what", "group", "partition", "member", "client", "lag", "snapshots", "from", "until", "detail",
     )  # fmt: skip
@@ -239,17 +169,7 @@ def anomalies_table(period: AuditedPeriod, rows: Sequence[dict[str, Any]], limit
 def left_out(text: str, count: int, limit: int) -> str:
     """Extend a caption by the number of rows that a limit leaves out.
 
-    Parameters
-    ----------
-    text
-        The caption; may be empty.
-    count, limit
-        Number of rows, and of rows to show.
-
-    Returns
-    -------
-    str
-        The caption; empty if there is nothing to report.
+    Returns the caption; empty if there is nothing to report.
     """
     more = f"{count - limit} more: --limit {count}" if count > limit else ""
     return "; ".join(part for part in (text, more) if part)
@@ -258,15 +178,8 @@ def left_out(text: str, count: int, limit: int) -> str:
 def between(early: Any, late: Any) -> str:
     """Format a moment between two snapshots.
 
-    Parameters
-    ----------
-    early, late
-        Times of the snapshots; None on a side without one.
-
-    Returns
-    -------
-    str
-        The text, open on a side without a snapshot.
+    Returns the text, open on a side without a snapshot.
+    early, late: Times of the snapshots; None on a side without one.
     """
     if early is None or late is None:
         known, side = (late, "before") if early is None else (early, "later")

@@ -41,19 +41,8 @@ _OPTIONAL: Final = (
 def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:
     """Build the table of policies, with the measured values last.
 
-    Parameters
-    ----------
-    title
-        Title of the table.
-    rows
-        Rows of :func:`evenlag.queries.comparisons.sum_up`, best first.
-    by
-        The metric that they are ranked by.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per policy. The last row has what Kafka reported, if any of it was measured.
+    Returns one row per policy. The last row has what Kafka reported, if any of it was measured.
+    by: The metric that they are ranked by.
     """
     caption = (
         f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
@@ -122,17 +111,7 @@ def _measured_cells(row: dict[str, Any]) -> list[str]:
 def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[str]:
     """Return notes on data that the numbers do not include, and on lower bounds.
 
-    Parameters
-    ----------
-    rows
-        Rows of :func:`evenlag.queries.comparisons.sum_up`, at least one.
-    left_out
-        With the result of :func:`evenlag.queries.comparisons.count_left_out`.
-
-    Returns
-    -------
-    list of str
-        The notes; empty when everything is known and counted.
+    Returns the notes; empty when everything is known and counted.
     """
     first, told = rows[0], []
     if left_out["left_out"]:

@@ -28,16 +28,8 @@ _STYLES: Final = {
 def as_plain(results: Iterable[Result]) -> list[dict[str, Any]]:
     """Convert results to JSON types.
 
-    Parameters
-    ----------
-    results
-        Results of checks.
-
-    Returns
-    -------
-    list of dict
-        For each result: ``check``, ``cluster``, ``result`` (the verdict) and ``findings``, each with its own
-        ``result``, ``finding`` and ``todo`` (None when there is nothing to do).
+    Returns for each result: ``check``, ``cluster``, ``result`` (the verdict) and ``findings``, each with
+    its own ``result``, ``finding`` and ``todo`` (None when there is nothing to do).
     """
     return [
         {
@@ -57,13 +49,6 @@ def show(results: Sequence[Result], console: Console) -> None:
     """Print one table per area and cluster, then what to do, then the number of checks by verdict.
 
     Each action is on one line, so that a command in it can be copied.
-
-    Parameters
-    ----------
-    results
-        Results of checks.
-    console
-        Where to print.
     """
     for cluster, area in dict.fromkeys((result.cluster, _area(result)) for result in results):
         title = f"{area} of {cluster}" if cluster else area

@@ -18,18 +18,8 @@ _LAKE_WAIT_S: Final = 5.0
 def topic_names(target: Target, hint: Hint) -> dict[str, str]:
     """Ask the cluster for the names of a hint's topics.
 
-    Parameters
-    ----------
-    target
-        The cluster.
-    hint
-        The hint.
-
-    Returns
-    -------
-    dict
-        Names by topic id, without topics that do not exist any more or may not be described; empty if the
-        cluster does not answer: the hint is shown without them.
+    Returns names by topic id, without topics that do not exist any more or may not be described; empty if
+    the cluster does not answer: the hint is shown without them.
     """
     from evenlag.kafka.connection import admin_client
     from evenlag.kafka.topic_metadata import read_topic_names
@@ -47,17 +37,8 @@ def topic_names(target: Target, hint: Hint) -> dict[str, str]:
 def client_ids(target: Target, hint: Hint) -> dict[str, str]:
     """Find the client ids of a hint's members in the lake.
 
-    Parameters
-    ----------
-    target
-        The cluster.
-    hint
-        The hint.
-
-    Returns
-    -------
-    dict
-        By the members' keys; empty if the lake does not have the hint's snapshot, or does not answer in time.
+    Returns by the members' keys; empty if the lake does not have the hint's snapshot, or does not answer in
+    time.
     """
     found: dict[str, str] = {}
     reading = Thread(target=lambda: found.update(_read_client_ids(target, hint)), daemon=True)

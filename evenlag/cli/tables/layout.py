@@ -34,13 +34,7 @@ _is_wide: ContextVar[bool] = ContextVar("_is_wide", default=False)
 
 @contextmanager
 def wide_tables() -> Iterator[None]:
-    """Show all columns of tables and wrap no cell, whatever the width of the terminal.
-
-    Yields
-    ------
-    None
-        It applies within the context.
-    """
+    """Show all columns of tables and wrap no cell, whatever the width of the terminal."""
     token = _is_wide.set(True)
     try:
         yield
@@ -55,27 +49,11 @@ class Table:
     identify a row and columns of numbers keep their width. If these do not fit either, a terminal shows each
     row on several lines, with the headings; without a terminal, lines are longer than the given width.
 
-    Parameters
-    ----------
-    title
-        Title above the table; none if empty.
-    columns
-        Headings of the columns, in order.
-    right
-        Headings of columns of numbers: they are aligned right.
-    keys
-        Headings of columns that identify a row, in addition to :data:`KEYS`.
-    optional
-        Headings of columns that may be left out, in the order in which they are left out.
-    caption
-        Text below the table; none if empty.
-
-    Attributes
-    ----------
-    title, caption, optional
-        As given.
-    columns
-        The headings.
+    title: Title above the table; none if empty.
+    right: Headings of columns of numbers: they are aligned right.
+    keys: Headings of columns that identify a row, in addition to :data:`KEYS`.
+    optional: Headings of columns that may be left out, in the order in which they are left out.
+    caption: Text below the table; none if empty.
     """
 
     def __init__(
@@ -99,17 +77,7 @@ class Table:
     def add_row(self, *cells: str | Text, style: str | None = None) -> None:
         """Add a row.
 
-        Parameters
-        ----------
-        *cells
-            Texts, one per column; names in them are shown literally.
-        style
-            Style of the row.
-
-        Raises
-        ------
-        ValueError
-            If there are not as many cells as columns.
+        *cells: Texts, one per column; names in them are shown literally.
         """
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")

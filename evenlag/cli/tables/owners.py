@@ -29,24 +29,7 @@ _CERTAINTY: Final = {
 def owner_table(
     period: AuditedPeriod, around: dict[str, Any], rows: Sequence[dict[str, Any]], limit: int
 ) -> Table:
-    """Build the table of the owners at a moment.
-
-    Parameters
-    ----------
-    period
-        The audited period; it ends at the moment.
-    around
-        Result of :func:`evenlag.audit.owners.group_around` for the moment.
-    rows
-        Rows of :func:`evenlag.audit.owners.owners_at`.
-    limit
-        Number of rows to show.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per partition.
-    """
+    """Build the table of the owners at a moment."""
     title = f"{period.group_id} on {period.cluster} at {moment(period.until)}"
     columns = ("topic", "partition", "owner", "client", "owned since", "until", "certainty")
     shown = table(
@@ -77,26 +60,7 @@ def diff_table(
     compared: int,
     limit: int,
 ) -> Group:
-    """Build the table of the differences between two moments, followed by the snapshots used.
-
-    Parameters
-    ----------
-    period
-        The audited period between the moments.
-    ends
-        Results of :func:`evenlag.audit.owners.group_around` for the first and the second moment.
-    rows
-        Rows of :func:`evenlag.audit.differences.diff` to show.
-    compared
-        Number of partitions that were compared.
-    limit
-        Number of rows to show.
-
-    Returns
-    -------
-    rich.console.Group
-        The table, and the text below it.
-    """
+    """Build the table of the differences between two moments, followed by the snapshots used."""
     from rich.console import Group
     from rich.text import Text
 

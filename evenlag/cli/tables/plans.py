@@ -18,19 +18,7 @@ _THOUSAND: Final = 1_000
 def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> Table:
     """Build the table of plans.
 
-    Parameters
-    ----------
-    title
-        Title of the table.
-    rows
-        Rows of :func:`evenlag.queries.plans.plan_rows`.
-    caption
-        Text below the table; none if empty.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per plan.
+    caption: Text below the table; none if empty.
     """
     columns = (
         "plan",
@@ -71,17 +59,7 @@ def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> 
 def move_table(moves: list[dict[str, Any]], clients: dict[str, str]) -> Table:
     """Build the table of a plan's moves.
 
-    Parameters
-    ----------
-    moves
-        Rows of ``plan_assignments`` that move.
-    clients
-        Instance id or client id of the members, by member id.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per move.
+    clients: Instance id or client id of the members, by member id.
     """
     shown = table(
         "Moves",
@@ -98,20 +76,7 @@ def move_table(moves: list[dict[str, Any]], clients: dict[str, str]) -> Table:
 
 
 def measures_table(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
-    """Build the table of a plan's metrics.
-
-    Parameters
-    ----------
-    plan
-        Row of :func:`evenlag.queries.plans.plan_rows`.
-    outcome
-        Its row of ``outcomes``; None if it has none.
-
-    Returns
-    -------
-    evenlag.cli.tables.layout.Table
-        One row per metric.
-    """
+    """Build the table of a plan's metrics."""
     columns = ("metric", "before", "predicted", "actual")
     shown = table("Lag", columns, right=columns[1:], keys=columns[:1])
     before, after, seen = plan["metrics_before"], plan["metrics_after"], outcome or {}
@@ -172,18 +137,7 @@ def _range(metrics: dict[str, Any]) -> str:
 
 
 def gate_values(observed: str | None, allowed: str | None) -> tuple[str, str]:
-    """Return what a gate observed and allows, for reading: numbers with separators and four digits.
-
-    Parameters
-    ----------
-    observed, allowed
-        Values of a gate's result; a number or a word.
-
-    Returns
-    -------
-    tuple of str
-        Numbers that differ stay different: where four digits show them alike, they keep all digits.
-    """
+    """Return what a gate observed and allows, for reading: numbers with separators and four digits."""
     told = (observed or "", allowed or "")
     short = (_readable(told[0]), _readable(told[1]))
     return told if short[0] == short[1] and told[0] != told[1] else short

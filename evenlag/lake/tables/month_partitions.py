@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 def month_of(day: date) -> date:
     """Return the first day of a day's month.
 
-    Parameters
-    ----------
-    day
-        The day.
-
     Examples
     --------
     >>> from datetime import date
@@ -39,11 +34,6 @@ def month_of(day: date) -> date:
 def end_of_month(day: date) -> date:
     """Return the last day of a day's month.
 
-    Parameters
-    ----------
-    day
-        The day.
-
     Examples
     --------
     >>> from datetime import date
@@ -54,45 +44,20 @@ def end_of_month(day: date) -> date:
 
 
 def partition_of(table: Table, day: date) -> date:
-    """Return the first day of the partition that holds a day's rows: the day, or the first of its month.
-
-    Parameters
-    ----------
-    table
-        The table.
-    day
-        The day.
-    """
+    """Return the first day of the partition that holds a day's rows: the day, or the first of its month."""
     return month_of(day) if table.is_by_month else day
 
 
 def end_of_part(table: Table, start: date) -> date:
-    """Return the last day of a partition.
-
-    Parameters
-    ----------
-    table
-        The table.
-    start
-        First day of the partition.
-    """
+    """Return the last day of a partition."""
     return end_of_month(start) if table.is_by_month else start
 
 
 def with_month(data: pa.Table, table: Table) -> pa.Table:
     """Add ``month`` to rows of a table, if it partitions the table.
 
-    Parameters
-    ----------
-    data
-        Rows by :func:`~evenlag.lake.arrow_schema.arrow_schema`.
-    table
-        The contract.
-
-    Returns
-    -------
-    pyarrow.Table
-        Rows by :func:`~evenlag.lake.arrow_schema.stored_schema`.
+    Returns rows by :func:`~evenlag.lake.arrow_schema.stored_schema`.
+    data: Rows by :func:`~evenlag.lake.arrow_schema.arrow_schema`.
     """
     import pyarrow.compute as pc
 
@@ -105,15 +70,8 @@ def with_month(data: pa.Table, table: Table) -> pa.Table:
 def month_filter(column: str, operator: str, value: Any) -> tuple[str, Any] | None:
     """Return the condition on ``month`` that every row fulfils which matches a filter on ``day``.
 
-    Parameters
-    ----------
-    column, operator, value
-        The filter, as for :meth:`evenlag.lake.reader.LakeReader.read`.
-
-    Returns
-    -------
-    tuple or None
-        Operator and value; None if the filter says nothing about the month.
+    Returns operator and value; None if the filter says nothing about the month.
+    column, operator, value: The filter, as for :meth:`evenlag.lake.reader.LakeReader.read`.
 
     Examples
     --------

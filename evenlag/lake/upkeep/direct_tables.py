@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 class DirectUpkeep:
     """Upkeep of one table of writer ``direct``.
 
-    Parameters
-    ----------
-    root
-        Root folder of the lake, as in the policy.
-    table
-        The table.
+    root: Root folder of the lake, as in the policy.
 
     Raises
     ------
@@ -53,21 +48,7 @@ class DirectUpkeep:
         each row is there twice. A replacement of the days is refused if anything changed them since they were
         read.
 
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-        days
-            First and last UTC day, in one partition. Files with these days only are replaced.
-        target_bytes
-            Target size of a file in bytes.
-
-        Raises
-        ------
-        LakeConflictError
-            If other writers change these days all the time.
-        LakeError
-            If the table cannot be written.
+        days: First and last UTC day, in one partition. Files with these days only are replaced.
         """
         self.rewrite(cluster, days, target_bytes, iter)
 
@@ -80,20 +61,8 @@ class DirectUpkeep:
     ) -> None:
         """Replace the rows of some days of a partition by what a function makes of them.
 
-        Parameters
-        ----------
-        cluster, days, target_bytes
-            As for :meth:`compact`.
-        change
-            Called with the rows, with all columns of the table in the lake; again after a conflict. What it
-            returns has the same columns, and rows of these days only.
-
-        Raises
-        ------
-        LakeConflictError
-            If other writers change these days all the time.
-        LakeError
-            If the table cannot be written.
+        change: Called with the rows, with all columns of the table in the lake; again after a conflict.
+            What it returns has the same columns, and rows of these days only.
         """
         import pyarrow as pa
         from deltalake import write_deltalake
@@ -117,19 +86,7 @@ class DirectUpkeep:
     def delete_snapshots(self, cluster: str, day: date, except_ids: Sequence[str]) -> None:
         """Delete the rows of all but some snapshots of a (cluster, day).
 
-        Parameters
-        ----------
-        cluster, day
-            The cluster's name, and the UTC day.
-        except_ids
-            Ids of the snapshots whose rows stay.
-
-        Raises
-        ------
-        LakeConflictError
-            If another writer changed the rows at the same time; nothing was deleted.
-        LakeError
-            If the table cannot be written.
+        cluster, day: The cluster's name, and the UTC day.
         """
         condition = f"day = {_date(day)}"
         if except_ids:
@@ -139,24 +96,8 @@ class DirectUpkeep:
     def delete(self, cluster: str, start: date, condition: str | None = None) -> int:
         """Delete rows of a partition.
 
-        Parameters
-        ----------
-        cluster, start
-            The partition: the cluster, and the day or the first day of the month.
-        condition
-            Which rows, in DataFusion's SQL; all rows if None.
-
-        Returns
-        -------
-        int
-            Number of deleted rows; 0 if complete files were deleted.
-
-        Raises
-        ------
-        LakeConflictError
-            If another writer changed the rows at the same time; nothing was deleted.
-        LakeError
-            If the table cannot be written.
+        Returns number of deleted rows; 0 if complete files were deleted.
+        condition: Which rows, in DataFusion's SQL; all rows if None.
         """
         where = self._part(cluster, start) + ("" if condition is None else f" AND ({condition})")
         done = self._retry(lambda: self._open().delete(where))
@@ -165,16 +106,8 @@ class DirectUpkeep:
     def vacuum(self, days: int) -> None:
         """Delete files that no version needs, write a checkpoint, and delete the log before it.
 
-        Parameters
-        ----------
-        days
-            Retention: only files that were replaced earlier are deleted, and those that a killed writer left
-            before.
-
-        Raises
-        ------
-        LakeError
-            If the table cannot be written.
+        days: Retention: only files that were replaced earlier are deleted, and those that a killed writer
+            left before.
         """
         with write_errors(self.paths, self.table):
             delta = self._open()
@@ -185,18 +118,7 @@ class DirectUpkeep:
             delta.cleanup_metadata()
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties of the table.
-
-        Parameters
-        ----------
-        properties
-            Values by property name.
-
-        Raises
-        ------
-        LakeError
-            If the table cannot be written.
-        """
+        """Set properties of the table."""
         self._retry(lambda: self._open().alter.set_table_properties(dict(properties)))
 
     def _retry(self, change: Callable[[], Any]) -> Any:
@@ -220,11 +142,6 @@ class DirectUpkeep:
 
 def sql_literal(text: str) -> str:
     """Return a string literal in DataFusion's SQL, which has no escape but the doubled quote.
-
-    Parameters
-    ----------
-    text
-        Any text.
 
     Examples
     --------

@@ -65,12 +65,8 @@ _PART_OF_A_NAME: Final = "[0-9A-Za-z_.-]"
 class Erasure:
     """One erasure request.
 
-    Attributes
-    ----------
-    name
-        Name of the group; or a member id, an instance id, a client id or a host.
-    is_group
-        Whether it names a group.
+    name: Name of the group; or a member id, an instance id, a client id or a host.
+    is_group: Whether it names a group.
     """
 
     name: str
@@ -86,71 +82,27 @@ class Erasure:
         return f"(?<!{_PART_OF_A_NAME})(?:{names}){suffix}(?!{_PART_OF_A_NAME})"
 
     def columns(self, table: Table) -> tuple[str, ...]:
-        """Return the columns of a table that may have the name.
-
-        Parameters
-        ----------
-        table
-            The table.
-        """
+        """Return the columns of a table that may have the name."""
         wanted = _TEXTS if self.is_group else (*_MEMBER_COLUMNS, *_TEXTS)
         return tuple(name for name in table.column_names if name in wanted)
 
     def row_column(self, table: Table) -> str | None:
-        """Return the column whose value deletes a row that has the name; None if rows stay.
-
-        Parameters
-        ----------
-        table
-            The table.
-        """
+        """Return the column whose value deletes a row that has the name; None if rows stay."""
         if not self.is_group:
             return None
         found = (name for name in ("group_id", "subject") if name in table.column_names)
         return next(found, None)
 
     def applies_to(self, table: Table) -> bool:
-        """Return whether a table may have the name.
-
-        Parameters
-        ----------
-        table
-            The table.
-        """
+        """Return whether a table may have the name."""
         return self.row_column(table) is not None or bool(self.columns(table))
 
     def count(self, batch: pa.RecordBatch, table: Table) -> int:
-        """Count the rows that the request deletes or changes.
-
-        Parameters
-        ----------
-        batch
-            Rows with the table's columns that the request names.
-        table
-            The table.
-
-        Returns
-        -------
-        int
-            Number of rows.
-        """
+        """Count the rows that the request deletes or changes."""
         return int(self._hit(batch, table).true_count)
 
     def erase(self, batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
-        """Delete or change the rows that have the name.
-
-        Parameters
-        ----------
-        batches
-            Rows of the table.
-        table
-            The table.
-
-        Yields
-        ------
-        pyarrow.RecordBatch
-            The rows that remain.
-        """
+        """Delete or change the rows that have the name."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -42,16 +42,10 @@ class NotAnApproverError(JobError):
 class Actor:
     """Who decided on a plan.
 
-    Attributes
-    ----------
-    id
-        The user, as recorded: :func:`airflow_user`, ``account:NAME``, or a job.
-    channel
-        How the decision arrived; None for a job.
-    name
-        Name as displayed or as typed; None if there is none besides the id.
-    account
-        Account and host that the command ran on, as it reports them; None without a command.
+    id: The user, as recorded: :func:`airflow_user`, ``account:NAME``, or a job.
+    channel: How the decision arrived; None for a job.
+    name: Name as displayed or as typed; None if there is none besides the id.
+    account: Account and host that the command ran on, as it reports them; None without a command.
     """
 
     id: str
@@ -63,14 +57,10 @@ class Actor:
     def of_airflow(cls, user: Any, sent_by: str) -> Self:
         """Return the user who answered a request of Airflow.
 
-        Parameters
-        ----------
-        user
-            ``id`` and ``name`` as Airflow authenticated them: a mapping from its execution API, or an object
-            from its database.
-        sent_by
-            What the sender reports of itself (:data:`PAGE`, :func:`sent_by_command`); anything else is a
-            call of the API.
+        user: ``id`` and ``name`` as Airflow authenticated them: a mapping from its execution API, or an
+            object from its database.
+        sent_by: What the sender reports of itself (:data:`PAGE`, :func:`sent_by_command`); anything else is
+            a call of the API.
         """
         given = user if isinstance(user, dict) else {"id": user.id, "name": user.name}
         found, name = str(given["id"]), str(given.get("name") or "")
@@ -80,13 +70,7 @@ class Actor:
 
     @classmethod
     def of_command(cls, name: str | None = None) -> Self:
-        """Return the account of the operating system that runs this process.
-
-        Parameters
-        ----------
-        name
-            A name that the user gives; recorded beside the account.
-        """
+        """Return the account of the operating system that runs this process."""
         account = this_account()
         given = (name or "").strip()
         return cls(f"{ACCOUNT_PREFIX}{account}", Channel.COMMAND, given or None, account_and_host())
@@ -114,13 +98,7 @@ def sent_by_command() -> str:
 
 
 def airflow_user(user_id: str) -> str:
-    """Return the actor to record for a user of Airflow: never a job, and never an account.
-
-    Parameters
-    ----------
-    user_id
-        Id of the user in Airflow's auth manager.
-    """
+    """Return the actor to record for a user of Airflow: never a job, and never an account."""
     is_taken = user_id in _RESERVED_ACTORS or user_id.startswith(ACCOUNT_PREFIX)
     return f"{user_id} (person)" if is_taken else user_id
 
@@ -145,21 +123,7 @@ def check_may_decide(
 ) -> None:
     """Check that a user may decide on a plan.
 
-    Parameters
-    ----------
-    policy
-        The policy.
-    head
-        The plan's row of ``plans``: ``cluster, group_id, plan_id``.
-    actor
-        The user.
-    asked
-        The approvers whom the request names; they apply if the policy names none.
-
-    Raises
-    ------
-    NotAnApproverError
-        When the user is no approver, or used the command although the policy does not allow it.
+    asked: The approvers whom the request names; they apply if the policy names none.
     """
     reason = why_not(policy, head["cluster"], head["group_id"], actor, asked)
     if reason is not None:
@@ -169,15 +133,7 @@ def check_may_decide(
 def why_not(
     policy: Policy, cluster: str, group_id: str, actor: Actor, asked: Iterable[str] | None = None
 ) -> str | None:
-    """Return why a user may not decide on plans of a group; None if the user may.
-
-    Parameters
-    ----------
-    policy, cluster, group_id
-        The policy, and the group.
-    actor, asked
-        As for :func:`check_may_decide`.
-    """
+    """Return why a user may not decide on plans of a group; None if the user may."""
     if actor.id == TIME_LIMIT_ACTOR:
         return "nobody approved it: the time limit can only reject"
     is_local = actor.channel is Channel.COMMAND and actor.id.startswith(ACCOUNT_PREFIX)
@@ -193,13 +149,7 @@ def why_not(
 
 
 def channel_rule(cluster: str, rule: CommandApprovals) -> str:
-    """Return what a cluster's policy says about decisions by the command, as the start of a message.
-
-    Parameters
-    ----------
-    cluster, rule
-        The cluster's name, and its ``command_approvals``.
-    """
+    """Return what a cluster's policy says about decisions by the command, as the start of a message."""
     what = "only through Airflow" if rule is CommandApprovals.AIRFLOW else "not at all"
     return f"the command may decide on plans of {cluster} {what} (command_approvals: {rule.value})"
 

@@ -53,12 +53,8 @@ class AirflowRequestError(JobError):
 class AirflowAccess:
     """An Airflow and the token of a user of it.
 
-    Attributes
-    ----------
-    url
-        Root URL of its API server.
-    token
-        The token; never shown.
+    url: Root URL of its API server.
+    token: The token; never shown.
     """
 
     url: str
@@ -70,21 +66,7 @@ class AirflowAccess:
 
 
 def find_access(url: str | None) -> AirflowAccess | None:
-    """Return the Airflow that a command answers through; None if none is named.
-
-    Parameters
-    ----------
-    url
-        Root URL; None: that in ``EVENLAG_AIRFLOW_URL``.
-
-    Raises
-    ------
-    UsageError
-        When the URL is none, or there is no token in ``EVENLAG_AIRFLOW_TOKEN`` or in the file that
-        ``EVENLAG_AIRFLOW_TOKEN_FILE`` names.
-    SecretError
-        When that file cannot be read.
-    """
+    """Return the Airflow that a command answers through; None if none is named."""
     root = (url or os.environ.get(URL_VARIABLE) or "").strip().rstrip("/")
     if not root:
         return None
@@ -114,32 +96,8 @@ def find_access(url: str | None) -> AirflowAccess | None:
 def answer_request(access: AirflowAccess, request: Mapping[str, Any], *, approve: bool, reason: str) -> Actor:
     """Answer an approval request.
 
-    Parameters
-    ----------
-    access
-        The Airflow, and the user's token.
-    request
-        The request's row of ``approval_requests``.
-    approve
-        Whether the plan is approved; else it is rejected.
-    reason
-        Recorded with the decision.
-
-    Returns
-    -------
-    Actor
-        The user as Airflow authenticated the token.
-
-    Raises
-    ------
-    NotAnApproverError
-        When Airflow does not let this user answer.
-    NotWaitingError
-        When the request has an answer.
-    NothingThereError
-        When Airflow has no such request.
-    AirflowRequestError
-        When Airflow does not answer, or refuses the token.
+    Returns the user as Airflow authenticated the token.
+    approve: Whether the plan is approved; else it is rejected.
     """
     dag, run = request.get("dag_id") or DEFAULT_DAG, request["run_id"]
     path = f"dags/{quote(dag, safe='')}/dagRuns/{quote(run, safe='')}/taskInstances/{TASK}/-1/hitlDetails"

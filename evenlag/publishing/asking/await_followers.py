@@ -52,24 +52,10 @@ def await_followers(
 ) -> dict[str, str]:
     """Wait until groups of the classic protocol follow their hints, and ask those that do not.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``.
-    cluster
-        Its settings.
-    payloads
-        Payload of each group's hint on the topic; all groups use the classic protocol.
-    after_s
-        How long a group has to follow by itself, in seconds from now.
-    timeout_s
-        Time limit for all groups together after that, in seconds.
-
-    Returns
-    -------
-    dict
-        By group id, why it does not follow yet; without the groups that do. Errors are returned as reasons
-        and never raised.
+    Returns by group id, why it does not follow yet; without the groups that do. Errors are returned as
+    reasons and never raised.
+    after_s: How long a group has to follow by itself, in seconds from now.
+    timeout_s: Time limit for all groups together after that, in seconds.
     """
     if not payloads:
         return {}

@@ -63,22 +63,9 @@ class NotAskedError(JobError):
 def ask_group(client: Any, cluster: ClusterSettings, group_id: str, *, timeout_s: float = 30.0) -> str:
     """Make a stable group of the classic protocol rebalance, by a member that joins and leaves.
 
-    Parameters
-    ----------
-    client
-        A ``KafkaAdminClient``. The principal needs Read on the group.
-    cluster
-        The cluster's settings: the member connects by them, because a coordinator answers nothing else on the
-        connection of a member that waits for its join.
-    group_id
-        The group. The caller checks that it exists and uses the classic protocol.
-    timeout_s
-        Time limit in seconds.
-
-    Returns
-    -------
-    str
-        Id that the member had, for a log.
+    cluster: The cluster's settings: the member connects by them, because a coordinator answers nothing else
+        on the connection of a member that waits for its join.
+    timeout_s: Time limit in seconds.
     """
     limits = request_limits(cluster)
     limits = replace(limits, deadline_s=timeout_s, request_timeout_s=min(limits.request_timeout_s, timeout_s))

@@ -25,17 +25,8 @@ _ROUNDING: Final = 1e-9
 def material_change(published: LoadsPayload, measured: LoadsPayload, now_ms: int) -> str | None:
     """Return why measured loads are worth a record; None if they are not.
 
-    Parameters
-    ----------
-    published, measured
-        The loads on the topic, and those of the newest snapshot.
-    now_ms
-        The time in milliseconds since the epoch.
-
-    Returns
-    -------
-    str or None
-        The reason.
+    published, measured: The loads on the topic, and those of the newest snapshot.
+    now_ms: The time in milliseconds since the epoch.
     """
     if measured.measured_at_ms <= published.measured_at_ms:
         return None
@@ -60,17 +51,10 @@ def moved_share(
 ) -> float:
     """Return what part of the load is on other partitions than before.
 
-    Parameters
-    ----------
-    before, after
-        Loads by topic id, of the same partitions. An unknown load counts as the mean of the known ones of
-        its topic.
-
-    Returns
-    -------
-    float
-        Half the sum of the differences of the partitions' shares: 0 to 1. It is 1 where there was no load
-        and there is one now, or the other way round.
+    Returns half the sum of the differences of the partitions' shares: 0 to 1. It is 1 where there was no
+    load and there is one now, or the other way round.
+    before, after: Loads by topic id, of the same partitions. An unknown load counts as the mean of the
+        known ones of its topic.
 
     Examples
     --------

@@ -71,25 +71,7 @@ _MEMBER_COLUMNS: Final = (
 def measure_loads(
     reader: LakeReader, loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, Any]
 ) -> dict[str, LoadsPayload]:
-    """Build the loads of the groups that the policy publishes loads for, and that can use them.
-
-    Parameters
-    ----------
-    reader, loaded, cluster
-        The lake, the policy, and the cluster's name in it.
-    snapshot
-        Row of ``snapshots``: the snapshot to measure.
-
-    Returns
-    -------
-    dict
-        By group id. A group that cannot be planned or hinted is left out, and so is one that rebalances.
-
-    Raises
-    ------
-    LakeError
-        When a table cannot be read.
-    """
+    """Build the loads of the groups that the policy publishes loads for, and that can use them."""
     of_snapshot: list[Filter] = [
         ("cluster", "=", cluster),
         ("day", "=", snapshot["day"]),
@@ -114,19 +96,7 @@ def build_loads(
 ) -> dict[str, LoadsPayload]:
     """Build the loads of groups from their rows of a snapshot.
 
-    Parameters
-    ----------
-    lag, members
-        All rows of each group, with the columns that :func:`measure_loads` reads.
-    settings
-        By group id.
-    snapshot
-        ``snapshot_id, kafka_cluster_id, finished_at``.
-
-    Returns
-    -------
-    dict
-        By group id, without the groups that cannot use them.
+    Returns by group id, without the groups that cannot use them.
     """
     batch = build_batch(lag, members)
     found = {}
@@ -141,15 +111,7 @@ def build_loads(
 def scale_loads(load: NDArray[np.float64]) -> NDArray[np.int64]:
     """Scale loads so that the largest is a million, and round them to three significant digits.
 
-    Parameters
-    ----------
-    load
-        float64 [P], none negative.
-
-    Returns
-    -------
-    numpy.ndarray
-        int64 [P]; zeros if there is no load.
+    Returns int64 [P]; zeros if there is no load.
 
     Examples
     --------
@@ -169,15 +131,8 @@ def scale_loads(load: NDArray[np.float64]) -> NDArray[np.int64]:
 def scale_capacities(capacities: Mapping[str, float]) -> tuple[int, dict[str, int]]:
     """Scale capacities to whole numbers: the largest is 1000 unless all are 1.
 
-    Parameters
-    ----------
-    capacities
-        By member key; the capacity of a member without a rule is 1.
-
-    Returns
-    -------
-    tuple of (int, dict)
-        The capacity of a member without a rule, and of the others by key, at least 1.
+    Returns the capacity of a member without a rule, and of the others by key, at least 1.
+    capacities: By member key; the capacity of a member without a rule is 1.
 
     Examples
     --------

@@ -47,12 +47,9 @@ _MAX_REMOVED = 1_000
 class LoadsReport:
     """Result of a refresh.
 
-    Attributes
-    ----------
-    refreshed, removed
-        Groups whose loads were written, and groups whose loads the policy no longer publishes.
-    error
-        Why loads were not refreshed; None when they were.
+    refreshed, removed: Groups whose loads were written, and groups whose loads the policy no longer
+        publishes.
+    error: Why loads were not refreshed; None when they were.
     """
 
     refreshed: tuple[str, ...] = ()
@@ -65,15 +62,7 @@ def refresh_loads(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
 
     Idempotent: a repeat with the same snapshot writes nothing.
 
-    Parameters
-    ----------
-    loaded, cluster
-        The policy, and the cluster's name in it.
-
-    Returns
-    -------
-    LoadsReport
-        What was written. Errors are reported, not raised.
+    Returns what was written. Errors are reported, not raised.
     """
     try:
         return _refresh(loaded, cluster)

@@ -37,10 +37,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class Sealer:
     """Seals rows, and checks seals; the keys are read when the first row needs them.
 
-    Parameters
-    ----------
-    read_keys
-        Returns the key that seals, then earlier keys whose seals are still accepted.
+    read_keys: Returns the key that seals, then earlier keys whose seals are still accepted.
     """
 
     def __init__(self, read_keys: Callable[[], Sequence[bytes]]) -> None:
@@ -49,13 +46,7 @@ class Sealer:
 
     @classmethod
     def of(cls, settings: ClusterSettings) -> Self | None:
-        """Return the sealer of a cluster.
-
-        Parameters
-        ----------
-        settings
-            The cluster's settings.
-        """
+        """Return the sealer of a cluster."""
         if settings.approval_key is None and settings.hint_signing_key is None:
             return None
         return cls(lambda: approval_keys(settings))
@@ -68,26 +59,14 @@ class Sealer:
     def seal(self, table: Table, row: Mapping[str, Any], evidence: Sequence[str] | None = None) -> str:
         """Return the seal of a row.
 
-        Parameters
-        ----------
-        table
-            The row's table.
-        row
-            Its values, as :func:`as_stored` returns them.
-        evidence
-            Seals of the rows that this one depends on; their order does not matter.
+        row: Its values, as :func:`as_stored` returns them.
+        evidence: Seals of the rows that this one depends on; their order does not matter.
         """
         key_id, key = next(iter(self._known_keys().items()))
         return f"{_VERSION}:{key_id}:{_hmac(key, _message(table, row, evidence))}"
 
     def holds(self, table: Table, row: Mapping[str, Any], evidence: Sequence[str] | None = None) -> bool:
-        """Return whether a row has the seal that one of the keys gives it.
-
-        Parameters
-        ----------
-        table, row, evidence
-            As for :meth:`seal`.
-        """
+        """Return whether a row has the seal that one of the keys gives it."""
         version, _, rest = str(row.get(SEAL) or "").partition(":")
         key_id, _, found = rest.partition(":")
         key = self._known_keys().get(key_id)
@@ -99,29 +78,11 @@ class Sealer:
     def seal_rows(
         self, table: Table, rows: Iterable[Mapping[str, Any]], evidence: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Return rows as they are stored, each with its seal.
-
-        Parameters
-        ----------
-        table, evidence
-            As for :meth:`seal`.
-        rows
-            Rows by the table's contract.
-        """
+        """Return rows as they are stored, each with its seal."""
         return [row | {SEAL: self.seal(table, row, evidence)} for row in as_stored(table, rows)]
 
     def seal_some(self, table: Table, rows: pa.Table, chosen: Sequence[bool]) -> pa.Table:
-        """Return rows with the seals of some of them.
-
-        Parameters
-        ----------
-        table
-            The table.
-        rows
-            Rows by its contract.
-        chosen
-            Which rows are sealed; the others have no seal.
-        """
+        """Return rows with the seals of some of them."""
         import pyarrow as pa
 
         listed = rows.filter(pa.array(chosen, pa.bool_())).to_pylist()
@@ -136,18 +97,7 @@ class Sealer:
 
 
 def approval_keys(settings: ClusterSettings) -> list[bytes]:
-    """Read the keys that seal approvals: the policy's own, or ones derived from the signing keys.
-
-    Parameters
-    ----------
-    settings
-        The cluster's settings.
-
-    Returns
-    -------
-    list of bytes
-        The current key first, then the previous one during a key change.
-    """
+    """Read the keys that seal approvals: the policy's own, or ones derived from the signing keys."""
     if settings.approval_key is not None:
         return [ref.resolve_key() for ref in _given(settings.approval_key, settings.previous_approval_key)]
     masters = _given(settings.hint_signing_key, settings.previous_hint_signing_key)
@@ -155,25 +105,14 @@ def approval_keys(settings: ClusterSettings) -> list[bytes]:
 
 
 def key_id(key: bytes) -> str:
-    """Return the public name of a key: it identifies the key and reveals nothing of it.
-
-    Parameters
-    ----------
-    key
-        The key.
-    """
+    """Return the public name of a key: it identifies the key and reveals nothing of it."""
     return hmac.new(key, _KEY_ID_CONTEXT, hashlib.sha256).hexdigest()[:_KEY_ID_LENGTH]
 
 
 def as_stored(table: Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows as a reader of the table gets them: all columns, in the types of the contract.
 
-    Parameters
-    ----------
-    table
-        The contract.
-    rows
-        Values by column; missing values are null.
+    rows: Values by column; missing values are null.
     """
     import pyarrow as pa
 

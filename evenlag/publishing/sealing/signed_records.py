@@ -19,27 +19,14 @@ if TYPE_CHECKING:
 def group_signing_key(
     cluster: ClusterSettings, group_id: str, *, is_for_brokers: bool = False
 ) -> bytes | None:
-    """Return the key that signs a group's records; None when the policy configures no signatures.
-
-    Parameters
-    ----------
-    cluster, group_id, is_for_brokers
-        The cluster's settings, the group, and whether brokers follow the hint (consumer protocol): no
-        application has that key.
-    """
+    """Return the key that signs a group's records; None when the policy configures no signatures."""
     if cluster.hint_signing_key is None:
         return None
     return _derive(cluster.hint_signing_key.resolve_key(), group_id, is_for_brokers=is_for_brokers)
 
 
 def signing_key_id(cluster: ClusterSettings) -> str | None:
-    """Return the id of the master key; it is no secret. None when the policy configures no signatures.
-
-    Parameters
-    ----------
-    cluster
-        The cluster's settings.
-    """
+    """Return the id of the master key; it is no secret. None when the policy configures no signatures."""
     return None if cluster.hint_signing_key is None else key_id(cluster.hint_signing_key.resolve_key())
 
 
@@ -48,25 +35,13 @@ def _derive(master: bytes, group_id: str, *, is_for_brokers: bool) -> bytes:
 
 
 def decode_group_hint(value: bytes, group_id: str, cluster: ClusterSettings) -> Hint:
-    """Return the hint in a record, for either protocol.
-
-    Parameters
-    ----------
-    value, group_id, cluster
-        The record's value, its group, and the cluster's settings.
-    """
+    """Return the hint in a record, for either protocol."""
     found: Hint = _decode_either(decode_hint, value, group_id, cluster)
     return found
 
 
 def decode_group_loads(value: bytes, group_id: str, cluster: ClusterSettings) -> Loads:
-    """Return the record of loads in a value, for either protocol. Errors as :func:`decode_group_hint`.
-
-    Parameters
-    ----------
-    value, group_id, cluster
-        The record's value, its group, and the cluster's settings.
-    """
+    """Return the record of loads in a value, for either protocol. Errors as :func:`decode_group_hint`."""
     found: Loads = _decode_either(decode_loads, value, group_id, cluster)
     return found
 

@@ -74,22 +74,11 @@ _LOG_FAULT: Final = "_log_fault"
 class VerifiedPlan:
     """A plan whose rows are as they were sealed, where the policy has a key.
 
-    Attributes
-    ----------
-    head
-        Its row of ``plans``.
-    assignments
-        Its rows of ``plan_assignments``; none if they were not asked for.
-    verdicts
-        Whether it passed, by gate.
-    events
-        All its events, oldest first.
-    requests
-        Its rows of ``approval_requests``.
-    approval
-        Its approval; None if it is not approved.
-    evidence
-        The seals that an approval of the plan covers.
+    assignments: Its rows of ``plan_assignments``; none if they were not asked for.
+    verdicts: Whether it passed, by gate.
+    events: All its events, oldest first.
+    approval: Its approval; None if it is not approved.
+    evidence: The seals that an approval of the plan covers.
     """
 
     head: Row
@@ -122,14 +111,9 @@ class VerifiedPlan:
 class FaultyPlan:
     """A plan that nobody may approve or publish; of its rows nothing else is relied on.
 
-    Attributes
-    ----------
-    plan_id, group_id, snapshot_id
-        As its rows say it, sealed ones first: for messages and its last event.
-    day
-        As its sealed rows say it; None without any.
-    fault
-        What is wrong with it.
+    plan_id, group_id, snapshot_id: As its rows say it, sealed ones first: for messages and its last event.
+    day: As its sealed rows say it; None without any.
+    fault: What is wrong with it.
     """
 
     plan_id: str
@@ -162,25 +146,8 @@ def read_plans(
     Events are read from all files of the months from `since` on. Statistics select among the files of the
     other tables, by day: a row that they hide is missing under the seals.
 
-    Parameters
-    ----------
-    reader
-        The lake.
-    sealer
-        The cluster's sealer; without one no seal is checked.
-    cluster
-        The cluster's name in the policy.
-    since
-        The day of the oldest plan.
-    plan_ids
-        The plans.
-    has_assignments
-        Whether their rows of ``plan_assignments`` are read, too.
-
-    Returns
-    -------
-    dict
-        By plan id, for each of `plan_ids` that has a row, and is not older.
+    Returns by plan id, for each of `plan_ids` that has a row, and is not older.
+    sealer: The cluster's sealer; without one no seal is checked.
     """
     if not plan_ids:
         return {}
@@ -200,34 +167,20 @@ def read_plans(
 def event_files(cluster: str, since: date) -> list[Filter]:
     """Return what selects the files of a cluster's events by their partitions alone: an event may forbid.
 
-    Parameters
-    ----------
-    cluster, since
-        The cluster's name, and the day of the oldest plan.
+    cluster, since: The cluster's name, and the day of the oldest plan.
     """
     return [("cluster", "=", cluster), ("month", ">=", month_of(since))]
 
 
 def is_followed(row: Row) -> bool:
-    """Return whether a row of ``decisions`` or ``plans`` belongs to a plan that may be published.
-
-    Parameters
-    ----------
-    row
-        Its columns ``plan_id`` and ``mode``.
-    """
+    """Return whether a row of ``decisions`` or ``plans`` belongs to a plan that may be published."""
     return row["plan_id"] is not None and row["mode"] != Mode.SHADOW
 
 
 def seal_plan_rows(sealer: Sealer | None, table: Table, rows: pa.Table) -> pa.Table:
     """Return rows of ``decisions`` or ``plans`` with the seals of the plans that may be published.
 
-    Parameters
-    ----------
-    sealer
-        The cluster's sealer; without one the rows stay as they are.
-    table, rows
-        The table, and rows by its contract.
+    sealer: The cluster's sealer; without one the rows stay as they are.
     """
     if sealer is None:
         return rows
@@ -240,14 +193,8 @@ def seal_events(
 ) -> list[PlanEventRow]:
     """Return events with their seals.
 
-    Parameters
-    ----------
-    sealer
-        The cluster's sealer; without one the events stay as they are.
-    events
-        The events.
-    evidence
-        The plans whose events get a seal, with what an approval covers; None for another event.
+    sealer: The cluster's sealer; without one the events stay as they are.
+    evidence: The plans whose events get a seal, with what an approval covers; None for another event.
     """
     if sealer is None:
         return list(events)

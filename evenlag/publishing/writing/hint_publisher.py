@@ -46,11 +46,6 @@ class _Record(NamedTuple):
 def publisher_id(kafka_cluster_id: str, hint_topic: str) -> str:
     """Return the transactional id of the publisher of a hint topic.
 
-    Parameters
-    ----------
-    kafka_cluster_id, hint_topic
-        The cluster id that the brokers report, and the topic.
-
     Examples
     --------
     >>> publisher_id("MkU3OEVBNTcwNTJENDM2Qk", "evenlag-hints")
@@ -70,34 +65,13 @@ class HintPublisher:
         self._producer = self._connect()
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
-        """Write hints by group (None: a tombstone) in one transaction, each to its group's partition.
-
-        Parameters
-        ----------
-        values
-            Values by group id.
-
-        Raises
-        ------
-        FencedPublisherError
-            When another publisher has taken over.
-        PublishError
-            When nothing was written.
-        UnknownOutcomeError
-            When it could not be found out whether they were written.
-        """
+        """Write hints by group (None: a tombstone) in one transaction, each to its group's partition."""
         self._write(
             _Record(self._own(group_id), hint_key(group_id), value) for group_id, value in values.items()
         )
 
     def write_loads(self, values: Mapping[str, bytes | None]) -> None:
-        """Write records of loads by group (None: a tombstone); errors as :meth:`write`.
-
-        Parameters
-        ----------
-        values
-            Values by group id.
-        """
+        """Write records of loads by group (None: a tombstone); errors as :meth:`write`."""
         self._write(
             _Record(self._own(group_id), loads_key(group_id), value) for group_id, value in values.items()
         )
@@ -105,59 +79,24 @@ class HintPublisher:
     def withdraw(self, group_id: str) -> Written:
         """Write tombstones for a group's hint and loads; errors as :meth:`write`.
 
-        Parameters
-        ----------
-        group_id
-            The group.
-
-        Returns
-        -------
-        dict
-            Offsets of the tombstones by partition and key.
+        Returns offsets of the tombstones by partition and key.
         """
         own = self._own(group_id)
         return self.write_tombstones([(own, hint_key(group_id)), (own, loads_key(group_id))])
 
     def write_tombstones(self, keys: Iterable[tuple[int, bytes]]) -> Written:
-        """Write tombstones in one transaction; errors as :meth:`write`.
-
-        Parameters
-        ----------
-        keys
-            Partition and key of each.
-
-        Returns
-        -------
-        dict
-            Offsets of the tombstones by partition and key.
-        """
+        """Write tombstones in one transaction; errors as :meth:`write`."""
         return self._write(_Record(partition, key, None) for partition, key in keys)
 
     def write_stop(self, value: bytes | None) -> Written:
         """Write ``control/stop`` (None: a tombstone) to all partitions; errors as :meth:`write`.
 
-        Parameters
-        ----------
-        value
-            The record's value.
-
-        Returns
-        -------
-        dict
-            Offsets of the records by partition and key.
+        Returns offsets of the records by partition and key.
         """
         return self._write(_Record(number, _STOP, value) for number in range(self._num_partitions()))
 
     def check_fence(self) -> None:
-        """Check that no other publisher has taken over, by a transaction that is aborted.
-
-        Raises
-        ------
-        FencedPublisherError
-            When another publisher has taken over.
-        PublishError
-            When the transaction failed; none of its records is visible.
-        """
+        """Check that no other publisher has taken over, by a transaction that is aborted."""
         import kafka.errors
 
         try:
@@ -311,13 +250,7 @@ class HintPublisher:
 
 @contextmanager
 def hint_publisher(kafka_cluster_id: str, cluster: ClusterSettings) -> Iterator[HintPublisher]:
-    """Build the publisher of a hint topic, fence the earlier one, and close it after the block.
-
-    Parameters
-    ----------
-    kafka_cluster_id, cluster
-        The cluster id that the brokers report, which is part of the transactional id, and the settings.
-    """
+    """Build the publisher of a hint topic, fence the earlier one, and close it after the block."""
     with kafka_errors(cluster):
         publisher = HintPublisher(kafka_cluster_id, cluster)
         try:

@@ -33,18 +33,7 @@ _WHY: Final = {
 
 
 def new_topic(cluster: ClusterSettings) -> dict[str, Any]:
-    """Return the hint topic as it is created.
-
-    Parameters
-    ----------
-    cluster
-        The cluster's settings.
-
-    Returns
-    -------
-    dict
-        A topic of ``KafkaAdminClient.create_topics``.
-    """
+    """Return the hint topic as it is created."""
     return {
         "num_partitions": cluster.hint_topic_partitions,
         "replication_factor": cluster.hint_topic_replication_factor,
@@ -57,17 +46,7 @@ def ensure_hint_topic(client: Any, cluster: ClusterSettings, *, is_checked: bool
 
     While a broker ends, the client may still choose it: the request is repeated to others for some seconds.
 
-    Parameters
-    ----------
-    client, cluster
-        A ``KafkaAdminClient``, and the cluster's settings.
-    is_checked
-        Whether a topic that exists must have the required settings. Stopping hints works without.
-
-    Raises
-    ------
-    PublishError
-        When the topic exists and does not have them.
+    is_checked: Whether a topic that exists must have the required settings. Stopping hints works without.
     """
     deadline = time.monotonic() + min(_RETRY_S, cluster.request_timeout_ms / 1000)
     while True:
@@ -96,15 +75,7 @@ def _ensure(client: Any, cluster: ClusterSettings, *, is_checked: bool) -> None:
 def wrong_settings(settings: Mapping[str, str | None]) -> list[tuple[str, str]]:
     """Find settings of the hint topic that are not as required.
 
-    Parameters
-    ----------
-    settings
-        Settings of the topic by name; None: not visible.
-
-    Returns
-    -------
-    list of (str, str)
-        The settings' names, each with what is wrong with it; without those that are not visible.
+    Returns the settings' names, each with what is wrong with it; without those that are not visible.
     """
     return [
         (name, f"{name}={settings[name]}, not {wanted}: {_WHY[name]}")
@@ -114,15 +85,7 @@ def wrong_settings(settings: Mapping[str, str | None]) -> list[tuple[str, str]]:
 
 
 def alter_command(servers: tuple[str, ...], topic: str, names: tuple[str, ...]) -> str:
-    """Return the command that gives the hint topic its required settings.
-
-    Parameters
-    ----------
-    servers, topic
-        The cluster's bootstrap servers, and the topic.
-    names
-        Names of the settings.
-    """
+    """Return the command that gives the hint topic its required settings."""
     wanted = ",".join(f"{name}={REQUIRED_SETTINGS[name]}" for name in names)
     return (
         f"kafka-configs.sh --bootstrap-server {','.join(servers)} --alter --entity-type topics "
@@ -131,13 +94,7 @@ def alter_command(servers: tuple[str, ...], topic: str, names: tuple[str, ...]) 
 
 
 def compression_warning(client: Any, cluster: ClusterSettings) -> str | None:
-    """Return why readers skip what is written to the hint topic: brokers compress it; None when they do not.
-
-    Parameters
-    ----------
-    client, cluster
-        A ``KafkaAdminClient``, and the cluster's settings.
-    """
+    """Return why readers skip what is written to the hint topic: brokers compress it; else None."""
     name = cluster.hint_topic
     value = _read_settings(client, name).get(_COMPRESSION)
     if value in (None, REQUIRED_SETTINGS[_COMPRESSION], _AS_PRODUCED):
@@ -147,13 +104,7 @@ def compression_warning(client: Any, cluster: ClusterSettings) -> str | None:
 
 
 def read_max_bytes(client: Any, name: str) -> int | None:
-    """Return the topic's ``max.message.bytes``; None when it does not exist, or is not reported.
-
-    Parameters
-    ----------
-    client, name
-        A ``KafkaAdminClient``, and the topic's name.
-    """
+    """Return the topic's ``max.message.bytes``; None when it does not exist, or is not reported."""
     import kafka.errors
 
     try:

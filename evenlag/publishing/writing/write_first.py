@@ -34,12 +34,8 @@ _NO_TOPIC: Final = TopicState(exists=False, hints={}, unreadable={})
 class Seen:
     """The topic's state before a write, or why it could not be read.
 
-    Attributes
-    ----------
-    state
-        The state; without records if the topic could not be read.
-    unread
-        Why not; None when it could.
+    state: The state; without records if the topic could not be read.
+    unread: Why not; None when it could.
     """
 
     state: TopicState
@@ -49,15 +45,8 @@ class Seen:
 def write_stop(settings: ClusterSettings, value: bytes | None) -> tuple[Seen, int, str | None]:
     """Write or remove the stop in all partitions. A missing topic is created; any that exists is written to.
 
-    Parameters
-    ----------
-    settings, value
-        The cluster's settings, and the value of ``control/stop``; None removes it.
-
-    Returns
-    -------
-    tuple
-        The state before, the number of partitions, and why consumers may not see the change (None: they do).
+    Returns the state before, the number of partitions, and why consumers may not see the change (None: they
+    do).
     """
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings, is_checked=False)
@@ -69,18 +58,7 @@ def write_stop(settings: ClusterSettings, value: bytes | None) -> tuple[Seen, in
 
 
 def write_tombstones(settings: ClusterSettings, group_id: str) -> Seen:
-    """Write tombstones for a group's hint and loads.
-
-    Parameters
-    ----------
-    settings, group_id
-        The cluster's settings, and the group.
-
-    Returns
-    -------
-    Seen
-        The state before.
-    """
+    """Write tombstones for a group's hint and loads."""
     with admin_client(settings) as client:
         if settings.hint_topic not in client.list_topics():
             return Seen(_NO_TOPIC)
@@ -91,13 +69,7 @@ def write_tombstones(settings: ClusterSettings, group_id: str) -> Seen:
 
 
 def write_foreign_tombstones(settings: ClusterSettings) -> None:
-    """Write tombstones for all records that nobody reads, in several transactions. The topic exists.
-
-    Parameters
-    ----------
-    settings
-        The cluster's settings.
-    """
+    """Write tombstones for all records that nobody reads, in several transactions. The topic exists."""
     with admin_client(settings) as client:
         cluster_id = kafka_cluster_id(client)
     with hint_publisher(cluster_id, settings) as publisher:
@@ -125,13 +97,7 @@ def _hidden_by_compression(settings: ClusterSettings) -> str | None:
 
 
 def try_again_when_fenced(act: Callable[[], _Result]) -> _Result:
-    """Run ``act`` again when another publisher has fenced it; every try reads the topic again.
-
-    Parameters
-    ----------
-    act
-        What is run, three times at most.
-    """
+    """Run ``act`` again when another publisher has fenced it; every try reads the topic again."""
     for _ in range(_FENCED_TRIES - 1):
         try:
             return act()

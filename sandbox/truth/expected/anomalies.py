@@ -70,17 +70,7 @@ def _check(
 
 
 def find_anomalies(session: Session, history: History, group_id: str | None) -> list[Row]:
-    """Return all anomalies of a period, in display order.
-
-    Parameters
-    ----------
-    session
-        The cluster and the command.
-    history
-        The period.
-    group_id
-        The group; None: all groups.
-    """
+    """Return all anomalies of a period, in display order."""
     groups = history.groups if group_id is None else [group_id]
     found: list[Row] = []
     for name in groups:

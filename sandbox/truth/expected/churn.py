@@ -34,15 +34,7 @@ _MS: Final = timedelta(milliseconds=1)
 def find_rebalances(
     rows: LakeRows, history: History, group_id: str | None = None
 ) -> tuple[list[Row], list[Row]]:
-    """Return rebalances between neighboring snapshots, and partitions that changed owners.
-
-    Parameters
-    ----------
-    rows, history
-        The cluster, and the period.
-    group_id
-        The group; None: all groups.
-    """
+    """Return rebalances between neighboring snapshots, and partitions that changed owners."""
     hints = read_hints(rows, history, group_id)
     rebalances, moves = [], []
     for name in [group_id] if group_id is not None else history.groups:

@@ -77,19 +77,7 @@ def _check_each(session: Session, replays: Sequence[Row], options: Sequence[str]
 
 
 def answer(session: Session, replays: Sequence[Row], group_id: str | None, measure: str) -> Row:
-    """Return the expected output for a group, or for all groups.
-
-    Parameters
-    ----------
-    session
-        The cluster and the command.
-    replays
-        Rows of the replays.
-    group_id
-        The group; None: all groups.
-    measure
-        Column to sort by.
-    """
+    """Return the expected output for a group, or for all groups."""
     everything = {(row["day"], row["group_id"]) for row in replays}
     return {
         "group_id": group_id,
@@ -102,17 +90,7 @@ def answer(session: Session, replays: Sequence[Row], group_id: str | None, measu
 
 
 def sum_up(session: Session, replays: Sequence[Row], measure: str) -> list[Row]:
-    """Return one row per candidate, the best first, over groups and days with replays of every candidate.
-
-    Parameters
-    ----------
-    session
-        The cluster and the command.
-    replays
-        Rows of the replays.
-    measure
-        Column to sort by.
-    """
+    """Return one row per candidate, the best first, over groups and days with replays of every candidate."""
     cells = _counted(replays)
     found = []
     for policy in sorted({row["policy"] for cell in cells for row in cell}):

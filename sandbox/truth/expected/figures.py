@@ -24,15 +24,7 @@ _MEMBERS_SHOWN: Final = 20
 
 
 def figures(rows: LakeRows, now: datetime) -> dict[str, float]:
-    """Return the metrics of a cluster from its newest snapshot; events count for plans of that snapshot.
-
-    Parameters
-    ----------
-    rows
-        The cluster.
-    now
-        The current time.
-    """
+    """Return the metrics of a cluster from its newest snapshot; events count for plans of that snapshot."""
     snapshot = rows.newest
     snapshot_id = snapshot["snapshot_id"]
     own_plans = {row["plan_id"] for row in rows.where("plans", snapshot_id=snapshot_id)}
@@ -58,15 +50,7 @@ def figures(rows: LakeRows, now: datetime) -> dict[str, float]:
 
 
 def open_requests(rows: LakeRows, now: datetime) -> int:
-    """Return the number of plans that wait for approval and whose deadline has not passed.
-
-    Parameters
-    ----------
-    rows
-        The cluster.
-    now
-        The current time.
-    """
+    """Return the number of plans that wait for approval and whose deadline has not passed."""
     ended = {event["plan_id"] for event in rows.events if event["event"] in _FINAL}
     asked = [row for row in rows.rows("approval_requests") if row["state"] == "ASKED"]
     return len({row["plan_id"] for row in asked if row["plan_id"] not in ended and row["answer_by"] > now})
@@ -109,15 +93,7 @@ def open_groups(rows: LakeRows) -> list[str]:
 
 
 def approval_numbers(rows: LakeRows, plan: Row) -> list[list[str]]:
-    """Return the members on a plan's approval page: lag now and as planned, for the 20 with the largest.
-
-    Parameters
-    ----------
-    rows
-        The cluster.
-    plan
-        The plan's head.
-    """
+    """Return the members on a plan's approval page: lag now and as planned, for the 20 with the largest."""
     assigned = rows.assigned(plan)
     sides = ("owner_before", "owner_after")
     members = {row[side] for row in assigned for side in sides} - {None}

@@ -23,17 +23,7 @@ class Hint:
 
 
 def read_hints(rows: LakeRows, history: History, group_id: str | None) -> list[Hint]:
-    """Return hints that were on the topic at any time of the period, oldest first.
-
-    Parameters
-    ----------
-    rows
-        The cluster.
-    history
-        The period.
-    group_id
-        The group; None: all groups.
-    """
+    """Return hints that were on the topic at any time of the period, oldest first."""
     events = [e for e in rows.events if e["event"] in {"PUBLISHED", "WITHDRAWN"}]
     # The recorded answers have no channel.
     approved = {e["plan_id"]: e["actor"] for e in rows.events if e["event"] == "APPROVED"}
@@ -61,15 +51,7 @@ def _hinted(rows: LakeRows, plan_id: str) -> dict[tuple[str, int], str]:
 
 
 def share(hint: Hint, state: GroupState) -> float:
-    """Return the share of a hint's partitions that their hinted members own, and no other member.
-
-    Parameters
-    ----------
-    hint
-        The hint.
-    state
-        The group in a snapshot.
-    """
+    """Return the share of a hint's partitions that their hinted members own, and no other member."""
     owners: dict[tuple[str | None, int], list[str]] = {}
     for member in state.members.values():
         for topic in member["assignment"] or ():

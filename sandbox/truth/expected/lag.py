@@ -57,15 +57,7 @@ def check_lag(session: Session) -> None:
 
 
 def group_rows(rows: LakeRows, snapshot_id: str) -> list[Row]:
-    """Return the lag of each group in a snapshot, the largest first, unknown lag last.
-
-    Parameters
-    ----------
-    rows
-        The cluster.
-    snapshot_id
-        The snapshot.
-    """
+    """Return the lag of each group in a snapshot, the largest first, unknown lag last."""
     listed = by(rows.where("members", snapshot_id=snapshot_id), "group_id")
     lags = by(rows.lag_of(snapshot_id), "group_id")
     found = [
@@ -148,19 +140,7 @@ def _problems(parts: Sequence[Row], people: Sequence[Row]) -> Row:
 def member_rows(
     rows: LakeRows, snapshot_id: str, group_id: str, only: Callable[[list[Row]], list[Row]] = list
 ) -> list[Row]:
-    """Return the lag of each live member, and of partitions without a known owner (member None).
-
-    Parameters
-    ----------
-    rows
-        The cluster.
-    snapshot_id
-        The snapshot.
-    group_id
-        The group.
-    only
-        Chooses the rows of ``lag`` that count.
-    """
+    """Return the lag of each live member, and of partitions without a known owner (member None)."""
     owned = by(only(rows.lag_of(snapshot_id, group_id)), "owner_member_id")
     live = rows.where("members", snapshot_id=snapshot_id, group_id=group_id)
     names = {row["member_id"] for row in live if row["member_id"] is not None} | set(owned)
@@ -209,15 +189,7 @@ def count_unknown(lag: Iterable[Row]) -> int:
 
 
 def at_least(told: str, num_unknown: float | None) -> str:
-    """Return a number, marked as a lower bound if something is unknown.
-
-    Parameters
-    ----------
-    told
-        The formatted number.
-    num_unknown
-        Number of unknown values.
-    """
+    """Return a number, marked as a lower bound if something is unknown."""
     return f"≥ {told}" if num_unknown and told != "-" else told
 
 

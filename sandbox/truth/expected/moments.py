@@ -57,15 +57,7 @@ class Moment:
         return None if place is None else {name: self.history.snapshots[place][name] for name in _SNAPSHOT}
 
     def shown(self, place: int, partition: Partition) -> list[Row]:
-        """Return the rows of a partition in a snapshot.
-
-        Parameters
-        ----------
-        place
-            Index of the snapshot.
-        partition
-            The partition.
-        """
+        """Return the rows of a partition in a snapshot."""
         state = self.states.get(place)
         return state.cells.get(partition, []) if state else []
 
@@ -82,15 +74,7 @@ class Moment:
 
 
 def interesting_moments(session: Session, most: int = 5) -> list[datetime]:
-    """Return times around which owners change: in a snapshot, between two, at their ends.
-
-    Parameters
-    ----------
-    session
-        The cluster and the command.
-    most
-        Twice the largest number of changes.
-    """
+    """Return times around which owners change: in a snapshot, between two, at their ends."""
     snapshots = sorted(session.rows.rows("audited_snapshots"), key=lambda row: row["started_at"])
     history = History(session.rows, snapshots[0]["started_at"], snapshots[-1]["finished_at"])
     changes: Counter[int] = Counter()

@@ -69,13 +69,7 @@ def _check_owner(session: Session, history: History, group_id: str, at: datetime
 
 
 def rests_on(session: Session, history: History) -> Row:
-    """Return the snapshots of a period, as every audit command describes them.
-
-    Parameters
-    ----------
-    session, history
-        The cluster, and the period.
-    """
+    """Return the snapshots of a period, as every audit command describes them."""
     since, until = history.since, history.until
     inside = [s for s in history.snapshots if since <= s["started_at"] <= until]
     known = {row["snapshot_id"] for row in session.rows.rows("audited_snapshots")}
@@ -287,13 +281,7 @@ def _change(
 
 
 def is_same_client(old: Row, new: Row) -> bool:
-    """Return whether two members can be one consumer: the same instance id, else the same client id and host.
-
-    Parameters
-    ----------
-    old, new
-        Two members of the group.
-    """
+    """Return whether two members can be one consumer: same instance id, else same client id and host."""
     if old["group_instance_id"] or new["group_instance_id"]:
         return bool(old["group_instance_id"] == new["group_instance_id"])
     pairs = [(old[name], new[name]) for name in ("client_id", "client_host")]

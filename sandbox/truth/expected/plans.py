@@ -79,13 +79,7 @@ def _check_list(
 
 
 def with_nulls(row: Row, shown: Row) -> Row:
-    """Return a row with nulls for columns that its table did not have when it was written.
-
-    Parameters
-    ----------
-    row, shown
-        The row, and the row that the command shows.
-    """
+    """Return a row with nulls for columns that its table did not have when it was written."""
     return {name: None for name, value in shown.items() if value is None} | row
 
 
@@ -109,19 +103,7 @@ def plan_row(
     is_settled: bool = True,
     until: datetime | None = None,
 ) -> Row:
-    """Return a plan with its status and lag, from its events.
-
-    Parameters
-    ----------
-    rows, plan
-        The cluster, and the plan's head.
-    events
-        Its events.
-    is_settled
-        Whether its outcome is known.
-    until
-        Approval requests after this time are ignored.
-    """
+    """Return a plan with its status and lag, from its events."""
     head = {name: value for name, value in plan.items() if name not in _NOT_SHOWN}
     plan_id = plan["plan_id"]
     last = max(events, key=lambda event: (rank(event), event["at"]), default=None)
@@ -325,13 +307,7 @@ def _measures(plan: Row, outcome: Row | None) -> list[list[str]]:
 
 
 def at_least_of(value: float | None, unknown: int | None, of_all: int | None) -> str:
-    """Return a number as text, with the number of unknown partitions.
-
-    Parameters
-    ----------
-    value, unknown, of_all
-        The number, and how many of how many partitions are unknown.
-    """
+    """Return a number as text, with the number of unknown partitions."""
     if not unknown:
         return number(value)
     told = "-" if value is None else f"at least {number(value)}"

@@ -94,15 +94,7 @@ def measure(folder: Path, shape: Shape, loads: int) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and write.
 
-    Parameters
-    ----------
-    argv
-        Arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        0.
+    argv: Arguments; those of this process when None.
     """
     parser = argparse.ArgumentParser(
         prog="tests.bench.commands.overview", description="Time the overview page."

@@ -58,14 +58,9 @@ _AFTER_A_CHANGE_S = 300
 class Total:
     """What one way adds up to over days.
 
-    Attributes
-    ----------
-    seconds
-        [3, bins], how long the largest load was so large, by each measure.
-    sums
-        Of all measures, each by seconds.
-    counts
-        Moves, rebalances, and hints followed.
+    seconds: [3, bins], how long the largest load was so large, by each measure.
+    sums: Of all measures, each by seconds.
+    counts: Moves, rebalances, and hints followed.
     """
 
     seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros((3, _BINS)))

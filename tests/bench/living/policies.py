@@ -46,14 +46,9 @@ ORACLE_EFFORT = 5
 class View:
     """A rebalance as its leader sees it.
 
-    Attributes
-    ----------
-    at_s
-        Seconds of the day.
-    group
-        The members with their claims.
-    pods
-        Pod by member of the group.
+    at_s: Seconds of the day.
+    group: The members with their claims.
+    pods: Pod by member of the group.
     """
 
     at_s: float
@@ -71,13 +66,7 @@ class SimHint:
 
 
 class Policy:
-    """What all have in common: no hint and no loads.
-
-    Parameters
-    ----------
-    day
-        The day.
-    """
+    """What all have in common: no hint and no loads."""
 
     def __init__(self, day: Day) -> None:
         self.day = day

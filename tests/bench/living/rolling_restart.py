@@ -37,11 +37,8 @@ def rolling_restart(
 ) -> dict[str, Any]:
     """Restart all pods one after the other; each is a process, and comes back as another member.
 
-    Returns
-    -------
-    dict
-        ``rebalances`` that a leader led, from the first stop until the group is quiet; ``asked``: how often
-        members requested one for a hint or for balance; ``seconds``.
+    Returns ``rebalances`` that a leader led, from the first stop until the group is quiet; ``asked``: how
+    often members requested one for a hint or for balance; ``seconds``.
     """
     loads = zipf_loads(seed)
     name = f"rolling-{seed}-{'hinted' if is_hinted else 'plain'}-{now_ms()}"

@@ -73,11 +73,8 @@ def scale_out(
 ) -> list[dict[str, Any]]:
     """Scale a group from 4 to 8; a row for each join.
 
-    Returns
-    -------
-    list of dict
-        ``members``; ``generations`` of the join; ``moves``; ``largest``: the largest published load of a
-        member by the least that is possible; ``counts`` of partitions; ``reasons`` of the leader's decisions.
+    Returns ``members``; ``generations`` of the join; ``moves``; ``largest``: the largest published load of
+    a member by the least that is possible; ``counts`` of partitions; ``reasons`` of the leader's decisions.
     """
     loads = zipf_loads(seed)
     name = f"scale-out-{seed}-{count_slack}-{now_ms()}"

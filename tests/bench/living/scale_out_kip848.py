@@ -31,12 +31,9 @@ _QUIET_S = 2.0
 def scale_out(node: Node, folder: Path, seed: int, *, count_slack: int = 0) -> list[dict[str, Any]]:
     """Scale a group from 4 to 8; a row for each join.
 
-    Returns
-    -------
-    list of dict
-        ``members``; ``moves`` between members that were there before; ``changed``: how many members were
-        given or lost something; ``largest``: the largest published load of a member by the least that is
-        possible; ``counts`` of partitions.
+    Returns ``members``; ``moves`` between members that were there before; ``changed``: how many members
+    were given or lost something; ``largest``: the largest published load of a member by the least that is
+    possible; ``counts`` of partitions.
     """
     loads = zipf_loads(seed)
     topic = f"scale-out-{seed}-{now_ms()}"

@@ -30,12 +30,9 @@ _CHANGE, _RECORD, _CYCLE, _HINT = range(4)
 class Course:
     """A day under one policy.
 
-    Attributes
-    ----------
-    states
-        (second, members, pod by row) from each rebalance on; members in the order of their ids.
-    moves, generations, hints
-        How often partitions changed owner, rebalances happened, and hints were followed.
+    states: (second, members, pod by row) from each rebalance on; members in the order of their ids.
+    moves, generations, hints: How often partitions changed owner, rebalances happened, and hints were
+        followed.
     """
 
     states: list[tuple[float, tuple[int, ...], NDArray[np.int64]]] = field(default_factory=list)
@@ -45,17 +42,7 @@ class Course:
 
 
 def run_day(day: Day, policy: Policy, *, loads_every_minutes: int = 5) -> Course:
-    """Return the course of a day.
-
-    Parameters
-    ----------
-    day
-        The day.
-    policy
-        A policy made for it.
-    loads_every_minutes
-        How often loads are measured and published.
-    """
+    """Return the course of a day."""
     return _Simulation(day, policy, loads_every_minutes).run()
 
 

@@ -25,14 +25,8 @@ _HALF_LIFE_MINUTES = 120.0
 class Pod:
     """A process of the group, in one life: a dynamic pod that restarts is another member.
 
-    Attributes
-    ----------
-    name
-        Its member id.
-    instance
-        Its instance id; None for a dynamic member.
-    capacity
-        Relative to the others, 1 to 1000.
+    instance: Its instance id; None for a dynamic member.
+    capacity: Relative to the others, 1 to 1000.
     """
 
     name: str
@@ -44,18 +38,11 @@ class Pod:
 class Day:
     """A day.
 
-    Attributes
-    ----------
-    seed, zipf, pace
-        The seed, the exponent of the loads, and how many times the usual number of events happens.
-    num_partitions, count_slack, max_moves
-        The topic, and the group's policy.
-    pods
-        All that live on that day.
-    changes
-        (second, pods of the group from then on), ascending; the first is at 0.
-    loads
-        float [minute, partition], records per second.
+    seed, zipf, pace: The seed, the exponent of the loads, and how many times the usual number of events
+        happens.
+    num_partitions, count_slack, max_moves: The topic, and the group's policy.
+    changes: (second, pods of the group from then on), ascending; the first is at 0.
+    loads: float [minute, partition], records per second.
     """
 
     seed: int
@@ -77,12 +64,7 @@ class Day:
 def make_day(seed: int, **fixed: Any) -> Day:
     """Return the day of a seed.
 
-    Parameters
-    ----------
-    seed
-        Of all chance.
-    fixed
-        Fields that are not left to chance: ``num_partitions``, ``count_slack``, ``max_moves``, ``pace``.
+    fixed: Fields that are not left to chance: ``num_partitions``, ``count_slack``, ``max_moves``, ``pace``.
     """
     chance = np.random.default_rng([20, seed])
     drawn = {

@@ -43,12 +43,7 @@ _SHARINGS: Final = 4
 class Workload:
     """A cluster's groups, going on from day to day.
 
-    Parameters
-    ----------
-    num_groups, num_partitions
-        G and P, over two topics a group.
-    seed
-        Of everything.
+    num_groups, num_partitions: G and P, over two topics a group.
     """
 
     num_groups: int = 50

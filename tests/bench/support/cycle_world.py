@@ -32,12 +32,7 @@ _TIMEOUT_S: Final = 60.0
 class CycleWorld:
     """The cluster, and the policy that lets hints move its groups.
 
-    Parameters
-    ----------
-    folder
-        An empty folder.
-    groups
-        Number of partitions and of consumers by group.
+    groups: Number of partitions and of consumers by group.
     """
 
     def __init__(self, folder: Path, groups: Mapping[str, tuple[int, int]] = GROUPS) -> None:

@@ -40,17 +40,11 @@ groups: [{match: "*", mode: %s}]
 class Groups:
     """Groups of one size.
 
-    Attributes
-    ----------
-    groups, partitions
-        How many, and of how many partitions each.
-    kind
-        ``hot``: all but three partitions of the first member are read to their end. ``rough``: every
+    groups, partitions: How many, and of how many partitions each.
+    kind: ``hot``: all but three partitions of the first member are read to their end. ``rough``: every
         partition is behind by some number of records, which keeps the search at work.
-    per_member
-        Partitions that a member holds.
-    name
-        What their ids begin with.
+    per_member: Partitions that a member holds.
+    name: What their ids begin with.
     """
 
     groups: int

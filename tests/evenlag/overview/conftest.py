@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 class Site:
     """A server of the overview.
 
-    Attributes
-    ----------
-    url
-        Its address.
-    groups
-        What it shows; None: the policy is broken.
+    groups: What it shows; None: the policy is broken.
     """
 
     url: str = ""

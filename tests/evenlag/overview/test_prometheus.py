@@ -90,12 +90,8 @@ def serving(root: str, token_file: Path) -> Iterator[str]:
 class Monitored:
     """A server of evenlag that a Prometheus scrapes.
 
-    Attributes
-    ----------
-    prometheus
-        The Prometheus; it has scraped once.
-    text
-        What `/metrics` answers.
+    prometheus: The Prometheus; it has scraped once.
+    text: What `/metrics` answers.
     """
 
     prometheus: Prometheus

@@ -21,22 +21,10 @@ MEMBER_ID_REQUIRED = 79
 class RawMember:
     """A member on a connection of its own.
 
-    Parameters
-    ----------
-    servers, group_id
-        Bootstrap servers, and the group.
-    topics, user_data
-        What its subscription says.
-    protocols
-        Names of its assignors.
-    client_id
-        The client id.
-    subscription
-        Bytes of its subscription; None: those of its topics and user data.
-    protocol_type
-        The protocol type.
-    session_timeout_ms
-        How long it stays without a heartbeat.
+    topics, user_data: What its subscription says.
+    protocols: Names of its assignors.
+    subscription: Bytes of its subscription; None: those of its topics and user data.
+    session_timeout_ms: How long it stays without a heartbeat.
     """
 
     def __init__(

@@ -22,16 +22,8 @@ PYTHON_MEMBER = (sys.executable, str(Path(__file__).with_name("member.py")))
 class Fleet:
     """Processes of one group, an instance each.
 
-    Parameters
-    ----------
-    cluster
-        The group and its one topic.
-    instances
-        The static members' names.
-    folder
-        For their logs.
-    member
-        The command, to which servers, group, topic and instance are added; it tells what it does as
+    instances: The static members' names.
+    member: The command, to which servers, group, topic and instance are added; it tells what it does as
         ``member.py`` does.
     """
 

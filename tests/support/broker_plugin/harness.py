@@ -30,16 +30,8 @@ def as_base64(data: bytes | None) -> str | None:
 class Harness:
     """A context manager around the Java program, which sees the plug-in's private parts.
 
-    Parameters
-    ----------
-    jar
-        The plug-in's.
-    classes
-        An empty folder for the program's own classes.
-    options
-        Of the JVM.
-    kafka
-        The version of Kafka, if not the sandbox's own.
+    classes: An empty folder for the program's own classes.
+    kafka: The version of Kafka, if not the sandbox's own.
     """
 
     def __init__(

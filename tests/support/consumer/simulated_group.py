@@ -118,12 +118,7 @@ class SimMember:
 class SimGroup:
     """A coordinator and its members.
 
-    Parameters
-    ----------
-    num_partitions
-        Of the one topic.
-    seed
-        Decides the phases of heartbeats and all waits.
+    seed: Decides the phases of heartbeats and all waits.
     """
 
     def __init__(self, num_partitions: int, seed: int) -> None:

@@ -55,10 +55,7 @@ class Image:
 class Service:
     """What Compose starts for a service, image and compose file taken together.
 
-    Attributes
-    ----------
-    raw
-        The service as the file has it, with anchors and variables resolved.
+    raw: The service as the file has it, with anchors and variables resolved.
     """
 
     name: str
@@ -108,18 +105,7 @@ def read_variables(text: str) -> dict[str, str]:
 
 
 def read_services(environment: Mapping[str, str], *more: Path) -> dict[str, Service]:
-    """Read the services as Compose would with these variables, profiles included.
-
-    Parameters
-    ----------
-    *more
-        Further compose files: their mappings are merged, all other values replaced.
-
-    Raises
-    ------
-    UnsetVariableError
-        When a variable that the file insists on is unset or empty.
-    """
+    """Read the services as Compose would with these variables, profiles included."""
     tree = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
     for path in more:
         tree = _merge(tree, yaml.safe_load(path.read_text(encoding="utf-8")))

@@ -68,16 +68,10 @@ def postgres_binaries() -> Path | None:
 class NativeStack:
     """All services of the compose file; leaving the context ends them.
 
-    Parameters
-    ----------
-    folder
-        For volumes and logs.
-    variables
-        Content of ``.env``.
-    postgres
-        The folder of Postgres's programs.
-    extra
-        Further variables for Airflow: what a test has to have otherwise.
+    folder: For volumes and logs.
+    variables: Content of ``.env``.
+    postgres: The folder of Postgres's programs.
+    extra: Further variables for Airflow: what a test has to have otherwise.
     """
 
     def __init__(

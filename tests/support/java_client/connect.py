@@ -26,18 +26,11 @@ _LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"
 class ConnectWorker(Framework):
     """A stand-alone worker whose sink writes a topic's records to a file; ends with the context.
 
-    Parameters
-    ----------
-    folder
-        For its configuration, its log and the file.
-    jar
-        Of evenlag's client, on the worker's class path.
-    cluster
-        The group, named ``connect-<connector>`` as Connect does, and its one topic.
-    num_tasks
-        Of the sink; each has a consumer of its own.
-    configs
-        More settings of the tasks' consumers.
+    folder: For its configuration, its log and the file.
+    jar: Of evenlag's client, on the worker's class path.
+    cluster: The group, named ``connect-<connector>`` as Connect does, and its one topic.
+    num_tasks: Of the sink; each has a consumer of its own.
+    configs: More settings of the tasks' consumers.
     """
 
     def __init__(

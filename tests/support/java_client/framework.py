@@ -21,14 +21,8 @@ _OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 class Framework(ABC):
     """A framework that writes the values of a topic's records to a file; ends with the context.
 
-    Parameters
-    ----------
-    log, file
-        Of its output, and of the records.
-    class_path
-        Jars and folders, the first one first.
-    arguments
-        JVM options, the main class and its arguments.
+    class_path: Jars and folders, the first one first.
+    arguments: JVM options, the main class and its arguments.
     """
 
     def __init__(

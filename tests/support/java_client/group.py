@@ -45,15 +45,7 @@ class _TimedListener(Listener):
 
 
 class JavaGroup:
-    """The consumers of one group, by name; those in Java share the process of the harness.
-
-    Parameters
-    ----------
-    harness
-        Runs the consumers in Java.
-    cluster
-        The group and its one topic.
-    """
+    """The consumers of one group, by name; those in Java share the process of the harness."""
 
     def __init__(self, harness: ClientHarness, cluster: Cluster) -> None:
         self.harness, self.cluster = harness, cluster

@@ -60,12 +60,8 @@ class Joined:
 class Case:
     """A group, the leader's metadata, and what it knows about hints.
 
-    Attributes
-    ----------
-    topics
-        Partitions and id by name; a missing id is None.
-    records
-        Hint, loads and stop, None without; None in their place if the topic has not been read.
+    topics: Partitions and id by name; a missing id is None.
+    records: Hint, loads and stop, None without; None in their place if the topic has not been read.
     """
 
     topics: Mapping[str, tuple[int, uuid.UUID | None]]

@@ -27,10 +27,7 @@ _LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel"
 def kafka_classpath(kafka: str | None = None) -> str:
     """Return the class path of a version of Kafka's client; the harness needs a JSON library besides.
 
-    Parameters
-    ----------
-    kafka
-        `OLDEST`, one of `sandbox.jars.OTHER_KAFKAS`, or None for the sandbox's own.
+    kafka: `OLDEST`, one of `sandbox.jars.OTHER_KAFKAS`, or None for the sandbox's own.
     """
     if kafka != OLDEST:
         return broker_classpath(kafka)
@@ -41,20 +38,9 @@ def kafka_classpath(kafka: str | None = None) -> str:
 class ClientHarness:
     """A context manager around the Java program, which sees the client's private parts.
 
-    Parameters
-    ----------
-    jar
-        The client's.
-    classes
-        An empty folder for the program's own classes.
-    kafka
-        As for `kafka_classpath`.
-    options
-        Of the JVM.
-    java
-        The command that runs it, if not that on the path.
-    log_level
-        Of the JVM, on standard error.
+    classes: An empty folder for the program's own classes.
+    java: The command that runs it, if not that on the path.
+    log_level: Of the JVM, on standard error.
     """
 
     def __init__(

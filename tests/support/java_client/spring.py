@@ -22,16 +22,9 @@ _SOURCE = Path(__file__).parent / "spring_boot" / "Orders.java"
 class SpringApplication(Framework):
     """An application that writes a topic's records to a file; ends with the context.
 
-    Parameters
-    ----------
-    folder
-        For its classes, its configuration, its log and the file.
-    jar
-        Of evenlag's client, on the application's class path.
-    cluster
-        The group and its one topic.
-    num_tasks
-        Threads of the listener; each has a consumer of its own.
+    folder: For its classes, its configuration, its log and the file.
+    jar: Of evenlag's client, on the application's class path.
+    num_tasks: Threads of the listener; each has a consumer of its own.
     """
 
     def __init__(self, folder: Path, jar: Path, cluster: Cluster, *, num_tasks: int) -> None:

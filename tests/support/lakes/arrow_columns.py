@@ -25,17 +25,7 @@ def moments(times: NDArray[np.datetime64]) -> pa.Array:
 
 
 def build(table: Table, size: int, *parts: Mapping[str, pa.Array], **more: Any) -> pa.Table:
-    """Build rows by a contract: columns that it does not have are left out, those that are missing are null.
-
-    Parameters
-    ----------
-    table
-        The contract.
-    size
-        Number of rows.
-    *parts, **more
-        Columns, or values that are the same in all rows.
-    """
+    """Build rows by a contract: unknown columns are left out, missing ones are null."""
     import pyarrow as pa
 
     given: dict[str, Any] = {}

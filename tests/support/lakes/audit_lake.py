@@ -31,15 +31,9 @@ _EDGES = ("first", "last", "previous", "next")
 class Seen:
     """What one snapshot shows of the group ``g``, which subscribes to the topic ``t``.
 
-    Attributes
-    ----------
-    held
-        Member → partitions; a member ``a1@pod`` is static, ``a1`` and ``a2`` are of the same client. Empty:
-        the group has no members. None: it rebalances and shows nothing.
-    partitions
-        Number of partitions of the topic.
-    is_listed
-        False: the snapshot does not list the group.
+    held: Member → partitions; a member ``a1@pod`` is static, ``a1`` and ``a2`` are of the same client.
+        Empty: the group has no members. None: it rebalances and shows nothing.
+    is_listed: False: the snapshot does not list the group.
     """
 
     held: Mapping[str, Sequence[int]] | None

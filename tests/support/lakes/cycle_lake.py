@@ -41,16 +41,9 @@ def write_snapshot(
 ) -> SnapshotRows:
     """Write what was read for a snapshot, and its lag and marker as the step does.
 
-    Parameters
-    ----------
-    lake, snapshot_id
-        Where to, and the id: that of :data:`SECOND` is five minutes later than all others.
-    owners
-        Partitions by member and group; a group that is missing has :data:`HELD`.
-    is_kept
-        Whether the step has the rows in memory.
-    factor
-        Lag is so many times as large.
+    lake, snapshot_id: Where to, and the id: that of :data:`SECOND` is five minutes later than all others.
+    owners: Partitions by member and group; a group that is missing has :data:`HELD`.
+    factor: Lag is so many times as large.
     """
     at = LATER if snapshot_id == SECOND else NOW
     end = 11_400 if snapshot_id == SECOND else 11_000

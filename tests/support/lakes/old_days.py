@@ -38,12 +38,7 @@ _SECOND: Final = np.timedelta64(1, "s")
 class OldDays:
     """Makes the rows of one day; the slots are all of the day that have passed.
 
-    Parameters
-    ----------
-    cluster
-        The cluster's name.
-    shape
-        Its size.
+    cluster: The cluster's name.
     """
 
     def __init__(self, cluster: str, shape: Shape) -> None:
@@ -51,15 +46,7 @@ class OldDays:
         self._once: dict[str, pa.Table] = {}
 
     def rows(self, table: Table, slots: NDArray[np.datetime64]) -> pa.Table:
-        """Return the rows of a day of a table.
-
-        Parameters
-        ----------
-        table
-            One of the tables that have rows for each day.
-        slots
-            The day's slots.
-        """
+        """Return the rows of a day of a table."""
         makers: dict[str, Callable[[Table, NDArray[np.datetime64]], pa.Table]] = {
             AUDITED_SNAPSHOTS.name: self._audited,
             MEMBERSHIPS.name: self._intervals,

@@ -81,18 +81,10 @@ _DAY: Final = np.timedelta64(1, "D")
 class OldLake:
     """Writes the lake.
 
-    Parameters
-    ----------
-    root
-        An empty folder.
-    days
-        Days from the first snapshot to the last one.
-    now
-        When the last cycle ended.
-    cluster, kafka_cluster_id
-        The cluster's name, and the brokers' id.
-    shape
-        Its size.
+    root: An empty folder.
+    days: Days from the first snapshot to the last one.
+    now: When the last cycle ended.
+    cluster, kafka_cluster_id: The cluster's name, and the brokers' id.
     """
 
     def __init__(

@@ -48,27 +48,14 @@ _SETTLED_AFTER, _EVALUATED_AFTER = 1, 7
 class OldRows:
     """Makes the rows of each table for some slots.
 
-    Parameters
-    ----------
-    cluster, kafka_cluster_id
-        The cluster's name, and the brokers' id.
-    shape
-        Its size.
+    cluster, kafka_cluster_id: The cluster's name, and the brokers' id.
     """
 
     def __init__(self, cluster: str, kafka_cluster_id: str, shape: Shape) -> None:
         self.cluster, self.kafka_cluster_id, self.shape = cluster, kafka_cluster_id, shape
 
     def rows(self, table: Table, slots: NDArray[np.datetime64]) -> pa.Table:
-        """Return the rows that the cycles of some slots write to a table.
-
-        Parameters
-        ----------
-        table
-            One of the tables that each cycle writes.
-        slots
-            The slots, in order, with seconds.
-        """
+        """Return the rows that the cycles of some slots write to a table."""
         makers = {
             SNAPSHOTS.name: self._snapshots,
             OFFSETS.name: self._offsets,

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 class Shape:
     """Size of the cluster.
 
-    Attributes
-    ----------
-    groups, partitions, members
-        Number of groups, and of partitions and members of each.
-    step_s
-        Seconds between two snapshots.
-    plans
-        Plans from each snapshot.
+    step_s: Seconds between two snapshots.
     """
 
     groups: int = 100

@@ -37,12 +37,8 @@ def history_of(
 ) -> History:
     """Build a history from snapshots x partitions; an owner ``-`` says that the partition is not there.
 
-    Parameters
-    ----------
-    age_s
-        Time lag of everything that was seen, None when not known.
-    at_s
-        When the snapshots were, in seconds after the first; five minutes apart when not given.
+    age_s: Time lag of everything that was seen, None when not known.
+    at_s: When the snapshots were, in seconds after the first; five minutes apart when not given.
     """
     cells = [(s, p) for s, row in enumerate(owners) for p, owner in enumerate(row) if owner != "-"]
     place, partition = (np.array(column, dtype=np.int64) for column in zip(*cells, strict=True))

@@ -29,24 +29,12 @@ def class_path(*more: str) -> str:
 class Committer:
     """A JVM with a log store, which waits for a signal to commit.
 
-    Parameters
-    ----------
-    classes
-        Folder of the compiled program, see :func:`compile_committer`.
-    log_store
-        Class of the log store.
-    log
-        Address of the table's log.
-    name
-        Its transactions are ``name/0``, ``name/1`` and so on.
-    num_commits
-        How many.
-    conf
-        Hadoop's settings.
-    jars
-        Further jars.
-    environ
-        Further variables of its environment.
+    classes: Folder of the compiled program, see :func:`compile_committer`.
+    log: Address of the table's log.
+    name: Its transactions are ``name/0``, ``name/1`` and so on.
+    num_commits: How many.
+    conf: Hadoop's settings.
+    environ: Further variables of its environment.
     """
 
     def __init__(

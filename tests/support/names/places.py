@@ -61,14 +61,8 @@ _MARKDOWN: Final = _NUMBERS | {"markdown_text", "printable"}
 class Place(NamedTuple):
     """A place, and what is wrong there.
 
-    Attributes
-    ----------
-    rule
-        The kind of output.
-    line
-        Line in the module.
-    code
-        The expression that is not safe.
+    rule: The kind of output.
+    code: The expression that is not safe.
     """
 
     rule: str
@@ -87,20 +81,7 @@ class _Scope:
 
 
 def find_places(source: str, *, is_markdown: bool = False) -> list[Place]:
-    """Find the places of a module.
-
-    Parameters
-    ----------
-    source
-        Its text.
-    is_markdown
-        Whether its texts are Markdown: each f-string is checked.
-
-    Returns
-    -------
-    list of Place
-        Places, in the order of the text.
-    """
+    """Find the places of a module."""
     tree = ast.parse(source)
     scope = _Scope()
     for node in ast.walk(tree):

@@ -58,13 +58,7 @@ def promtool(*arguments: str, text: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """A running server.
-
-    Attributes
-    ----------
-    url
-        Its address.
-    """
+    """A running server."""
 
     url: str
 

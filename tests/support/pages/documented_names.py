@@ -86,12 +86,7 @@ def commands_in(page: Page) -> Iterator[str]:
 def wrong_with_call(command: Any, call: str) -> str | None:
     """Say what a call has that the command does not know; None when it has nothing of the kind.
 
-    Parameters
-    ----------
-    command
-        The root of the command's tree, of Typer's own copy of Click.
-    call
-        Its arguments as a shell takes them; placeholders in capitals stand for values.
+    call: Its arguments as a shell takes them; placeholders in capitals stand for values.
     """
     words = shlex.split(call, comments=True)
     num_arguments = 0

@@ -20,13 +20,7 @@ _SEPARATOR: Final = re.compile(r"^\|(\s*:?-+:?\s*\|)+\s*$")
 
 @dataclass(frozen=True)
 class Page:
-    """One page of the documentation.
-
-    Attributes
-    ----------
-    path
-        The file.
-    """
+    """One page of the documentation."""
 
     path: Path
 

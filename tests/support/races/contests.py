@@ -37,12 +37,7 @@ _GROUPS: Final = 5
 class Contest:
     """One kind of race on one lake.
 
-    Parameters
-    ----------
-    root
-        Root of the lake.
-    start
-        When the races began: slots and plans are of this time.
+    start: When the races began: slots and plans are of this time.
     """
 
     table = ""

@@ -29,25 +29,10 @@ _LONGEST_RACE_S: Final = 120.0
 def run_races(root: str, num_races: int, kinds: Sequence[str] = tuple(CONTESTS)) -> dict[str, Any]:
     """Run races of each kind, and check each of them.
 
-    Parameters
-    ----------
-    root
-        Root of a lake that does not exist yet.
-    num_races
-        Number of races of each kind.
-    kinds
-        Keys of :data:`~tests.support.races.contests.CONTESTS`.
-
-    Returns
-    -------
-    dict
-        By kind: ``races``, ``writers``, ``one_winner`` (races in which one won, all know it, and
-        nothing is lost or doubled), and ``rows`` of the table, with those of other races.
-
-    Raises
-    ------
-    AssertionError
-        If a race has no winner or two, or something is lost or doubled; names each such race.
+    Returns by kind: ``races``, ``writers``, ``one_winner`` (races in which one won, all know it, and
+    nothing is lost or doubled), and ``rows`` of the table, with those of other races.
+    root: Root of a lake that does not exist yet.
+    kinds: Keys of :data:`~tests.support.races.contests.CONTESTS`.
     """
     start = begin_now()
     barrier, answers = _SPAWN.Barrier(WRITERS + 1), _SPAWN.Queue()

@@ -54,14 +54,9 @@ _TOKENS = (
 class MutatedRecord:
     """A record with some bytes changed.
 
-    Attributes
-    ----------
-    is_loads
-        Whether it was a record of loads, else a hint.
-    value
-        Its bytes.
-    is_signed
-        Whether it was signed with the broker's key of `MASTER_KEY`, and the reader asks for signatures.
+    is_loads: Whether it was a record of loads, else a hint.
+    is_signed: Whether it was signed with the broker's key of `MASTER_KEY`, and the reader asks for
+        signatures.
     """
 
     is_loads: bool

@@ -58,17 +58,9 @@ class _Handler(BaseHTTPRequestHandler):
 class LosingProxy(ThreadingHTTPServer):
     """The proxy; it loses the first answer to each ``PUT`` of a commit.
 
-    Parameters
-    ----------
-    endpoint
-        ``http://host:port`` of the server.
-
-    Attributes
-    ----------
-    lost
-        Paths of the commits whose first answer was lost.
-    conditions
-        ``If-None-Match`` of each request that wrote a commit.
+    endpoint: ``http://host:port`` of the server.
+    lost: Paths of the commits whose first answer was lost.
+    conditions: ``If-None-Match`` of each request that wrote a commit.
     """
 
     daemon_threads = True
@@ -102,13 +94,7 @@ class LosingProxy(ThreadingHTTPServer):
 
 @contextmanager
 def losing_proxy(endpoint: str) -> Iterator[LosingProxy]:
-    """Run the proxy in a thread for a ``with`` block.
-
-    Parameters
-    ----------
-    endpoint
-        ``http://host:port`` of the server.
-    """
+    """Run the proxy in a thread for a ``with`` block."""
     with LosingProxy(endpoint) as proxy:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         yield proxy

@@ -35,19 +35,7 @@ def request(
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Send one request on a connection of its own.
-
-    Parameters
-    ----------
-    endpoint
-        ``http://host:port``.
-    identity, credential
-        The access key.
-    method, path
-        Of the request; the path begins with the bucket.
-    body, headers
-        Its content and further headers.
-    """
+    """Send one request on a connection of its own."""
     host = urlsplit(endpoint).netloc
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     digest = hashlib.sha256(body).hexdigest()

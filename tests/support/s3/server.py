@@ -34,14 +34,8 @@ _LOG_OPTIONS = (
 class S3Server:
     """A running server with one access key.
 
-    Attributes
-    ----------
-    endpoint
-        ``http://127.0.0.1:port``.
-    identity, credential
-        The access key.
-    folder
-        The objects, in a folder for each bucket.
+    endpoint: ``http://127.0.0.1:port``.
+    folder: The objects, in a folder for each bucket.
     """
 
     endpoint: str
@@ -81,10 +75,7 @@ def access_key() -> dict[str, str]:
 def s3_server(folder: Path) -> Iterator[S3Server]:
     """Run a server for a ``with`` block.
 
-    Parameters
-    ----------
-    folder
-        An empty folder for its settings, its log and its objects.
+    folder: An empty folder for its settings, its log and its objects.
     """
     (port,) = free_ports(1)
     server = S3Server(f"http://127.0.0.1:{port}", IDENTITY, CREDENTIAL, folder / "objects")

@@ -27,13 +27,7 @@ _LIBRARY: Final = "librecord_clock.so"
 
 
 def start_shifted(argv: Sequence[str]) -> None:
-    """Start this program again with a clock that can be set; does nothing when it has one.
-
-    Raises
-    ------
-    subprocess.CalledProcessError, FileNotFoundError
-        When there is no C compiler.
-    """
+    """Start this program again with a clock that can be set; does nothing when it has one."""
     if _FILE in os.environ:
         # What is started from here on has the machine's clock, but within `shifted_children`.
         del os.environ[_PRELOAD]

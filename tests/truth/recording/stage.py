@@ -53,18 +53,11 @@ _CONSUMER: Final = {
 class Stage:
     """Everything that a recording needs, for one lake.
 
-    Parameters
-    ----------
-    spark
-        The session; the current folder is the stage's, so that no path gets into a table.
-    folder
-        For journals and processes.
-    servers
-        Where the brokers are.
-    policy
-        The policy's text, with ``{servers}``.
-    cluster
-        The name that cycles run under when none is given.
+    spark: The session; the current folder is the stage's, so that no path gets into a table.
+    folder: For journals and processes.
+    servers: Where the brokers are.
+    policy: The policy's text, with ``{servers}``.
+    cluster: The name that cycles run under when none is given.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, servers: str, policy: str, cluster: str) -> None:

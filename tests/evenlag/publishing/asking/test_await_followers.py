@@ -35,14 +35,7 @@ REBALANCES = LiveGroup("PreparingRebalance", None, None)
 class Groups:
     """Stands for coordinators and the clock: what a group does at which second cannot be chosen on a broker.
 
-    Attributes
-    ----------
-    at
-        By group, what it is from each second on.
-    asked
-        (group, second) of each request.
-    on_ask
-        What becomes of a group that is asked; an error is raised.
+    on_ask: What becomes of a group that is asked; an error is raised.
     """
 
     at: dict[str, dict[float, LiveGroup]]
