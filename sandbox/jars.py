@@ -113,7 +113,7 @@ def broker_classpath(version: str | None = None) -> str:
 
 
 def oldest_client_classpath() -> str:
-    """Return the class path of the oldest Kafka client that the Java client supports; fetch what is missing."""
+    """Return the class path of the oldest Kafka client that is supported; fetch what is missing."""
     return _class_path("client_3_7")
 
 
