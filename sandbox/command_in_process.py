@@ -1,4 +1,4 @@
-"""Runs the command in this process: the comparison of its output with the lake calls it hundreds of times."""
+"""Runs the command in this process: comparisons of its output with the lake call it hundreds of times."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.cli.console import wide_output
@@ -13,16 +14,12 @@ from evenlag.cli.console import wide_output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandbox.truth.checks import CommandResult
-
 # Wide enough that no table cell wraps: each row is one line of text.
 _WIDTH: Final = 4_000
 
 
-def run_in_process(arguments: Sequence[str]) -> CommandResult:
-    """Run the command with these arguments, and return its exit code and output."""
-    from sandbox.truth.checks import CommandResult
-
+def run_in_process(arguments: Sequence[str]) -> CompletedProcess[str]:
+    """Run the command with these arguments (without its name)."""
     stdout, stderr = io.StringIO(), io.StringIO()
     with wide_output(_WIDTH), redirect_stdout(stdout), redirect_stderr(stderr):
         try:
@@ -33,7 +30,7 @@ def run_in_process(arguments: Sequence[str]) -> CommandResult:
         except Exception:  # noqa: BLE001  # as the interpreter does at the end of a process
             traceback.print_exc()
             exit_code = 1
-    return CommandResult(exit_code, stdout.getvalue(), stderr.getvalue())
+    return CompletedProcess(arguments, exit_code, stdout.getvalue(), stderr.getvalue())
 
 
 @cache

@@ -10,8 +10,8 @@ from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
+from evenlag.planning.context import PlanContext
 from evenlag.publishing.sealing.row_seal import Sealer
-from spark_jobs.planning.context import PlanContext
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import sized_session

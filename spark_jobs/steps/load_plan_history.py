@@ -9,8 +9,8 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
+from evenlag.planning.context import GroupHistory
 from evenlag.planning.plan_history import BREACH_COLUMNS, EVALUATION_COLUMNS, count_breaches, find_failures
-from spark_jobs.planning.context import GroupHistory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

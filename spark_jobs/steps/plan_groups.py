@@ -28,6 +28,7 @@ from evenlag.planning.decision_record import (
     record_decision,
 )
 from evenlag.planning.plan_attempts import new_attempt_id
+from evenlag.planning.plan_output import PLANNED, table_rows
 from evenlag.policy.loader import parse_recorded
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.sealing.verified_plans import (
@@ -36,7 +37,6 @@ from evenlag.publishing.sealing.verified_plans import (
     seal_events,
     seal_plan_rows,
 )
-from spark_jobs.planning.plan_output import PLANNED, table_rows
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.expectations import import_ahead
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from evenlag.planning.context import PlanContext
     from evenlag.planning.decision_record import DecisionRecord
     from evenlag.publishing.sealing.row_seal import Sealer
-    from spark_jobs.planning.context import PlanContext
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _LOG = named_logger(__name__)

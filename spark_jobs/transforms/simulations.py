@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from evenlag.policy.candidates import Candidate
     from evenlag.policy.settings import Pauses, Policy
-    from spark_jobs.simulation.simulate_group import Moments
-    from spark_jobs.simulation.snapshot_scores import MomentScores
+    from evenlag.simulation.simulate_group import Moments
+    from evenlag.simulation.snapshot_scores import MomentScores
 
 # Kinds of rows of one Arrow call: scored snapshots (none for a continuous period) and replays.
 MOMENT: Final = "moment"
@@ -132,9 +132,9 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema
-    from spark_jobs.simulation.arrow_input import read_snapshots
-    from spark_jobs.simulation.history import build_history
-    from spark_jobs.simulation.simulate_group import score_group, simulate_group
+    from evenlag.simulation.arrow_input import read_snapshots
+    from evenlag.simulation.history import build_history
+    from evenlag.simulation.simulate_group import score_group, simulate_group
 
     schema = arrow_schema(COMPARED)
     group_id = (lag if lag.num_rows else members)["group_id"][0].as_py()

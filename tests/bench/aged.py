@@ -36,13 +36,13 @@ from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.monitoring.metrics import read_metrics
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
-from sandbox.truth.delta_files import live_files
 from spark_jobs.runtime.session import open_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from tests.bench.support.cycle_world import CLUSTER, CycleWorld
 from tests.support.lakes.old_lake import OldLake
 from tests.support.lakes.old_shape import Shape
+from tests.truth.oracle.delta_files import live_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

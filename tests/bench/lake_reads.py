@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import LAG
-from sandbox.truth.delta_files import read_arrow
 from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
 from tests.bench.gates import with_contract
+from tests.truth.oracle.delta_files import read_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,7 +30,6 @@ from evenlag.publishing.eligibility import read_publishable
 from evenlag.publishing.publish_stages import read_last_sequences
 from evenlag.publishing.waiting_plans import find_waiting
 from evenlag.report.read_report import read_report
-from sandbox.truth.delta_files import live_files, read_rows
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import AUDIT_VERSION, audit_assignments
 from spark_jobs.steps.decide import run_decide
@@ -43,6 +42,7 @@ from tests.support.lakes.old_lake import OldLake
 from tests.support.lakes.old_rows import OldRows
 from tests.support.lakes.old_shape import Shape
 from tests.support.spark_tables import together, write_rows
+from tests.truth.oracle.delta_files import live_files, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

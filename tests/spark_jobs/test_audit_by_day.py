@@ -24,13 +24,13 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from sandbox.truth.delta_files import read_rows
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import audit_ownership
 from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import HEAD, marker, member, offset
 from tests.support.spark_tables import together, write_rows
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

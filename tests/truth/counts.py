@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox.truth.checks import Checks
+    from tests.truth.oracle.checks import Checks
 
 # By lake and command, of the tests that ran in this process.
 COUNTS: dict[str, Counter[str]] = {}
@@ -36,7 +36,7 @@ def table(counts: dict[str, Counter[str]]) -> str:
 def main() -> int:
     """Compare all recorded lakes, and print the table and what differs."""
     from sandbox.command_in_process import run_in_process
-    from sandbox.truth.check_lake import check_lake
+    from tests.truth.oracle.check_lake import check_lake
     from tests.truth.recorded_lakes import extract, names
 
     differences = []

@@ -10,9 +10,9 @@ def test_an_answer_and_a_mistake_have_their_exit_codes_and_streams() -> None:
     mistake = run_in_process(["lag", "--lake", "/does/not/exist"])
     misuse = run_in_process(["lag", "--no-such-option"])
 
-    assert told.exit_code == 0
+    assert told.returncode == 0
     assert told.stdout.startswith("evenlag ")
-    assert (mistake.exit_code, mistake.stdout) == (4, "")
+    assert (mistake.returncode, mistake.stdout) == (4, "")
     assert mistake.stderr.startswith("error: ")
-    assert misuse.exit_code == 2
+    assert misuse.returncode == 2
     assert "--no-such-option" in misuse.stderr

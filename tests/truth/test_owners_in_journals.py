@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandbox.command_in_process import run_in_process
-from sandbox.truth.lake_rows import LakeRows
 from tests.support.journal_owners import owners
+from tests.truth.oracle.lake_rows import LakeRows
 from tests.truth.recorded_lakes import names
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def _moments(rows: LakeRows) -> list[datetime]:
 def _ask(rows: LakeRows, group_id: str, at: datetime) -> dict[str, Any] | None:
     where = ("--lake", str(rows.lake), "--cluster", rows.cluster, "--json")
     done = run_in_process(["audit", "owner", group_id, "--at", at.isoformat(), *where])
-    if done.exit_code == 4:
+    if done.returncode == 4:
         return None
-    assert done.exit_code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 

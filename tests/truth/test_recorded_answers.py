@@ -9,18 +9,18 @@ import pytest
 
 from evenlag.lake.delta_log import open_log
 from sandbox.command_in_process import run_in_process
-from sandbox.truth.check_lake import AUDIT_PARTS, PARTS, check_part
-from sandbox.truth.checks import Checks
-from sandbox.truth.lake_rows import LakeRows
-from sandbox.truth.session import Session
 from tests.truth.counts import add_counts
+from tests.truth.oracle.check_lake import AUDIT_PARTS, PARTS, check_part
+from tests.truth.oracle.checks import Checks
+from tests.truth.oracle.lake_rows import LakeRows
+from tests.truth.oracle.session import Session
 from tests.truth.recorded_lakes import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from sandbox.truth.check_lake import Part
+    from tests.truth.oracle.check_lake import Part
     from tests.truth.recorded_lakes import RecordedLake
 
 # A check that compares nothing would pass: of the lake with the most in it each compares so many values.

@@ -14,10 +14,10 @@ from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.metrics import read_metrics
 from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan, read_plans
-from sandbox.truth.checks import Checks
-from sandbox.truth.expected import figures as expect_figures
-from sandbox.truth.lake_rows import LakeRows
 from tests.truth.counts import add_counts
+from tests.truth.oracle.checks import Checks
+from tests.truth.oracle.expected import figures as expect_figures
+from tests.truth.oracle.lake_rows import LakeRows
 from tests.truth.recorded_lakes import names
 
 if TYPE_CHECKING:

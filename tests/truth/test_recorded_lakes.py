@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox.truth.delta_files import read_rows, table_names
 from sandbox.workload.journal import read_journal
+from tests.truth.oracle.delta_files import read_rows, table_names
 from tests.truth.recorded_lakes import FOLDER, RecordedLake, names
 from tests.truth.recording import hints as record_hints
 from tests.truth.recording import names as record_names

@@ -1,7 +1,7 @@
 """Days of a cluster as they occur, from a seed: daily rhythm, hot partitions, members that come and go.
 
 It is no replay: time goes in steps of half a minute, members' rates waver, and what is committed is a little
-behind what is processed, so that :mod:`spark_jobs.simulation` has something to be wrong about.
+behind what is processed, so that :mod:`evenlag.simulation` has something to be wrong about.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from evenlag.errors import LakeConflictError
 from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.tables import RUNS
 from evenlag.lake.writer import append_once
-from sandbox.truth.delta_files import read_rows
 from tests.support.lakes.run_rows import expire_ids, run
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

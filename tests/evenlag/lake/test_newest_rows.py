@@ -13,8 +13,8 @@ from evenlag.lake.newest_rows import NewestSearch
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
 from evenlag.lake.writer import append_once
-from sandbox.truth.delta_files import read_rows
 from tests.support.lakes.odd_table import CLUSTERS, ODD, ODD_BY_MONTH, write_odd_table_directly
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,6 @@ from evenlag.lake.file_pruning import may_match
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import Column
-from sandbox.truth.delta_files import read_rows
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.odd_table import (
     CLUSTERS,
@@ -33,6 +32,7 @@ from tests.support.lakes.odd_table import (
     write_odd_table,
     write_odd_table_directly,
 )
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

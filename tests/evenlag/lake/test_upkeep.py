@@ -15,9 +15,9 @@ from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import LAG, RUNS, Column, Table
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
-from sandbox.truth.delta_files import live_files
 from tests.support.lakes.aged import age
 from tests.support.lakes.run_rows import run, run_ids
+from tests.truth.oracle.delta_files import live_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,11 @@ from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
 from evenlag.monitoring.table_health import check_lake, check_table
 from evenlag.policy.settings import MaintenanceSettings
-from sandbox.truth.delta_files import read_rows
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, expire_ids, run, run_ids, set_property
 from tests.support.lakes.snapshots import frame
 from tests.support.spark_tables import write_foreign_table, write_rows
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

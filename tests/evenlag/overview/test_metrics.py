@@ -20,10 +20,10 @@ from evenlag.overview.model import Drain, Overview
 from evenlag.overview.plan_counts import ClusterCounts, PlanRows, read_plan_rows
 from evenlag.overview.read_cluster import read_cluster
 from evenlag.safe_text import printable
-from sandbox.truth.expected.figures import open_requests
-from sandbox.truth.expected.lag import group_rows
-from sandbox.truth.lake_rows import LakeRows
 from tests.support.overview.rows import HIDDEN, NOW, groups_of_each_kind, overview_of
+from tests.truth.oracle.expected.figures import open_requests
+from tests.truth.oracle.expected.lag import group_rows
+from tests.truth.oracle.lake_rows import LakeRows
 from tests.truth.recorded_lakes import RecordedLake, extract, names
 
 if TYPE_CHECKING:

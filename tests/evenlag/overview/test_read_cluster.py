@@ -10,9 +10,9 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG
 from evenlag.overview.read_cluster import NUM_POINTS, LagHistory, read_cluster
-from sandbox.truth.expected.figures import hot_partitions, open_requests
-from sandbox.truth.expected.lag import group_rows
-from sandbox.truth.lake_rows import LakeRows, counted
+from tests.truth.oracle.expected.figures import hot_partitions, open_requests
+from tests.truth.oracle.expected.lag import group_rows
+from tests.truth.oracle.lake_rows import LakeRows, counted
 from tests.truth.recorded_lakes import RecordedLake, extract, names
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS
 from evenlag.planning.gate_inputs import build_gate_rows, count_rows, gate_inputs
-from spark_jobs.planning.plan_batch import plan_groups
-from spark_jobs.planning.plan_output import with_counts
+from evenlag.planning.plan_batch import plan_groups
+from evenlag.planning.plan_output import with_counts
 from tests.support.lakes.snapshots import HEAD, NOW, TOPIC_IDS, arrow, marker, member, plan_context
 
 if TYPE_CHECKING:

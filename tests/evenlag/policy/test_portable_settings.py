@@ -29,10 +29,10 @@ EXECUTOR_MODULES = (
     "evenlag.planning.group_planner",
     "evenlag.planning.group_batch",
     "spark_jobs.transforms.plans",
-    "spark_jobs.planning.plan_batch",
+    "evenlag.planning.plan_batch",
     "spark_jobs.transforms.simulations",
-    "spark_jobs.simulation.simulate_group",
-    "spark_jobs.simulation.arrow_input",
+    "evenlag.simulation.simulate_group",
+    "evenlag.simulation.arrow_input",
     "evenlag.policy.portable_settings",
     "spark_jobs.steps.distributed_read",
 )

@@ -24,11 +24,11 @@ from evenlag.lake.tables import (
     TABLES,
 )
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
-from sandbox.truth.delta_files import live_files
 from spark_jobs.maintenance.erasure import erase
 from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.spark_jobs.test_maintain import NOON, marker_at, named, rows_of, write
 from tests.support.lakes.snapshots import commit, member, offset
+from tests.truth.oracle.delta_files import live_files
 
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake

@@ -76,7 +76,7 @@ from tests.support.lakes.snapshots import frame
 
 def double(batches):
     import evenlag.only_here
-    from spark_jobs.planning import plan_output
+    from evenlag.planning import plan_output
     yield from batches
 
 with open_session("test") as spark:

@@ -12,7 +12,6 @@ from evenlag.lake import conflicts
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, LAG, OWNERSHIP, RUNS, Table
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
 from evenlag.lake.writer import append_once
-from sandbox.truth.delta_files import read_rows
 from spark_jobs.maintenance.erasure import erase
 from spark_jobs.maintenance.expiry import remove_clients
 from spark_jobs.maintenance.maintain_lake import maintain_lake
@@ -23,6 +22,7 @@ from spark_jobs.runtime.parallel import run_in_parallel
 from tests.spark_jobs.test_maintain import policy
 from tests.support.lakes.run_rows import run
 from tests.support.lakes.snapshots import DAY, NOW, commit, frame
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from datetime import date

@@ -16,7 +16,6 @@ from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLAN_
 from evenlag.lake.writer import DeltaRsWriter, append_once
 from evenlag.planning.decision_record import record_decision
 from evenlag.policy.loader import parse_policy
-from sandbox.truth.delta_files import read_rows
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import plan_groups as planning
 from spark_jobs.steps.plan_groups import plan_groups
@@ -24,6 +23,7 @@ from spark_jobs.steps.snapshot_rows import SnapshotRows, find_marker
 from spark_jobs.steps.validate_plans import validate_plans
 from tests.support.lakes.cycle_lake import FIRST, POLICY, write_snapshot
 from tests.support.lakes.snapshots import DAY, NOW, plan_context
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from evenlag.lake.tables import Table
-    from spark_jobs.planning.context import PlanContext
+    from evenlag.planning.context import PlanContext
     from spark_jobs.steps.plan_groups import Planned
 
 pytestmark = pytest.mark.jvm

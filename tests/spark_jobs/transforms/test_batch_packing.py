@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.planning import group_planner
-from spark_jobs.planning.plan_batch import plan_groups
-from spark_jobs.planning.plan_output import with_counts
+from evenlag.planning.plan_batch import plan_groups
+from evenlag.planning.plan_output import with_counts
 from spark_jobs.transforms.batch_packing import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
 from spark_jobs.transforms.plans import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
 from tests.support.lakes.snapshots import member, plan_context
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evenlag.lake.tables import Table
-    from spark_jobs.planning.context import PlanContext
+    from evenlag.planning.context import PlanContext
 
 POLICY = """
 lake: /nowhere

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.simulation.history import GroupSnapshots, History, SnapshotMembers, build_history
+from evenlag.simulation.history import GroupSnapshots, History, SnapshotMembers, build_history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,140 @@
+"""The fluid model of one interval, from backlogs, arrivals and capacities to backlogs. It is exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# A billionth of a record or of a second is a rounding error.
+_DUST: Final = 1e-9
+# Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
+ROUNDING_RECORDS: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advanced:
+    """The state of N rows after an interval.
+
+    backlog: [N] records at the end, not negative.
+    processed: [N] records; before + arrived = after + processed.
+    backlog_records_s: [N] the backlog integrated over the interval, in records times seconds.
+    paid_s: [N] seconds from the start until `owed` records are processed; infinite if not within the
+        interval.
+    """
+
+    backlog: NDArray[np.float64]
+    processed: NDArray[np.float64]
+    backlog_records_s: NDArray[np.float64]
+    paid_s: NDArray[np.float64]
+
+
+def advance(
+    backlog: NDArray[np.float64],
+    *,
+    arrival: NDArray[np.float64],
+    server: NDArray[np.int64],
+    capacity: NDArray[np.float64],
+    ready_s: NDArray[np.float64],
+    duration_s: float,
+    owed: NDArray[np.float64] | None = None,
+) -> Advanced:
+    """Advance the model over an interval in which arrival rates and owners are constant.
+
+    Each server jumps from one of its events (a backlog reaches 0, or a row becomes ready) to the next on its
+    own clock, with all servers in parallel. The equations are those of :mod:`evenlag.simulation`.
+
+    backlog: [N] records, not negative. The N rows may be partitions of several scenarios.
+    arrival: [N] records per second.
+    server: [N], row → server, below J; a row without an owner has a server of capacity 0.
+    capacity: [J] records per second, finite.
+    ready_s: [N] seconds from the start for which the row pauses.
+    owed: [N] records; if given, the time when each row has processed as many is computed.
+
+    Notes
+    -----
+    O(E N log N) with E the largest number of events of a server: at most its rows and the times when they
+    become ready. Between events all rates are constant, so the integral of the backlog and the times are
+    exact.
+    """
+    order = np.argsort(server, kind="stable")
+    rows = _Rows(server[order], capacity)
+    rate_in, ready = arrival[order], ready_s[order]
+    left = backlog[order].astype(np.float64)
+    due = None if owed is None else owed[order]
+    done, area, paid = np.zeros(len(left)), np.zeros(len(left)), np.full(len(left), np.inf)
+    clock = np.zeros(len(rows.starts))
+    while len(clock) and float(clock.min()) < duration_s - _DUST:
+        now = clock[rows.segment]
+        is_ready = ready <= now + _DUST
+        is_behind = left > _DUST
+        demand = np.where(is_ready, np.where(is_behind, np.inf, rate_in), 0.0)
+        rate = np.minimum(demand, rows.level(demand)[rows.segment])
+        falls_by = rate - rate_in
+        until = np.where(is_ready, np.inf, ready - now)
+        runs_empty = is_behind & (falls_by > 0)
+        np.divide(left, falls_by, out=until, where=runs_empty)
+        step = np.minimum(rows.least(until), duration_s - clock)
+        took = step[rows.segment]
+        if due is not None:
+            _note_paid(paid, now, left_due=due - done, rate=rate, took=took)
+        done += rate * took
+        before = left
+        left = np.where(runs_empty & (until <= took), 0.0, np.maximum(left - falls_by * took, 0.0))
+        area += 0.5 * (before + left) * took
+        clock = clock + np.maximum(step, 0.0)
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return Advanced(left[back], done[back], area[back], paid[back])
+
+
+def _note_paid(
+    paid: NDArray[np.float64],
+    now: NDArray[np.float64],
+    *,
+    left_due: NDArray[np.float64],
+    rate: NDArray[np.float64],
+    took: NDArray[np.float64],
+) -> None:
+    """Record when rows have processed what they owe, if within this step."""
+    is_paid = np.isinf(paid) & (left_due - rate * took <= ROUNDING_RECORDS)
+    needs = np.divide(left_due, rate, out=np.zeros_like(left_due), where=rate > 0)
+    np.copyto(paid, now + np.clip(needs, 0.0, took), where=is_paid)
+
+
+class _Rows:
+    """Rows in order of their servers, as segments."""
+
+    def __init__(self, server: NDArray[np.int64], capacity: NDArray[np.float64]) -> None:
+        is_first = np.ones(len(server), dtype=np.bool_)
+        is_first[1:] = server[1:] != server[:-1]
+        self.starts = np.flatnonzero(is_first)
+        self.segment = np.cumsum(is_first) - 1
+        self.size = np.diff(self.starts, append=len(server))
+        self.capacity = capacity[server[self.starts]]
+        self.place = np.arange(len(server)) - self.starts[self.segment]
+
+    def least(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The minimum of each segment."""
+        return np.asarray(np.minimum.reduceat(values, self.starts))
+
+    def level(self, demand: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The water level of each segment: [J'].
+
+        With demands in ascending order, ``s_k = (C - sum of the k smallest) / (n - k)`` rises while the k-th
+        demand is below it and falls afterwards, so the level is the largest of them. Unlimited demands come
+        last and are never among the k.
+        """
+        ranked = demand[np.lexsort((demand, self.segment))]
+        is_limited = np.isfinite(ranked)
+        limited = np.where(is_limited, ranked, 0.0)
+        before = np.cumsum(limited) - limited
+        before -= before[self.starts][self.segment]
+        num_limited = np.add.reduceat(is_limited, self.starts, dtype=np.int64)
+        candidate = (self.capacity[self.segment] - before) / (self.size[self.segment] - self.place)
+        candidate[self.place > num_limited[self.segment]] = -np.inf
+        return np.maximum(np.maximum.reduceat(candidate, self.starts), 0.0)

@@ -1,0 +1,209 @@
+"""Metrics of a simulation: lag and time lag over time, drain time, and the error of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from evenlag.simulation.capacity import BUSY_BACKLOG_S
+from evenlag.simulation.fluid_model import ROUNDING_RECORDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from evenlag.simulation.history import History
+    from evenlag.simulation.simulator import Simulated
+
+# Share of the partitions' time in which the time lag is not exceeded.
+_P95: Final = 0.95
+_DUST: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScenarioMetrics:
+    """Metrics of L scenarios; times in ms.
+
+    lag, max_member_lag, time_lag_ms: [L, S]: lag of the group, lag of the most loaded member, age of the
+        oldest unprocessed record.
+    mean_lag: [L] time average of the group's lag in the model: its integral divided by the length of the
+        period.
+    p95_time_lag_ms: [L], over the partitions' time.
+    drain_place: Snapshot with the largest measured lag: drain times start there.
+    drain_time_ms: [L]; NaN if the period ends before.
+    """
+
+    lag: NDArray[np.float64]
+    max_member_lag: NDArray[np.float64]
+    time_lag_ms: NDArray[np.float64]
+    mean_lag: NDArray[np.float64]
+    p95_time_lag_ms: NDArray[np.float64]
+    drain_place: int
+    drain_time_ms: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelError:
+    """Difference between the simulated observed scenario and the measured lag, after the first snapshot.
+
+    Only snapshots with lag count: at least the arrivals of ten seconds, measured or simulated. In a snapshot
+    without, every model is right. Of a group that never has so much, all count.
+
+    median, p95: Of |simulated - measured| lag of the group, relative to the measured lag, or to the
+        arrivals of ten seconds if these are more. NaN if no lag is known.
+    """
+
+    median: float
+    p95: float
+    median_records: float
+    p95_records: float
+    num_snapshots: int
+
+
+def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
+    """Compute the metrics of all scenarios; no loop over rows or snapshots."""
+    backlog = simulated.backlog
+    num_snapshots, num_scenarios, _ = backlog.shape
+    age_ms = 1000.0 * time_lags_s(history, backlog)
+    num_members = len(history.member_keys) + 1
+    cell = np.arange(num_snapshots * num_scenarios)[:, None] * num_members
+    cell = (cell + simulated.owner.reshape(num_snapshots * num_scenarios, -1) % num_members).ravel()
+    by_member = np.bincount(cell, backlog.ravel(), minlength=num_snapshots * num_scenarios * num_members)
+    by_member = by_member.reshape(num_snapshots, num_scenarios, num_members)[:, :, :-1]
+    drain_s = simulated.drain_s.max(axis=1, initial=0.0)
+    return ScenarioMetrics(
+        lag=backlog.sum(axis=2).T,
+        max_member_lag=by_member.max(axis=2, initial=0.0).T,
+        time_lag_ms=age_ms.max(axis=2, initial=0.0).T,
+        mean_lag=simulated.lag_records_s.sum(axis=0) / (history.at_s[-1] - history.at_s[0]),
+        p95_time_lag_ms=p95_over_time(age_ms, time_weights_s(history)),
+        drain_place=history.most_lag,
+        drain_time_ms=np.where(np.isfinite(drain_s), 1000.0 * drain_s, np.nan),
+    )
+
+
+def time_weights_s(history: History) -> NDArray[np.float64]:
+    """Seconds that each partition counts for in each snapshot: [S, P].
+
+    Half of the interval before it and half of the one after it, each only if the row is simulated at both
+    ends.
+    """
+    begun = history.begun
+    half_s = np.where(begun[:-1] & begun[1:], history.interval_s[:, None] / 2, 0.0)
+    weights = np.zeros(begun.shape)
+    weights[:-1] += half_s
+    weights[1:] += half_s
+    return weights
+
+
+def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute the lowest age that is not exceeded for 95 % of the partitions' time.
+
+    weights_s: [S, P], as returned by :func:`time_weights_s`; not all 0.
+    """
+    counts = weights_s > 0
+    weight = weights_s[counts]
+    ages = age_ms.transpose(1, 0, 2)[:, counts]
+    order = np.argsort(ages, axis=1, kind="stable")
+    share = np.cumsum(weight[order], axis=1)
+    # Summed in another order, the total differs by a rounding error.
+    place = (share >= (_P95 - _DUST) * share[:, -1:]).argmax(axis=1)
+    return np.asarray(np.take_along_axis(ages, order, axis=1)[np.arange(len(ages)), place])
+
+
+def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute the age of the oldest unprocessed record.
+
+    The k-th record of a row arrived when its arrivals, linear between snapshots, passed k. Records before the
+    first end offset of the period arrived evenly over the measured time lag. If that is unknown, their age
+    counts from that first end offset: no record counts as older than was measured.
+
+    Returns [S, L, P] seconds; 0 without a backlog.
+    """
+    num_snapshots, _, num_rows = backlog.shape
+    position, moment = _arrival_curves(history)
+    # One ascending line for all rows, so that one search is sufficient.
+    width = position[-1] - position[0] + 1.0
+    shift = np.cumsum(width) - width - position[0]
+    line = (position + shift).T.ravel()
+    when = moment.T.ravel()
+    wanted = position[1:, None, :] - backlog + shift
+    found = np.searchsorted(line, wanted.ravel() + ROUNDING_RECORDS, side="right") - 1
+    first = np.arange(num_rows) * (num_snapshots + 1)
+    found = np.clip(found.reshape(backlog.shape), first, first + num_snapshots - 1)
+    rise = line[found + 1] - line[found]
+    share = np.divide(wanted - line[found], rise, out=np.zeros_like(wanted), where=rise > 0).clip(0.0, 1.0)
+    came = when[found] + share * (when[found + 1] - when[found])
+    age = (history.at_s[:, None, None] - came).clip(min=0.0)
+    return np.where(backlog > ROUNDING_RECORDS, age, 0.0)
+
+
+def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Arrived records, and when they arrived: [S + 1, P] each, from before the first end offset on.
+
+    Position 0 is the end offset at the row's first measured lag; earlier arrivals of the period are on the
+    curve as measured.
+    """
+    num_snapshots, num_rows = history.live.shape
+    begins, first, age_s = _beginnings(history)
+    arrived = np.zeros((num_snapshots, num_rows))
+    np.cumsum(history.arrived, axis=0, out=arrived[1:])
+    position = arrived - arrived[first, np.arange(num_rows)]
+    seen_from_s = history.at_s[history.first_end]
+    base = np.minimum(-begins, position[0])
+    is_older = np.isfinite(age_s) & (base < position[0])
+    base_s = np.where(is_older, np.minimum(history.at_s[first] - age_s, seen_from_s), seen_from_s)
+    # The curve begins at the row's first end offset.
+    waits = np.arange(num_snapshots)[:, None] < history.first_end
+    moment = np.where(waits, base_s, history.at_s[:, None])
+    position = np.where(waits, base, position)
+    return np.concatenate([base[None], position]), np.concatenate([base_s[None], moment])
+
+
+def _beginnings(
+    history: History,
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """The first measured lag of each row, its snapshot, and its time lag (NaN: unknown): [P] each."""
+    known = history.known
+    first, columns = known.argmax(axis=0), np.arange(known.shape[1])
+    begins = np.where(known.any(axis=0), history.lag[first, columns], 0.0)
+    return begins, first, history.age_s[first, columns]
+
+
+def count_unknown_ages(history: History) -> int:
+    """Count rows whose first backlog has an unknown age: their time lag is a lower bound."""
+    begins, first, age_s = _beginnings(history)
+    columns = np.arange(len(begins))
+    arrived = np.zeros(history.live.shape)
+    np.cumsum(history.arrived, axis=0, out=arrived[1:])
+    is_older = begins > arrived[first, columns] + ROUNDING_RECORDS
+    return int((is_older & np.isnan(age_s)).sum())
+
+
+def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
+    """Compare the simulation of the observed scenario with the measured lag.
+
+    Returns relative and absolute errors; NaN if no lag is known.
+    backlog: [S, P] records of the observed scenario.
+    """
+    known = history.known
+    is_known = known[1:].any(axis=1)
+    if not is_known.any():
+        return ModelError(np.nan, np.nan, np.nan, np.nan, 0)
+    measured, simulated = (
+        np.where(known, lag, 0.0).sum(axis=1)[1:][is_known] for lag in (history.lag, backlog)
+    )
+    rate = (np.where(known[1:], history.arrived, 0.0).sum(axis=1) / history.interval_s)[is_known]
+    in_flight = np.maximum(BUSY_BACKLOG_S * rate, 1.0)
+    has_lag = np.maximum(measured, simulated) >= in_flight
+    counts = has_lag if has_lag.any() else np.ones_like(has_lag)
+    off = np.abs(simulated - measured)[counts]
+    share = off / np.maximum(measured, in_flight)[counts]
+    return ModelError(
+        float(np.median(share)),
+        float(np.percentile(share, 95)),
+        float(np.median(off)),
+        float(np.percentile(off, 95)),
+        int(counts.sum()),
+    )

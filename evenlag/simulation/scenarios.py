@@ -1,0 +1,250 @@
+"""The assignment in each snapshot of a simulation: the observed one, or that of a candidate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from assignor_core.assignors import COOPERATIVE, EAGER, assignor_classes
+from assignor_core.metrics import count_moves
+from assignor_core.objective import Load, member_load
+from evenlag.enums import EVENLAG_ASSIGNOR
+from evenlag.planning.group_planner import assign_rows
+from evenlag.policy.candidates import OBSERVED
+from evenlag.policy.portable_settings import plain_values
+from evenlag.simulation.gates import SimulatedPlan, may_plan, passes_gates
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from assignor_core.group import Group
+    from evenlag.policy.candidates import Candidate, CandidateSettings
+    from evenlag.policy.settings import Pauses
+    from evenlag.simulation.history import History, Structure
+
+_COOPERATIVE_NAMES: Final = frozenset(
+    {EVENLAG_ASSIGNOR, *(each.name for each in assignor_classes() if COOPERATIVE in each.protocols)}
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Moves, rebalances and pauses of a scenario up to now."""
+
+    moves: int = 0
+    takeover_moves: int = 0
+    rebalances: int = 0
+    forced_rebalances: int = 0
+    paused_s: float = 0.0
+
+
+class Scenario(Protocol):
+    """One scenario of a simulation."""
+
+    name: str
+    counts: Counts
+    owner: NDArray[np.int32]
+
+    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Process a snapshot and set `owner` [P].
+
+        Returns [P] seconds that each row pauses.
+        """
+
+
+def protocol_of(assignor: str | None) -> str:
+    """Return which partitions a rebalance pauses: COOPERATIVE those that move, EAGER all."""
+    return COOPERATIVE if assignor in _COOPERATIVE_NAMES else EAGER
+
+
+def pause_s(
+    protocol: str, changed: NDArray[np.bool_], held: NDArray[np.bool_], pauses: Pauses
+) -> NDArray[np.float64]:
+    """Return how long each row pauses in a rebalance: [P] seconds."""
+    if protocol == EAGER:
+        return np.where(held, pauses.eager_s, 0.0)
+    return np.where(changed, pauses.moved_s, np.where(held, pauses.stall_s, 0.0))
+
+
+@dataclass(slots=True)
+class ObservedScenario:
+    """The observed owners; it validates the model."""
+
+    history: History
+    pauses: Pauses
+    name: str = OBSERVED
+    counts: Counts = field(default_factory=Counts)
+    owner: NDArray[np.int32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owner = self.history.owner[0]
+
+    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Process a snapshot; see :class:`Scenario`.
+
+        Returns [P] seconds that each row pauses.
+        """
+        history = self.history
+        before, self.owner = self.owner, history.owner[place]
+        number = int(history.structure[place])
+        # A group without members owns nothing: as for a candidate, that is no move and no rebalance.
+        if place == 0 or number < 0:
+            return np.zeros(len(backlog))
+        is_forced = bool(number != history.structure[place - 1])
+        was_there = history.live[place] & history.live[place - 1]
+        changed = was_there & (before != self.owner)
+        if not is_forced and not changed.any():
+            return np.zeros(len(backlog))
+        is_live = history.structures[number].place[before] >= 0
+        self.counts.moves += int((changed & is_live).sum())
+        self.counts.rebalances += 1
+        self.counts.forced_rebalances += is_forced
+        stands = pause_s(protocol_of(history.groups[place].assignor), changed, self.owner >= 0, self.pauses)
+        self.counts.paused_s += float(stands.sum())
+        return stands
+
+
+@dataclass(slots=True)
+class CandidateScenario:
+    """A candidate that is active from the first snapshot on.
+
+    It takes over at the first snapshot. When members, subscriptions or partitions change, the group
+    rebalances, and the candidate assigns again from its previous assignment. A candidate that plans by lag
+    also plans at every other snapshot, with the lag of this scenario. Its plan is applied if it passes the
+    gates that simulations evaluate.
+    """
+
+    history: History
+    pauses: Pauses
+    policy: Candidate
+    settings: CandidateSettings
+    counts: Counts = field(default_factory=Counts)
+    owner: NDArray[np.int32] = field(init=False)
+    name: str = field(init=False)
+    protocol: str = field(init=False)
+    _structure: int = -2
+    _asked_at_s: float = np.nan
+    _planner: Planner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.owner = self.history.owner[0]
+        self.name = self.policy.name
+        self.protocol = protocol_of(self.policy.assignor)
+        self._planner = Planner(self.policy, self.settings)
+
+    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Process a snapshot; see :class:`Scenario`.
+
+        Returns [P] seconds that each row pauses.
+        """
+        number = int(self.history.structure[place])
+        is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
+        self._structure = number
+        nothing = np.zeros(len(backlog))
+        if number < 0:
+            self.owner = np.full(len(backlog), -1, dtype=np.int32)
+            return nothing
+        if not is_forced and not self._may_ask(place):
+            return nothing
+        structure = self.history.structures[number]
+        group, target = self._plan(place, structure, backlog)
+        changed_rows = group.owner != target
+        if not is_forced and not (changed_rows.any() and self._planner.passes_gates(group, target)):
+            return nothing
+        moves = count_moves(group, target)
+        self._count(moves, is_first=is_first, is_forced=is_forced)
+        if is_first and not changed_rows.any():
+            return nothing
+        if changed_rows.any():
+            self._asked_at_s = float(self.history.at_s[place])
+        changed = np.zeros(len(backlog), dtype=np.bool_)
+        changed[structure.rows] = changed_rows
+        self.owner = np.full(len(backlog), -1, dtype=np.int32)
+        self.owner[structure.rows] = np.append(structure.member, -1)[target]
+        stands = pause_s(self.protocol, changed, self.owner >= 0, self.pauses)
+        self.counts.paused_s += float(stands.sum())
+        return stands
+
+    def _may_ask(self, place: int) -> bool:
+        is_shown = self.history.groups[place].blocker is None
+        since_s = float(self.history.at_s[place]) - self._asked_at_s
+        return self.policy.uses_lag and is_shown and self._planner.may_plan(since_s)
+
+    def _plan(
+        self, place: int, structure: Structure, backlog: NDArray[np.float64]
+    ) -> tuple[Group, NDArray[np.int32]]:
+        history, rows = self.history, structure.rows
+        owner = structure.place[self.owner[rows]]
+        lag = np.rint(backlog[rows]).astype(np.int64)
+        rate = np.full(len(rows), np.nan)
+        if place > 0:
+            rate = history.arrived[place - 1][rows] / history.interval_s[place - 1]
+        is_unknown = np.isnan(history.lag[place][rows])
+        group = structure.group.with_state(owner, lag)
+        return group, self._planner.target(group, rate, is_unknown)
+
+    def _count(self, moves: int, *, is_first: bool, is_forced: bool) -> None:
+        self.counts.moves += moves
+        if is_first:
+            self.counts.takeover_moves += moves
+            self.counts.rebalances += moves > 0
+            return
+        self.counts.rebalances += 1
+        self.counts.forced_rebalances += is_forced
+
+
+class Planner:
+    """A candidate's assignor for one group, in many states."""
+
+    def __init__(self, policy: Candidate, settings: CandidateSettings) -> None:
+        self._policy = policy
+        self._settings = settings
+        self._values: dict[str, Any] = plain_values(settings.rule)
+        self._loads: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        # A candidate that does not plan by lag returns the same target for the same owners.
+        self._capacities: dict[tuple[str | None, ...], NDArray[np.float64]] = {}
+        self._known: dict[tuple[int, bytes, bytes], NDArray[np.int32]] = {}
+
+    def target(
+        self, group: Group, rate: NDArray[np.float64], is_unknown: NDArray[np.bool_]
+    ) -> NDArray[np.int32]:
+        """Return the target: int32 [P], row → member, -1 for none.
+
+        rate: [P] arrivals in records per second; NaN where unknown.
+        """
+        rule = self._settings.rule
+        if rule.load is not Load.LAG:
+            is_unknown = is_unknown | np.isnan(rate)
+        keep = is_unknown & (group.live_owner >= 0)
+        key = id(group.topic_start), group.owner.tobytes(), keep.tobytes()
+        if key in self._known:
+            return self._known[key]
+        load, capacity = member_load(rule.load, group.lag, rate), self._capacity(group)
+        self._loads = load, capacity
+        target = assign_rows(
+            group, rule, load=load, capacity=capacity, keep=keep, parameters=self._settings.parameters
+        )
+        if not self._policy.uses_lag:
+            self._known[key] = target
+        return target
+
+    def _capacity(self, group: Group) -> NDArray[np.float64]:
+        if group.instance_ids not in self._capacities:
+            of_each = [self._settings.rule.capacity_of(instance) for instance in group.instance_ids]
+            self._capacities[group.instance_ids] = np.array(of_each)
+        return self._capacities[group.instance_ids]
+
+    def may_plan(self, since_last_hint_s: float) -> bool:
+        """Return whether the gates allow a plan this many seconds after the last one; NaN: there was none."""
+        return may_plan(self._values, since_last_hint_s)
+
+    def passes_gates(self, group: Group, target: NDArray[np.int32]) -> bool:
+        """Return whether the newest target passes the gates, so that it may cause a rebalance.
+
+        target: int32 [P], the newest result of :meth:`target`.
+        """
+        return self._loads is not None and passes_gates(
+            self._values, SimulatedPlan(group, target, *self._loads)
+        )

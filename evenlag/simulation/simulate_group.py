@@ -1,0 +1,283 @@
+"""One group's history with every candidate: each snapshot is scored, and the period is simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from assignor_core.errors import AssignorError
+from evenlag.name_patterns import matches_pattern
+from evenlag.policy.candidates import OBSERVED
+from evenlag.simulation.capacity import estimate_capacities
+from evenlag.simulation.measured_lag import measure_history
+from evenlag.simulation.metrics import count_unknown_ages, measure_scenarios, model_error
+from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario, Planner, Scenario
+from evenlag.simulation.simulator import simulate
+from evenlag.simulation.snapshot_scores import MomentScores, score_moments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from evenlag.policy.candidates import Candidate
+    from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.settings import Pauses
+    from evenlag.simulation.capacity import Capacities
+    from evenlag.simulation.history import History, Structure
+    from evenlag.simulation.metrics import ScenarioMetrics
+    from evenlag.simulation.simulator import Simulated
+
+_TOO_FEW: Final = "a simulation needs at least two snapshots"
+_NO_ROWS: Final = "no partition of the group was read"
+_NO_MEMBERS: Final = "the group has no members"
+_NO_LAG: Final = "no snapshot before the last one knows the lag of a partition"
+_ALL_UNKNOWN: Final = "the lag of no partition is known"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A scored assignment: that of a candidate, or the observed one."""
+
+    policy: str
+    assignor: str | None = None
+    settings: str | None = None
+    planner: Planner | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """Scores in some snapshots of a group that have the same members, subscriptions and partitions.
+
+    contender: What is scored.
+    places: int64 [R], indices of the snapshots in the history.
+    unknown: int64 [R], partitions with unknown lag.
+    scores: None if there are none.
+    reason: Why there are no scores.
+    """
+
+    contender: Contender
+    places: NDArray[np.int64]
+    group_size: tuple[int, int] | None = None
+    unknown: NDArray[np.int64] | None = None
+    scores: MomentScores | None = None
+    reason: str | None = None
+
+
+def score_group(history: History, rule: GroupSettings, compared: Sequence[Candidate]) -> Iterator[Moments]:
+    """Score the observed assignment of every snapshot, and each candidate's assignment from there.
+
+    Yields scores, or a reason why there are none; together they cover every snapshot once per contender.
+    """
+    contenders = [Contender(OBSERVED)]
+    for policy in compared:
+        settings = policy.settings_for(rule)
+        columns = policy.name, policy.assignor, settings.canonical_json()
+        contenders.append(Contender(*columns, Planner(policy, settings)))
+    blockers = np.array([snapshot.blocker or "" for snapshot in history.groups], dtype=object)
+    blockers[(blockers == "") & (history.structure < 0)] = _NO_MEMBERS
+    for contender in contenders:
+        for reason in sorted(set(blockers.tolist()) - {""}):
+            yield Moments(contender, np.flatnonzero(blockers == reason), reason=reason)
+        for number, structure in enumerate(history.structures):
+            places = np.flatnonzero((history.structure == number) & (blockers == ""))
+            # A group without partitions has another reason, see _score.
+            is_known = history.known[np.ix_(places, structure.rows)].any(axis=1) | (not len(structure.rows))
+            if len(unknown := places[~is_known]):
+                yield Moments(contender, unknown, _size(structure), reason=_ALL_UNKNOWN)
+            if len(places := places[is_known]):
+                yield _score(history, structure, places, contender)
+
+
+def _score(
+    history: History, structure: Structure, places: NDArray[np.int64], contender: Contender
+) -> Moments:
+    group, rows = structure.group, structure.rows
+    size = _size(structure)
+    if not group.num_partitions:
+        return Moments(contender, places, size, reason=_NO_ROWS)
+    measured = history.lag[np.ix_(places, rows)]
+    is_unknown: NDArray[np.bool_] = np.isnan(measured)
+    lag = np.where(is_unknown, 0.0, measured)
+    owner = structure.place[history.owner[np.ix_(places, rows)]]
+    after = owner
+    planner = contender.planner
+    if planner is not None:
+        rates = _rates_before(history, places, rows)
+        whole = lag.astype(np.int64)
+        try:
+            after = np.stack(
+                [
+                    planner.target(group.with_state(owner[i], whole[i]), rates[i], is_unknown[i])
+                    for i in range(len(places))
+                ]
+            )
+        except AssignorError as error:
+            return Moments(contender, places, size, reason=str(error))
+    scores = score_moments(group, lag, owner, after).without(np.asarray(is_unknown.any(axis=1)))
+    return Moments(contender, places, size, is_unknown.sum(axis=1), scores)
+
+
+def _size(structure: Structure) -> tuple[int, int]:
+    return structure.group.num_members, structure.group.num_partitions
+
+
+def _rates_before(
+    history: History, places: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Arrivals in the interval before each snapshot, in records per second; NaN at the first: [R, P]."""
+    rates = np.full(history.live.shape, np.nan)
+    rates[1:] = history.arrived / history.interval_s[:, None]
+    found: NDArray[np.float64] = rates[np.ix_(places, rows)]
+    return found
+
+
+def simulate_group(
+    history: History, rule: GroupSettings, compared: Sequence[Candidate], pauses: Pauses
+) -> list[dict[str, Any]]:
+    """Simulate the observed scenario and each candidate.
+
+    Returns one row of ``replays`` per scenario; that of the observed scenario has the error of the model.
+    If the history cannot be simulated, the rows have a reason.
+    """
+    settings = [policy.settings_for(rule) for policy in compared]
+    names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
+    names += [
+        {"policy": policy.name, "assignor": policy.assignor, "settings": each.canonical_json()}
+        for policy, each in zip(compared, settings, strict=True)
+    ]
+    fixed = {
+        "period_start": _moment(history.at_s[0]),
+        "period_end": _moment(history.at_s[-1]),
+        "num_snapshots": history.num_snapshots,
+    }
+    reason = _blocker(history)
+    if reason is not None:
+        return [fixed | name | {"reason": reason} for name in names]
+    relative = np.array([_relative(rule, instance) for instance in history.instance_ids])
+    capacities = estimate_capacities(history, relative)
+    candidate_scenarios = [
+        CandidateScenario(history, pauses, policy, each)
+        for policy, each in zip(compared, settings, strict=True)
+    ]
+    scenarios: list[Scenario] = [ObservedScenario(history, pauses), *candidate_scenarios]
+    try:
+        simulated = simulate(history, scenarios, capacities.records_per_s)
+    except AssignorError as error:
+        return [fixed | name | {"reason": str(error)} for name in names]
+    measured = measure_scenarios(history, simulated)
+    fixed |= _of_history(history, capacities, measured)
+    rows = [
+        fixed | name | _of_scenario(measured, number, scenario) | _processed(simulated.processed, number)
+        for number, (name, scenario) in enumerate(zip(names, scenarios, strict=True))
+    ]
+    for row, scenario in zip(rows[1:], candidate_scenarios, strict=True):
+        row["protocol"] = scenario.protocol
+    rows[0] |= _of_model(history, simulated)
+    return rows
+
+
+def _blocker(history: History) -> str | None:
+    if history.num_snapshots < 2:  # noqa: PLR2004 - an interval has two ends
+        return _TOO_FEW
+    if not history.live.any():
+        return _NO_ROWS
+    if not len(history.structures):
+        return _NO_MEMBERS
+    # A replay needs an interval that starts with a known lag: an unknown lag is not a lag of 0.
+    begun = history.begun
+    return None if (begun[:-1] & begun[1:]).any() else _NO_LAG
+
+
+def _relative(rule: GroupSettings, instance_id: str | None) -> float:
+    """Relative capacity of a member by a rule of the policy; NaN without one."""
+    named = any(
+        instance_id is not None and matches_pattern(each.match, instance_id) for each in rule.capacities
+    )
+    return rule.capacity_of(instance_id) if named else np.nan
+
+
+def _of_history(history: History, capacities: Capacities, measured: ScenarioMetrics) -> dict[str, Any]:
+    return {
+        "num_partitions": history.live.shape[1],
+        "num_members": len(history.member_keys),
+        "at": [_moment(at_s) for at_s in history.at_s.tolist()],
+        "drain_from": _moment(history.at_s[measured.drain_place]),
+        "arrived_records": round(float(history.arrived.sum())),
+        "num_observed_capacities": int(capacities.is_observed.sum()),
+        "num_assumed_capacities": int((~capacities.is_observed).sum()),
+        "num_unknown_ages": count_unknown_ages(history),
+        "unknown_share": _unknown_share(history),
+        "num_unknown_partitions": int((~history.known.any(axis=0)).sum()),
+    }
+
+
+def _unknown_share(history: History) -> float:
+    """Share of the partitions' time before their lag was first measured; no metric includes it."""
+    interval_s = history.interval_s[:, None]
+    there = history.live[:-1] & history.live[1:]
+    replayed_s = float(((there & history.begun[:-1]) * interval_s).sum())
+    return 1.0 - replayed_s / float((there * interval_s).sum())
+
+
+def _of_measured(history: History) -> dict[str, Any]:
+    measured = measure_history(history)
+    return {
+        "measured_mean_lag_records": measured.mean_records,
+        "measured_max_lag_records": measured.max_records,
+        "num_unknown_lags": measured.num_unknown,
+        "measured_unknown_share": measured.unknown_share,
+        "measured_max_time_lag_ms": measured.max_time_lag_ms,
+        "num_unknown_time_lags": measured.num_unknown_time_lags,
+    }
+
+
+def _of_scenario(measured: ScenarioMetrics, number: int, scenario: Scenario) -> dict[str, Any]:
+    lag, drain_ms, counts = measured.lag[number], measured.drain_time_ms[number], scenario.counts
+    return {
+        "lag_records": _whole(lag),
+        "max_member_lag_records": _whole(measured.max_member_lag[number]),
+        "time_lag_ms": _whole(measured.time_lag_ms[number]),
+        "mean_lag_records": float(measured.mean_lag[number]),
+        "max_lag_records": round(float(lag.max())),
+        "p95_time_lag_ms": round(float(measured.p95_time_lag_ms[number])),
+        "max_time_lag_ms": round(float(measured.time_lag_ms[number].max())),
+        "drain_time_ms": None if np.isnan(drain_ms) else round(float(drain_ms)),
+        "moves": counts.moves,
+        "takeover_moves": counts.takeover_moves,
+        "rebalances": counts.rebalances,
+        "forced_rebalances": counts.forced_rebalances,
+        "paused_ms": round(1000 * counts.paused_s),
+    }
+
+
+def _of_model(history: History, simulated: Simulated) -> dict[str, Any]:
+    """The error of the model, from the observed scenario."""
+    off = model_error(history, simulated.backlog[:, 0])
+    return {
+        "median_error": _known(off.median),
+        "p95_error": _known(off.p95),
+        "median_error_records": _known(off.median_records),
+        "p95_error_records": _known(off.p95_records),
+        "num_error_snapshots": off.num_snapshots,
+    }
+
+
+def _processed(processed: NDArray[np.float64], number: int) -> dict[str, Any]:
+    return {"processed_records": round(float(processed[:, number].sum()))}
+
+
+def _whole(values: NDArray[np.float64]) -> list[int]:
+    whole: list[int] = np.rint(values).astype(np.int64).tolist()
+    return whole
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _moment(at_s: float) -> datetime:
+    return datetime.fromtimestamp(float(at_s), UTC)

@@ -1,5 +1,0 @@
-"""Compare the output of commands with the content of the lake, with a reader that shares no code with them.
-
-:mod:`sandbox.truth.delta_files` reads a Delta table with pyarrow only; :mod:`sandbox.truth.checks` compares
-and counts. Nothing here imports the product, so an error of the product cannot hide itself.
-"""

@@ -1,1 +1,0 @@
-"""Planning batches of groups inside one Arrow call."""
