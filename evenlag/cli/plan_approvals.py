@@ -64,7 +64,7 @@ def approve(
 ) -> None:
     """Approve a plan that waits for approval, and publish it if its group has not changed since."""
     from evenlag.publishing.publish import publish_hints
-    from evenlag.publishing.writing.write_first import try_again_when_fenced
+    from evenlag.publishing.writing.blind_writes import try_again_when_fenced
 
     target = find_target(None, config, cluster)
     access = _airflow(target, airflow_url, actor)

@@ -2,7 +2,7 @@
 
 :mod:`~evenlag.instant_lag.snapshot` reads a cluster once, :mod:`evenlag.lag` counts the
 lag as for the jobs, :mod:`~evenlag.instant_lag.time_behind` asks the brokers for how long a group is
-behind, :mod:`~evenlag.instant_lag.outlook` plans each group on the spot, and
-:mod:`~evenlag.instant_lag.course` keeps the course of the lag over repeated snapshots. Nothing
+behind, :mod:`~evenlag.instant_lag.preview` plans each group on the spot, and
+:mod:`~evenlag.instant_lag.rates` keeps the lag of the last snapshots. Nothing
 is written and nothing is published.
 """

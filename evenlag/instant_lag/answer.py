@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.instant_lag.outlook import Outlook
+    from evenlag.instant_lag.preview import PlanPreview
     from evenlag.instant_lag.snapshot import InstantSnapshot
 
 _RATES: Final = ("arrival_rate_records_per_s", "consume_rate_records_per_s")
@@ -61,11 +61,11 @@ def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
     return found
 
 
-def describe_group(snapshot: InstantSnapshot, group_id: str, outlook: Outlook) -> dict[str, Any]:
+def describe_group(snapshot: InstantSnapshot, group_id: str, preview: PlanPreview) -> dict[str, Any]:
     """Return a group with its members and partitions."""
     only = snapshot.of_group(group_id)
     described = {row["member_id"]: row for row in only.members.to_pylist()}
-    after = outlook.members or {}
+    after = preview.members or {}
     members = []
     for row in member_rows(only.lag, only.members):
         told = described.get(row["member_id"], {}) if row["member_id"] is not None else {}
@@ -78,9 +78,9 @@ def describe_group(snapshot: InstantSnapshot, group_id: str, outlook: Outlook) -
     order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     partitions = only.lag.sort_by(order).select(_PARTITION_COLUMNS).to_pylist()
     for row in partitions:
-        row["planned_owner_member_id"] = (outlook.owners or {}).get((row["topic"], row["partition"]))
+        row["planned_owner_member_id"] = (preview.owners or {}).get((row["topic"], row["partition"]))
     (head,) = list_groups(only)
-    return head | {"plan": outlook.as_dict(), "members": members, "partitions": partitions}
+    return head | {"plan": preview.as_dict(), "members": members, "partitions": partitions}
 
 
 def _states(members: pa.Table) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     # Returns the names of the cluster's topics; called only where a member subscribes by an expression.
     Topics = Callable[[], Collection[str]]
 
-# Client id of the member that joins a classic group for a moment (`evenlag.publishing.asking`).
+# Client id of the member that joins a classic group for a moment (`evenlag.publishing.rebalance_trigger`).
 TEMPORARY_CLIENT_ID: Final = "evenlag-temporary-member"
 # protocol_type of consumer groups; Kafka Connect and others use the same coordinator with their own.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"

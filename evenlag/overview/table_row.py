@@ -10,8 +10,8 @@ from evenlag.enums import PlanEvent
 from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, duration, number
 from evenlag.html.markup import Html, badge, text
 from evenlag.overview.choice import SORTS, states_of
+from evenlag.overview.evaluation import evaluation_text
 from evenlag.overview.model import ATTENTION, Drain, Sign
-from evenlag.overview.worth import worth_of
 from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ def _plan(row: GroupRow) -> Html:
     if plan is not None:
         actual = at_least(hint.actual_records, hint.num_unknown) if is_same and hint is not None else None
         parts.append(_plan_line(plan, actual))
-        worth = worth_of(plan, hint) if is_same and hint is not None else None
-        if worth is not None:
-            parts.append(f'<span class="sub">{text(worth)}</span>')
+        evaluated = evaluation_text(plan, hint) if is_same and hint is not None else None
+        if evaluated is not None:
+            parts.append(f'<span class="sub">{text(evaluated)}</span>')
     if hint is not None and not is_same:
         word = badge(hint.outcome, _STATUS_KIND.get(hint.outcome, "plain"))
         effect = f"{number(hint.before_records)} → {at_least(hint.actual_records, hint.num_unknown)}"

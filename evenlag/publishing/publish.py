@@ -30,7 +30,6 @@ from evenlag.enums import CycleStep, GroupType, PlanEvent
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lake.reader import LakeReader
 from evenlag.logging_setup import log_fields, named_logger
-from evenlag.publishing.asking.await_followers import await_followers
 from evenlag.publishing.await_target import await_target_assignment
 from evenlag.publishing.eligibility import PUBLISHING_MODES, find_approved, read_publishable
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
@@ -43,6 +42,7 @@ from evenlag.publishing.publish_stages import (
     read_last_sequences,
     reconcile_published,
 )
+from evenlag.publishing.rebalance_trigger.await_followers import await_followers
 from evenlag.publishing.sealing.verified_plans import NOT_AS_SEALED, oldest_day
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes

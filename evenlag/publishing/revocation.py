@@ -29,7 +29,7 @@ from evenlag.publishing.sealing.verified_plans import (
     event_files,
     oldest_day,
 )
-from evenlag.publishing.writing.write_first import (
+from evenlag.publishing.writing.blind_writes import (
     try_again_when_fenced,
     write_foreign_tombstones,
     write_stop,

@@ -32,19 +32,19 @@ class Verdict:
     kind: ``good``: a plan was followed and the lag is more even; ``warn``: it was not followed or brought
         nothing; ``plain``: neither.
     happened: What happened, with the lag of the most loaded member.
-    worth: Whether it was worth it; empty if nothing was followed.
+    evaluation: Whether it was worth it; empty if nothing was followed.
     others: What became of the other plans of the period; empty if there are none.
     """
 
     kind: VerdictKind
     happened: str
-    worth: str = ""
+    evaluation: str = ""
     others: str = ""
 
     @property
     def text(self) -> str:
         """All of it, as one paragraph."""
-        return " ".join(part for part in (self.happened, self.worth, self.others) if part)
+        return " ".join(part for part in (self.happened, self.evaluation, self.others) if part)
 
 
 @dataclass(frozen=True, slots=True)

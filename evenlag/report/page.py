@@ -64,7 +64,7 @@ def report_page(
 
 
 def _verdict(verdict: Verdict) -> Html:
-    rest = " ".join(part for part in (verdict.worth, verdict.others) if part)
+    rest = " ".join(part for part in (verdict.evaluation, verdict.others) if part)
     return Html(
         f'<p class="verdict {page_text(verdict.kind)}"><strong>{page_text(verdict.happened)}</strong> '
         f"{page_text(rest)}</p>"

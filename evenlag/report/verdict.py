@@ -75,8 +75,8 @@ def build_verdict(
     others = _others(plans)
     when = _when(at, change.before_at, plans)
     if change.status == PlanEvent.APPLIED:
-        kind, worth = _worth(change, evaluation)
-        return Verdict(kind, f"Plan followed{when}: {_effect(change)}", worth, others)
+        kind, evaluated = _evaluated(change, evaluation)
+        return Verdict(kind, f"Plan followed{when}: {_effect(change)}", evaluated, others)
     kind, what = _not_followed(change.status, plan, is_published=is_published)
     reason = f" ({plan['reason']})" if plan["reason"] else ""
     is_over = change.status in _OVER
@@ -143,7 +143,7 @@ def _prospect(change: LagChange, *, is_over: bool) -> str:
     return f"{told}. When it ended, the most loaded member had {_lag(change, 'after')}."
 
 
-def _worth(change: LagChange, evaluation: Mapping[str, Any] | None) -> tuple[VerdictKind, str]:
+def _evaluated(change: LagChange, evaluation: Mapping[str, Any] | None) -> tuple[VerdictKind, str]:
     """By the plan's evaluation at its horizon; before that, by the lag in the snapshot that shows it."""
     if evaluation is None:
         return _so_far(change)

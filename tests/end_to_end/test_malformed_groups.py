@@ -20,8 +20,8 @@ from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
 from evenlag.policy.loader import load_policy
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
-from tests.support.asking.raw_member import RawMember
 from tests.support.brokers import settings_of
+from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.policy.cluster_settings import ClusterSettings
-from evenlag.publishing.asking.await_followers import await_followers
+from evenlag.publishing.rebalance_trigger.await_followers import await_followers
 from tests.support.hints import Cluster, Runner
 from tests.support.java_client.connect import ConnectWorker
 from tests.support.java_client.spring import SpringApplication

@@ -96,7 +96,7 @@ def publish(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
     """Write this plan to the hint topic, with the same checks as in a cycle; needs no JVM."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.publish import publish_hints
-    from evenlag.publishing.writing.write_first import try_again_when_fenced
+    from evenlag.publishing.writing.blind_writes import try_again_when_fenced
 
     context = get_current_context()
     cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]

@@ -73,7 +73,7 @@ def find_cluster_to_read(
 
 def show_live_lag(asked: Asked) -> None:
     """Read the cluster and show its lag."""
-    from evenlag.instant_lag.course import rate_window_s
+    from evenlag.instant_lag.rates import rate_window_s
     from evenlag.instant_lag.snapshot import InstantReader
     from evenlag.instant_lag.targets import open_cluster
 
@@ -117,12 +117,12 @@ class _Snapshots:
     """Takes snapshots in the interval of the command, and shows them."""
 
     def __init__(self, asked: Asked, reader: InstantReader, every_s: float) -> None:
-        from evenlag.instant_lag.course import LagCourse
+        from evenlag.instant_lag.rates import RecentLags
 
         self._asked = asked
         self._reader = reader
         self._every_s = every_s
-        self._course = LagCourse()
+        self._recent = RecentLags()
         self.num_snapshots = 0
 
     def run_as_lines(self) -> None:
@@ -174,7 +174,7 @@ class _Snapshots:
                 raise
             return error
         self.num_snapshots += 1
-        self._course.add(snapshot)
+        self._recent.add(snapshot)
         return snapshot
 
     def _rendered(self, out: Console, snapshot: InstantSnapshot) -> RenderableType:
@@ -183,7 +183,7 @@ class _Snapshots:
         limit = self._asked.limit
         if out.is_terminal:
             limit = min(limit, max(out.height - _FRAME_LINES, _FEWEST_ROWS))
-        view = View(_source(self._asked), limit, self._course)
+        view = View(_source(self._asked), limit, self._recent)
         return _rendered(out, self._asked, view, self._reader, snapshot)
 
     def _wait(self, begun: float) -> None:
@@ -195,20 +195,20 @@ def _rendered(
 ) -> RenderableType:
     from evenlag.cli.live_lag.tables import group_view, groups_view
     from evenlag.instant_lag.answer import describe_group, list_groups
-    from evenlag.instant_lag.outlook import plan_outlooks
+    from evenlag.instant_lag.preview import preview_plans
 
     if asked.group is not None:
-        outlook = plan_outlooks(snapshot, [asked.group], reader.settings_of)[asked.group]
-        return group_view(out, view, snapshot, describe_group(snapshot, asked.group, outlook), outlook)
+        preview = preview_plans(snapshot, [asked.group], reader.settings_of)[asked.group]
+        return group_view(out, view, snapshot, describe_group(snapshot, asked.group, preview), preview)
     groups = list_groups(snapshot)
-    outlooks = plan_outlooks(snapshot, [row["group_id"] for row in groups[: view.limit]], reader.settings_of)
-    return groups_view(out, view, snapshot, groups, outlooks)
+    previews = preview_plans(snapshot, [row["group_id"] for row in groups[: view.limit]], reader.settings_of)
+    return groups_view(out, view, snapshot, groups, previews)
 
 
 def _answer(asked: Asked, reader: InstantReader, snapshot: InstantSnapshot) -> dict[str, Any]:
     """Return the snapshot for JSON: all groups with their plans, or one group with all its rows."""
     from evenlag.instant_lag.answer import describe_group
-    from evenlag.instant_lag.outlook import plan_outlooks
+    from evenlag.instant_lag.preview import preview_plans
 
     head = {
         "cluster": asked.target.name,
@@ -222,17 +222,17 @@ def _answer(asked: Asked, reader: InstantReader, snapshot: InstantSnapshot) -> d
     }
     if asked.group is None:
         return head | {"groups": _groups(reader, snapshot)}
-    outlook = plan_outlooks(snapshot, [asked.group], reader.settings_of)[asked.group]
-    return head | describe_group(snapshot, asked.group, outlook)
+    preview = preview_plans(snapshot, [asked.group], reader.settings_of)[asked.group]
+    return head | describe_group(snapshot, asked.group, preview)
 
 
 def _groups(reader: InstantReader, snapshot: InstantSnapshot) -> list[dict[str, Any]]:
     from evenlag.instant_lag.answer import list_groups
-    from evenlag.instant_lag.outlook import plan_outlooks
+    from evenlag.instant_lag.preview import preview_plans
 
     groups = list_groups(snapshot)
-    outlooks = plan_outlooks(snapshot, [row["group_id"] for row in groups], reader.settings_of)
-    return [row | {"plan": outlooks[row["group_id"]].as_dict()} for row in groups]
+    previews = preview_plans(snapshot, [row["group_id"] for row in groups], reader.settings_of)
+    return [row | {"plan": previews[row["group_id"]].as_dict()} for row in groups]
 
 
 def _exported(asked: Asked, reader: InstantReader, snapshot: InstantSnapshot) -> list[dict[str, Any]]:

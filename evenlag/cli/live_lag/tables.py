@@ -10,7 +10,7 @@ from rich.console import Group
 from evenlag.cli.console import fit, status_text, table
 from evenlag.enums import LagStatus
 from evenlag.formatting import NOTHING, bounded, bounded_duration, duration, moment, number
-from evenlag.instant_lag.course import sparkline
+from evenlag.instant_lag.rates import sparkline
 from evenlag.queries.lag import left_topics_text, owner_text, unknown_facts_text
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from evenlag.cli.tables.layout import Table
-    from evenlag.instant_lag.course import LagCourse
-    from evenlag.instant_lag.outlook import Outlook
+    from evenlag.instant_lag.preview import PlanPreview
+    from evenlag.instant_lag.rates import RecentLags
     from evenlag.instant_lag.snapshot import InstantSnapshot
 
-_COURSE_CELLS: Final = 12
+_TREND_CELLS: Final = 12
 _MAX_PROBLEMS: Final = 3
 _PLAN: Final = "with a plan"
 _MEMBER_OPTIONAL: Final = ("host", "partitions with a plan", "client id", "partitions")
@@ -36,12 +36,12 @@ class View:
 
     source: Name of the cluster, and its brokers.
     limit: Rows of a table at most.
-    course: The earlier snapshots, with ``--watch``; None without.
+    recent: The earlier snapshots, with ``--watch``; None without.
     """
 
     source: str
     limit: int
-    course: LagCourse | None = None
+    recent: RecentLags | None = None
 
 
 def groups_view(
@@ -49,14 +49,14 @@ def groups_view(
     view: View,
     snapshot: InstantSnapshot,
     groups: Sequence[Mapping[str, Any]],
-    outlooks: Mapping[str, Outlook],
+    previews: Mapping[str, PlanPreview],
 ) -> RenderableType:
     """Return the table of groups.
 
-    outlooks: What plans would bring, by group id; a group may be missing.
+    previews: What plans would bring, by group id; a group may be missing.
     """
-    is_watch = view.course is not None
-    rates = ("in/s", "out/s", "course") if is_watch else ()
+    is_watch = view.recent is not None
+    rates = ("in/s", "out/s", "trend") if is_watch else ()
     columns = (
         "group",
         "lag",
@@ -74,12 +74,12 @@ def groups_view(
     shown = table(
         f"Lag on {view.source}, read at {moment(snapshot.ends_read_at)}",
         columns,
-        right=set(columns) - {"group", "course", "type", "state"},
+        right=set(columns) - {"group", "trend", "type", "state"},
         caption=_sentences(
             _bounds(groups),
             unknown_facts_text(shown_rows),
             left_topics_text(shown_rows),
-            _meaning(outlooks),
+            _meaning(previews),
             _left_out(len(groups), view.limit, "groups"),
             _problems(snapshot),
         ),
@@ -92,7 +92,7 @@ def groups_view(
             else bounded(row["lag_records"], row["lag_bound"]),
             *_rate_cells(view, row),
             bounded(row["max_member_lag_records"], row["lag_bound"]),
-            _outlook_text(outlooks.get(row["group_id"])),
+            _preview_text(previews.get(row["group_id"])),
             number(row["lag_skew"], digits=2),
             bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
             number(row["num_members"]),
@@ -100,11 +100,11 @@ def groups_view(
             row["group_type"] or NOTHING,
             row["group_state"] or NOTHING,
         )
-    return fit(out, shown, ("type", "state", "members", "partitions", "out/s", "in/s", "skew", "course"))
+    return fit(out, shown, ("type", "state", "members", "partitions", "out/s", "in/s", "skew", "trend"))
 
 
 def group_view(
-    out: Console, view: View, snapshot: InstantSnapshot, group: Mapping[str, Any], outlook: Outlook
+    out: Console, view: View, snapshot: InstantSnapshot, group: Mapping[str, Any], preview: PlanPreview
 ) -> RenderableType:
     """Return the tables of a group's members and partitions.
 
@@ -113,8 +113,8 @@ def group_view(
     numbers = {row["member_id"]: f"#{place}" for place, row in enumerate(_members(group["members"]), start=1)}
     return Group(
         _member_table(out, view, snapshot, group, numbers),
-        _verdict(group, outlook),
-        _partition_table(out, view, group, outlook, numbers),
+        _verdict(group, preview),
+        _partition_table(out, view, group, preview, numbers),
     )
 
 
@@ -126,8 +126,8 @@ def _member_table(
     right = ("#", "partitions", *unknown, "lag", f"lag {_PLAN}", f"partitions {_PLAN}")
     columns = ("#", "member", "client id", "host", *right[1:])
     title = f"{group['group_id']} on {view.source}, read at {moment(snapshot.ends_read_at)}"
-    if view.course is not None:
-        title += f", lag {sparkline(view.course.lags(group['group_id']), 2 * _COURSE_CELLS)}"
+    if view.recent is not None:
+        title += f", lag {sparkline(view.recent.lags(group['group_id']), 2 * _TREND_CELLS)}"
     shown = table(
         title,
         columns,
@@ -153,11 +153,11 @@ def _member_table(
 
 
 def _partition_table(
-    out: Console, view: View, group: Mapping[str, Any], outlook: Outlook, numbers: Mapping[str, str]
+    out: Console, view: View, group: Mapping[str, Any], preview: PlanPreview, numbers: Mapping[str, str]
 ) -> Table:
-    rates = ("in/s", "out/s") if view.course is not None else ()
-    drained = ("drained in", "note") if view.course is not None else ()
-    planned = (_PLAN,) if outlook.is_change else ()
+    rates = ("in/s", "out/s") if view.recent is not None else ()
+    drained = ("drained in", "note") if view.recent is not None else ()
+    planned = (_PLAN,) if preview.is_change else ()
     columns = ("topic", "partition", "member", *planned, "status", "lag", *rates, "behind by", *drained)
     partitions = group["partitions"]
     shown = table(
@@ -198,41 +198,41 @@ def _members(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _rate_cells(view: View, row: Mapping[str, Any]) -> tuple[str, ...]:
-    if view.course is None:
+    if view.recent is None:
         return ()
     rates = (number(row[f"{name}_rate_records_per_s"], digits=1) for name in ("arrival", "consume"))
-    return (*rates, sparkline(view.course.lags(row["group_id"]), _COURSE_CELLS))
+    return (*rates, sparkline(view.recent.lags(row["group_id"]), _TREND_CELLS))
 
 
-def _outlook_text(outlook: Outlook | None) -> str:
-    if outlook is None or outlook.blocker is not None:
+def _preview_text(preview: PlanPreview | None) -> str:
+    if preview is None or preview.blocker is not None:
         return NOTHING
-    if not outlook.is_change:
+    if not preview.is_change:
         return "as it is"
-    return f"{number(outlook.max_member_lag_after_records)} · {_moves(outlook)}"
+    return f"{number(preview.max_member_lag_after_records)} · {_moves(preview)}"
 
 
-def _moves(outlook: Outlook) -> str:
-    return "1 move" if outlook.num_moves == 1 else f"{number(outlook.num_moves)} moves"
+def _moves(preview: PlanPreview) -> str:
+    return "1 move" if preview.num_moves == 1 else f"{number(preview.num_moves)} moves"
 
 
-def _verdict(group: Mapping[str, Any], outlook: Outlook) -> str:
-    if outlook.blocker is not None:
-        return f"No plan: {outlook.blocker}."
-    before, after = outlook.max_member_lag_before_records, outlook.max_member_lag_after_records
-    if not outlook.is_change:
+def _verdict(group: Mapping[str, Any], preview: PlanPreview) -> str:
+    if preview.blocker is not None:
+        return f"No plan: {preview.blocker}."
+    before, after = preview.max_member_lag_before_records, preview.max_member_lag_after_records
+    if not preview.is_change:
         return (
-            f"A plan by {outlook.assignor} would change nothing: the most loaded member has {number(before)}."
+            f"A plan by {preview.assignor} would change nothing: the most loaded member has {number(before)}."
         )
     bound = "at least " if group["num_unknown_partitions"] else ""
     return (
-        f"A plan by {outlook.assignor} would bring the lag of the most loaded member "
-        f"from {bound}{number(before)} to {bound}{number(after)} with {_moves(outlook)}."
+        f"A plan by {preview.assignor} would bring the lag of the most loaded member "
+        f"from {bound}{number(before)} to {bound}{number(after)} with {_moves(preview)}."
     )
 
 
-def _meaning(outlooks: Mapping[str, Outlook]) -> str:
-    names = sorted({outlook.assignor for outlook in outlooks.values() if outlook.is_change})
+def _meaning(previews: Mapping[str, PlanPreview]) -> str:
+    names = sorted({preview.assignor for preview in previews.values() if preview.is_change})
     if not names:
         return ""
     return f"{_PLAN}: lag of the most loaded member if the group followed a plan by {', '.join(names)}"

@@ -83,7 +83,7 @@ def test_a_withdrawn_hint_is_forgotten_and_the_next_has_a_higher_sequence(
 def test_killed_before_it_was_recorded_the_same_call_records_the_withdrawal(
     evenlag: Evenlag, live: LiveGroup
 ) -> None:
-    from evenlag.publishing.writing.write_first import write_tombstones
+    from evenlag.publishing.writing.blind_writes import write_tombstones
 
     plan = live.plan(mode="auto", approved=True)
     publish(live)
@@ -169,8 +169,8 @@ def test_a_group_that_never_had_a_hint_is_told_so(evenlag: Evenlag, live: LiveGr
 
 
 def test_a_command_that_another_publisher_fences_tries_again_and_gets_through(live: LiveGroup) -> None:
+    from evenlag.publishing.writing.blind_writes import try_again_when_fenced
     from evenlag.publishing.writing.hint_publisher import hint_publisher
-    from evenlag.publishing.writing.write_first import try_again_when_fenced
 
     live.plan(mode="auto", approved=True)
     publish(live)

@@ -20,10 +20,10 @@ from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
 from evenlag.doctor.runner import run_lanes
 from evenlag.kafka.connection import admin_client
 from evenlag.policy.cluster_settings import ClusterSettings, SnapshotSettings
-from evenlag.publishing.asking.temporary_member import NotAskedError, ask_group
+from evenlag.publishing.rebalance_trigger.temporary_member import NotAskedError, ask_group
 from sandbox.kafka.broker import Broker
-from tests.support.asking.raw_member import RawMember
 from tests.support.hints import Cluster, Runner, is_settled
+from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.instant_lag.answer import list_groups
-from evenlag.instant_lag.outlook import plan_outlooks
+from evenlag.instant_lag.preview import preview_plans
 from evenlag.instant_lag.snapshot import InstantReader
 from evenlag.instant_lag.targets import brokers_target
 from evenlag.kafka.connection import admin_client
 from evenlag.lag.group_lag import GroupLag, measure_lag
-from tests.support.asking.raw_member import RawMember
 from tests.support.brokers import settings_of
 from tests.support.hints import now_ms
+from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_a_log_that_retention_emptied_and_one_without_records_have_no_lag(scene:
     }
     assert (lag.total_lag_records, lag.lag_bound, lag.time_lag_ms) == (0, None, 0)
     settings = brokers_target("kafka", scene.broker.bootstrap_servers).settings_of
-    assert plan_outlooks(snapshot, [group], settings)[group].blocker is None
+    assert preview_plans(snapshot, [group], settings)[group].blocker is None
 
 
 def read_by(client: str, servers: str, group: str, topic: str) -> int:
@@ -193,7 +193,7 @@ def test_a_group_that_rebalances_has_its_lag_and_no_plan(scene: Scene) -> None:
     (row,) = list_groups(snapshot)
     assert (row["lag_records"], row["max_member_lag_records"]) == (NUM_RECORDS - 4, None)
     settings = brokers_target("kafka", scene.broker.bootstrap_servers).settings_of
-    assert plan_outlooks(snapshot, [group], settings)[group].blocker is not None
+    assert preview_plans(snapshot, [group], settings)[group].blocker is not None
 
 
 def test_two_owners_of_a_partition_are_named_and_get_no_plan(scene: Scene) -> None:
@@ -214,7 +214,7 @@ def test_two_owners_of_a_partition_are_named_and_get_no_plan(scene: Scene) -> No
     assert rows_of(snapshot, "lag_records", "owner_problem") == {(topic, 0): (NUM_RECORDS - 4, told)}
     assert (lag.total_lag_records, lag.lag_skew) == (NUM_RECORDS - 4, None)
     settings = brokers_target("kafka", scene.broker.bootstrap_servers).settings_of
-    assert told in str(plan_outlooks(snapshot, [group], settings)[group].blocker)
+    assert told in str(preview_plans(snapshot, [group], settings)[group].blocker)
 
 
 @pytest.mark.parametrize(

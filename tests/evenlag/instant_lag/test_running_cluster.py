@@ -303,7 +303,7 @@ def test_watch_refreshes_a_terminal_in_place(groups: Groups) -> None:
     assert text.count("\x1b[?1049h") == text.count("\x1b[?1049l") == 1
     # The last snapshot stays below the command.
     assert "Lag on kafka" in text.partition("\x1b[?1049l")[2]
-    assert "course" in text
+    assert "trend" in text
 
 
 def _read_rest(terminal: int) -> bytes:

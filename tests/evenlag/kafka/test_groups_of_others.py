@@ -23,9 +23,9 @@ from evenlag.kafka.live_groups import read_live_groups
 from evenlag.kafka.rate_limit import RequestLimits
 from sandbox.jars import OWN_KAFKA
 from sandbox.kafka.broker import default_version
-from tests.support.asking.raw_member import RawMember
 from tests.support.brokers import settings_of
 from tests.support.kip848.members import ShareMember, StreamsMember, set_share_offsets
+from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

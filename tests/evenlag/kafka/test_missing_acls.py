@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ResourceType
 from kafka.structs import OffsetAndMetadata
 
-from tests.support.asking.raw_member import RawMember
+from tests.support.raw_member import RawMember
 from tests.support.secured_broker import grant
 
 if TYPE_CHECKING:

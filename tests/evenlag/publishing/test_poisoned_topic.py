@@ -214,7 +214,7 @@ def test_the_kill_switch_works_whatever_is_on_the_topic(
     def unreadable(*_: Any, **__: Any) -> Any:
         raise AssertionError("a record that breaks the reader")
 
-    monkeypatch.setattr("evenlag.publishing.writing.write_first.read_hint_topic", unreadable)
+    monkeypatch.setattr("evenlag.publishing.writing.blind_writes.read_hint_topic", unreadable)
     resumed = revocation.resume(group.loaded, group.name, actor="ada", reason="over")
     assert resumed.unread == "AssertionError: a record that breaks the reader"
     gone = revocation.withdraw_hint(group.loaded, group.name, group.group_id, actor="ada", reason="x")

@@ -110,7 +110,7 @@ def test_the_first_line_is_what_happened_and_whether_it_was_worth_it(report: Rep
         f"Plan followed at 12:50: the most loaded member went from 24,000 to {max(after.values()):,} records "
         f"of lag; predicted {max(_held(member, FOLLOWED, PLANNED) for member in MEMBERS_BY_ID):,}."
     )
-    assert f"share of the group's lag went from {shares[0]} to {shares[1]}." in report.verdict.worth
+    assert f"share of the group's lag went from {shares[0]} to {shares[1]}." in report.verdict.evaluation
     assert report.verdict.others == "The period has 2 plans: 1 followed, 1 rejected."
     text = page_file.read_text(encoding="utf-8")
     assert text.index("Plan followed at 12:50") < text.index("Slots <time") < text.index("<h2")
@@ -343,7 +343,7 @@ def test_a_plan_without_an_outcome_has_nothing_after(
     assert all(member.after is None for member in told.change.members)
     page = report_page(told)
     assert "there is no lag after it" in page
-    assert (told.verdict.kind, told.verdict.worth) == ("plain", "")
+    assert (told.verdict.kind, told.verdict.evaluation) == ("plain", "")
     assert told.verdict.happened.startswith(
         "Hint published and not followed yet at 12:40: it would take the most"
     )

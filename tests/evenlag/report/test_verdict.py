@@ -71,12 +71,12 @@ def test_a_followed_plan_says_from_what_to_what_and_what_was_predicted() -> None
         "predicted 15,433."
     )
     # 58,743 / 60,000 and 4,403 / 16,000
-    assert verdict.worth == (
+    assert verdict.evaluation == (
         "It was worth it so far: the most loaded member's share of the group's lag went from 97.9 % to "
         "27.5 %. The evaluation follows at the plan's horizon."
     )
     assert (verdict.kind, verdict.others) == ("good", "")
-    assert verdict.text == f"{verdict.happened} {verdict.worth}"
+    assert verdict.text == f"{verdict.happened} {verdict.evaluation}"
 
 
 def test_a_plan_that_made_it_worse_is_not_praised() -> None:
@@ -85,7 +85,7 @@ def test_a_plan_that_made_it_worse_is_not_praised() -> None:
     )
     verdict = told(worse)
     assert verdict.kind == "warn"
-    assert verdict.worth.startswith("It was not worth it so far: ")
+    assert verdict.evaluation.startswith("It was not worth it so far: ")
     # A lag that fell with the traffic alone is no merit of the plan.
     drained = replace(worse, members=(MemberLag("c-0", 58_743, 100, 10_000),), total_after=10_000)
     assert told(drained).kind == "warn"
@@ -109,20 +109,20 @@ def test_a_plan_that_made_it_worse_is_not_praised() -> None:
 def test_at_its_horizon_the_evaluation_decides(changes: dict[str, Any], kind: str, words: str) -> None:
     verdict = told(CHANGE, evaluation=EVALUATION | changes)
     assert verdict.kind == kind
-    assert words in verdict.worth
+    assert words in verdict.evaluation
     starts = {
         "good": "It was worth it: ",
         "warn": "It was not worth it: ",
         "plain": "Whether it was worth it",
     }
-    assert verdict.worth.startswith(starts[kind])
+    assert verdict.evaluation.startswith(starts[kind])
 
 
 def test_lag_that_is_not_known_leaves_the_question_open() -> None:
     partly = replace(CHANGE, unknown_after=(2, 12))
     verdict = told(partly)
     assert "to at least 4,403 records" in verdict.happened
-    assert (verdict.kind, verdict.worth) == (
+    assert (verdict.kind, verdict.evaluation) == (
         "plain",
         "Whether it was worth it is open: some lag is not known.",
     )
@@ -130,7 +130,7 @@ def test_lag_that_is_not_known_leaves_the_question_open() -> None:
     assert "the lag after is not known" in verdict.happened
     assert verdict.kind == "plain"
     none_left = replace(CHANGE, members=(MemberLag("c-0", 5, 3, 0),), total_before=5, total_after=0)
-    assert told(none_left).worth == "It was worth it so far: no lag is left."
+    assert told(none_left).evaluation == "It was worth it so far: no lag is left."
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_each_other_fate_has_its_words(status: str, events: tuple[str, ...], kin
     assert verdict.happened.endswith(
         "the most loaded member from 58,743 to 15,433 records of lag with 3 moves."
     )
-    assert (verdict.kind, verdict.worth) == (kind, "")
+    assert (verdict.kind, verdict.evaluation) == (kind, "")
 
 
 def test_a_plan_in_shadow_mode_says_that_nothing_is_published() -> None:

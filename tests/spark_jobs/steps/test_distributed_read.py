@@ -25,7 +25,7 @@ from spark_jobs.steps import distributed_read
 from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.distributed_read import read_distributed
 from spark_jobs.steps.read_tasks import ReadTaskSpec
-from tests.support.asking.raw_member import RawMember
+from tests.support.raw_member import RawMember
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.kafka.topic_admin import create_topic
-from tests.support.asking.raw_member import RawMember
+from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
 from tests.truth.recording.stage import Stage
 

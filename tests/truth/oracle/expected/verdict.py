@@ -37,11 +37,11 @@ def expected_verdict(period: Period) -> ExpectedVerdict:
     plan, status = change.plan, change.plan["status"]
     before, predicted, after = (_most(period, change, number_of) for number_of in range(3))
     if status == "APPLIED":
-        worth, kind = _worth(period, change)
+        evaluated, kind = _evaluated(period, change)
         effect = (
             f"went from {before} to {after} records of lag; predicted {predicted}." if after else "not known."
         )
-        return ExpectedVerdict((f"Plan followed{_at(period, plan)}: the most", effect, worth), kind)
+        return ExpectedVerdict((f"Plan followed{_at(period, plan)}: the most", effect, evaluated), kind)
     would = "would have taken" if status in {*_LOST, "REJECTED"} else "would take"
     prospect = (
         f"it {would} the most loaded member from {before or 'an unknown number of'} to "
@@ -131,7 +131,7 @@ def _kind(status: str) -> str:
     return "warn" if status in _LOST else "plain"
 
 
-def _worth(period: Period, change: Change) -> tuple[str, str]:
+def _evaluated(period: Period, change: Change) -> tuple[str, str]:
     evaluation = period.rows.one("plan_evaluations", plan_id=(change.plan or {})["plan_id"])
     if evaluation is not None and evaluation["snapshot_id"] in period.ids:
         paid_off = evaluation["paid_off"]

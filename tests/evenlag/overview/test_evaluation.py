@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from evenlag.overview.evaluation import evaluation_text
 from evenlag.overview.model import LastHint, LastPlan
-from evenlag.overview.worth import worth_of
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 OPEN = "whether it was worth it is open"
@@ -44,4 +44,4 @@ def test_it_follows_the_evaluation_or_else_the_share_of_the_lag(
     plan = LastPlan("p", AT, "APPLIED", None, 3, 600, predicted, unknown)
     values = {"outcome": "APPLIED", "reason": None, "before_records": 600, "actual_records": 300}
     values |= {"total_before_records": 1_000, "total_actual_records": 1_200}
-    assert worth_of(plan, LastHint("p", AT, **(values | told))) == expected
+    assert evaluation_text(plan, LastHint("p", AT, **(values | told))) == expected

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from evenlag.cli.live_lag.tables import View, group_view, groups_view
 from evenlag.instant_lag.answer import describe_group, list_groups
-from evenlag.instant_lag.outlook import plan_outlooks
+from evenlag.instant_lag.preview import preview_plans
 from evenlag.instant_lag.snapshot import InstantSnapshot
 from evenlag.kafka.arrow_rows import Problem
 from evenlag.lag.formula import count_lag
@@ -18,7 +18,7 @@ from evenlag.policy.group_settings import GroupSettings
 from tests.support.lakes.snapshots import NOW, arrow, commit, member, offset
 
 if TYPE_CHECKING:
-    from evenlag.instant_lag.outlook import Outlook
+    from evenlag.instant_lag.preview import PlanPreview
 
 SETTINGS = GroupSettings(reset_policy="earliest")
 
@@ -52,8 +52,8 @@ SKEWED = take(
 )
 
 
-def plan(settings: GroupSettings = SETTINGS) -> dict[str, Outlook]:
-    return plan_outlooks(SKEWED, ["g", "idle", "gone", "unread"], lambda _group: settings)
+def plan(settings: GroupSettings = SETTINGS) -> dict[str, PlanPreview]:
+    return preview_plans(SKEWED, ["g", "idle", "gone", "unread"], lambda _group: settings)
 
 
 def test_a_plan_moves_the_lag_of_the_most_loaded_member() -> None:
@@ -90,8 +90,8 @@ def test_groups_without_partitions_are_listed_too() -> None:
 
 
 def test_a_group_is_described_with_what_the_plan_changes() -> None:
-    outlook = plan()["g"]
-    group = describe_group(SKEWED, "g", outlook)
+    preview = plan()["g"]
+    group = describe_group(SKEWED, "g", preview)
     assert [(row["client_id"], row["lag_records"]) for row in group["members"]] == [
         ("a", 100),
         ("b", 0),
@@ -104,11 +104,11 @@ def test_a_group_is_described_with_what_the_plan_changes() -> None:
 def rendered(width: int, *, name: str | None = None) -> str:
     out = Console(width=width, record=True, file=None, highlight=False)
     view = View("shop (kafka-1:9092)", 40)
-    outlooks = plan()
+    previews = plan()
     if name is None:
-        shown = groups_view(out, view, SKEWED, list_groups(SKEWED), outlooks)
+        shown = groups_view(out, view, SKEWED, list_groups(SKEWED), previews)
     else:
-        shown = group_view(out, view, SKEWED, describe_group(SKEWED, name, outlooks[name]), outlooks[name])
+        shown = group_view(out, view, SKEWED, describe_group(SKEWED, name, previews[name]), previews[name])
     with out.capture() as captured:
         out.print(shown)
     return captured.get()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.policy.cluster_settings import ClusterSettings
-from evenlag.publishing.asking import await_followers as module
-from evenlag.publishing.asking.await_followers import await_followers
-from evenlag.publishing.asking.temporary_member import ask_group
+from evenlag.publishing.rebalance_trigger import await_followers as module
+from evenlag.publishing.rebalance_trigger.await_followers import await_followers
+from evenlag.publishing.rebalance_trigger.temporary_member import ask_group
 from tests.java_client.test_on_a_broker import group, traffic  # noqa: F401 - a fixture
 from tests.support.waiting import wait_until
 
@@ -92,7 +92,9 @@ def test_a_leader_ignores_a_temporary_member_that_is_still_there(
     start["java"]("b", "c")
     group.settle()
     group.wait_for_count("ReadyTotal", 1)
-    monkeypatch.setattr("evenlag.publishing.asking.temporary_member._Watched.is_stable", lambda _: True)
+    monkeypatch.setattr(
+        "evenlag.publishing.rebalance_trigger.temporary_member._Watched.is_stable", lambda _: True
+    )
     even = group.held()
     ask_group(group.cluster.admin, settings_of(group), group.cluster.group_id)
     group.settle()

@@ -14,10 +14,14 @@ from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing import publish
-from evenlag.publishing.asking import await_followers as module
-from evenlag.publishing.asking.await_followers import await_followers
-from evenlag.publishing.asking.temporary_member import _GROUP_MAX_SIZE_REACHED, NotAskedError, _check
 from evenlag.publishing.publish_stages import PublishedPlan
+from evenlag.publishing.rebalance_trigger import await_followers as module
+from evenlag.publishing.rebalance_trigger.await_followers import await_followers
+from evenlag.publishing.rebalance_trigger.temporary_member import (
+    _GROUP_MAX_SIZE_REACHED,
+    NotAskedError,
+    _check,
+)
 
 SETTINGS = ClusterSettings(bootstrap_servers=("b:9092",))
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAQ"

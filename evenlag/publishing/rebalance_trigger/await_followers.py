@@ -18,8 +18,8 @@ from evenlag.errors import JobError
 from evenlag.kafka.connection import kafka_errors, request_limits
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.logging_setup import named_logger
-from evenlag.publishing.asking.temporary_member import ask_group
 from evenlag.publishing.await_target import is_taken_up
+from evenlag.publishing.rebalance_trigger.temporary_member import ask_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evenlag.overview.model import LastHint, LastPlan
 
 
-def worth_of(plan: LastPlan, hint: LastHint) -> str | None:
+def evaluation_text(plan: LastPlan, hint: LastHint) -> str | None:
     """Return whether a followed plan was worth it, as the report decides it.
 
     At the plan's horizon its evaluation decides; before, the most loaded member's share of the group's lag.

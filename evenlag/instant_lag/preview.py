@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from evenlag.policy.group_settings import GroupSettings
 
 _NO_TOPICS: Final = "none of the topics that its members subscribe to was read"
-# A snapshot is no stored snapshot, and the payload of an outlook goes nowhere.
+# A snapshot is no stored snapshot, and the payload of a preview goes nowhere.
 _NO_SNAPSHOT: Final = "instant"
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PlanPreview:
     """Effect of a plan on a group.
 
     assignor: The assignor that plans, as the group's settings name it.
@@ -69,9 +69,9 @@ class Outlook:
         }
 
 
-def plan_outlooks(
+def preview_plans(
     snapshot: InstantSnapshot, groups: Collection[str], settings_of: Callable[[str], GroupSettings]
-) -> dict[str, Outlook]:
+) -> dict[str, PlanPreview]:
     """Plan groups as ``evenlag run`` would, without its gates."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -91,17 +91,17 @@ def plan_outlooks(
             blocker = _NO_TOPICS
         settings = settings_of(group_id)
         if blocker is not None:
-            found[group_id] = Outlook(settings.assignor, blocker)
+            found[group_id] = PlanPreview(settings.assignor, blocker)
             continue
-        found[group_id] = _outlook(
+        found[group_id] = _preview(
             batch, number, settings, snapshot.kafka_cluster_id, is_consumer=summary.type == GroupType.CONSUMER
         )
     return found
 
 
-def _outlook(
+def _preview(
     batch: GroupBatch, number: int, settings: GroupSettings, kafka_cluster_id: str, *, is_consumer: bool
-) -> Outlook:
+) -> PlanPreview:
     from assignor_core.errors import AssignorError
     from evenlag.planning.group_planner import build_group, plan_group
 
@@ -115,18 +115,18 @@ def _outlook(
             is_for_brokers=is_consumer,
         )
     except AssignorError as error:
-        return Outlook(settings.assignor, str(error))
+        return PlanPreview(settings.assignor, str(error))
     return _from_plan(plan, settings.assignor)
 
 
-def _from_plan(plan: GroupPlan, assignor: str) -> Outlook:
+def _from_plan(plan: GroupPlan, assignor: str) -> PlanPreview:
     from assignor_core.metrics import member_counts, member_lags
 
     group, after = plan.rows.group, plan.assignment
     changed = np.flatnonzero((after != group.live_owner) & (after >= 0))
     topics, names = group.topics, group.member_ids
     counts, lags = member_counts(group, after).tolist(), member_lags(group, after).tolist()
-    return Outlook(
+    return PlanPreview(
         assignor=assignor,
         num_moves=plan.moves,
         max_member_lag_before_records=plan.before.max_member_lag_records,

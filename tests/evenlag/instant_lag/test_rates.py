@@ -1,10 +1,10 @@
-"""The course of lags over repeated snapshots. Expected values are computed manually."""
+"""Lags over repeated snapshots. Expected values are computed manually."""
 
 from __future__ import annotations
 
 import pytest
 
-from evenlag.instant_lag.course import MAX_SNAPSHOTS, LagCourse, sparkline
+from evenlag.instant_lag.rates import MAX_SNAPSHOTS, RecentLags, sparkline
 from evenlag.instant_lag.snapshot import InstantSnapshot
 from evenlag.lake.tables import LAG, MEMBERS
 from tests.support.lakes.snapshots import NOW, arrow
@@ -18,15 +18,15 @@ def snapshot(lag: int | None) -> InstantSnapshot:
 
 
 def test_the_course_of_a_lag_is_kept_for_a_number_of_snapshots() -> None:
-    course = LagCourse()
+    recent = RecentLags()
     for number in range(MAX_SNAPSHOTS + 5):
-        course.add(snapshot(number))
-    course.add(snapshot(None))
-    lags = course.lags("g")
+        recent.add(snapshot(number))
+    recent.add(snapshot(None))
+    lags = recent.lags("g")
     assert len(lags) == MAX_SNAPSHOTS
     assert lags[0] == 6
     assert lags[-2:] == [MAX_SNAPSHOTS + 4, None]
-    assert course.lags("unknown") == [None] * MAX_SNAPSHOTS
+    assert recent.lags("unknown") == [None] * MAX_SNAPSHOTS
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The course of each group's lag over repeated snapshots."""
+"""The lag of each group over repeated snapshots, and how far rates go back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _GAP: Final = " "
 MAX_SNAPSHOTS: Final = 40
-"""Number of snapshots that the course of a lag goes back."""
+"""Number of snapshots that are kept."""
 _LEAST_WINDOW_S: Final = 30.0
 
 
@@ -22,7 +22,7 @@ def rate_window_s(every_s: float) -> float:
     return max(10 * every_s, _LEAST_WINDOW_S)
 
 
-class LagCourse:
+class RecentLags:
     """Keeps the lag of each group in the last snapshots of a cluster."""
 
     def __init__(self) -> None:

@@ -15,9 +15,9 @@ from evenlag.kafka.live_groups import read_live_groups
 from evenlag.kafka.member_protocol import TEMPORARY_CLIENT_ID
 from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
-from evenlag.publishing.asking import temporary_member
-from evenlag.publishing.asking.temporary_member import NotAskedError, ask_group
-from tests.support.asking.raw_member import RawMember
+from evenlag.publishing.rebalance_trigger import temporary_member
+from evenlag.publishing.rebalance_trigger.temporary_member import NotAskedError, ask_group
+from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
