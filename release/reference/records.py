@@ -13,25 +13,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INTRODUCTION: Final = """\
-Each record is one decision that a newcomer would question: its context, what was decided, and what else was
-considered. A record does not change; a later one replaces it
+Each record is one decision that a newcomer would question: its context, what was decided, and what follows.
+Records of decisions that no longer hold are deleted; git keeps them
 ([ADR 1](0001-record-architecture-decisions.md))."""
 
 
 def render_records(folder: Path = ROOT / "docs" / "adr") -> str:
-    """Render the index.
-
-    Returns Markdown: number, title and status of each record, the newest first.
-    """
-    header = ("number", "decision", "status")
-    return page("Decision records", "the records", [_INTRODUCTION, table(header, _rows(folder))])
+    """Return the index in Markdown: number and title of each record, the newest first."""
+    return page(
+        "Decision records", "the records", [_INTRODUCTION, table(("number", "decision"), _rows(folder))]
+    )
 
 
 def _rows(folder: Path) -> Iterator[list[str]]:
     for path in sorted(folder.glob("[0-9]*.md"), reverse=True):
-        text = path.read_text(encoding="utf-8")
-        title = re.match(r"# (\d+)\. (.+)", text)
-        status = re.search(r"^Status: (.+?)$\n\n", text, re.MULTILINE | re.DOTALL)
-        if title is None or status is None:
-            raise ValueError(f"{path.name}: a record begins with its number, title and status")
-        yield [title[1], f"[{title[2]}]({path.name})", status[1]]
+        title = re.match(r"# (\d+)\. (.+)", path.read_text(encoding="utf-8"))
+        if title is None:
+            raise ValueError(f"{path.name}: a record begins with its number and title")
+        yield [title[1], f"[{title[2]}]({path.name})"]

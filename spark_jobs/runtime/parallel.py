@@ -14,7 +14,7 @@ def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     """Run each call in its own thread and wait for all of them.
 
     *calls: Independent calls. Two of them never write to the same table, and none writes to a table whose
-        DataFrame another one caches and unpersists (``docs/adr/0045``).
+        DataFrame another one caches and unpersists (``docs/adr/0052``).
     """
     with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
         # Each call keeps the fields of the caller's log records. A context can be used in one thread only.

@@ -40,7 +40,6 @@ OF_OTHERS = {
     "delta_scan": "a function of DuckDB",
     "depends_on": "a key of Compose files",
     "edge_s": "a field of docs/bench/speed.json",
-    "init_transactions": "a method of kafka-python's producer",
     "max_active_runs": "a setting of Airflow's",
     "on_failure_callback": "a hook of Airflow's",
     "scan_delta": "a function of Polars",
